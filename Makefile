@@ -70,12 +70,13 @@ $(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py | $(JAR
 test: lint deploy-check docs $(VENV_22)/.ready test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
 
 .PHONY: lint
-lint: setup ## Check style, types, layers and structure
+lint: setup ## Check style, types, layers, structure and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m checks.structure
+	$(BIN)/python -m checks.prose
 	$(BIN)/python -m pip check
 
 .PHONY: test-java

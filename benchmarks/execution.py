@@ -20,7 +20,7 @@ SIDE_BY_SIDE = (ways.PLAIN, *ways.OURS, ways.ALONE)
 WITH_PEERS = (ways.PLAIN, "landlock", *ways.PEERS)
 #: Files and bytes of each, 40 MB together.
 SKILLS = {"400 files": (400, 100_000), "4 files": (4, 10_000_000)}
-_WAY = "| {} | ms | best | added, ms | of subprocess |"
+_WAY = "| {} | ms | best | added, ms | ratio to subprocess |"
 
 
 def measure(repeat: int, only: str, *, quick: bool = False) -> None:
@@ -59,12 +59,12 @@ def _measurements(folder: Path, quick: bool) -> dict[str, tuple[str, dict[str, A
             "commands",
             {"ways": SIDE_BY_SIDE, "program": program, "rounds": rounds},
         )
-    found["command: true, beside libraries"] = ("commands", {"ways": WITH_PEERS, "program": "true", "rounds": rounds})
-    found[f"command: true, {AT_ONCE} at once"] = (
+    found["command: true, with libraries"] = ("commands", {"ways": WITH_PEERS, "program": "true", "rounds": rounds})
+    found[f"command: true, {AT_ONCE} in parallel"] = (
         "concurrent",
         {"ways": SIDE_BY_SIDE, "count": AT_ONCE, "commands": 16 if quick else 160, "rounds": 2 if quick else 12},
     )
-    found[f"{AT_ONCE} commands at once"] = (
+    found[f"{AT_ONCE} commands in parallel"] = (
         "parallel",
         {"ways": SIDE_BY_SIDE, "count": AT_ONCE, "turns": 5_000 if quick else 1_000_000},
     )
@@ -85,7 +85,7 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
         if name.startswith("command: "):
             rows = [_row(way, figures, ("ms", "best_ms", "added_ms", "ratio")) for way, figures in of.items()]
             parts.append(_table(_WAY.format(name.removeprefix("command: ")), rows))
-        elif name.endswith("at once"):
+        elif name.endswith("in parallel"):
             rows = [_row(way, figures, ("seconds", "ideal_seconds", "share_of_ideal")) for way, figures in of.items()]
             parts.append(_table(f"| {name} | seconds | ideal | share of ideal |", rows))
         elif name == "opening":

@@ -76,7 +76,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     """The medians as Markdown tables."""
     ours = results["clients"].get("flink_skills", {}).get("cpu_ms_per_request")
     lines = [
-        "| client | CPU ms per request | of ours | requests/s | MB with 1,000 in flight |",
+        "| client | CPU ms per request | ratio to flink_skills | requests/s | MB with 1,000 in flight |",
         "|---|---|---|---|---|",
     ]
     for name, of in results["clients"].items():
@@ -85,7 +85,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         lines.append(f"| {name} | {cells} |")
     lines += [
         "",
-        "| turns over HTTP | turns/s | of ideal | steady | of ideal | workers, MB |",
+        "| turns over HTTP | turns/s | share of ideal | steady | share of ideal | workers, MB |",
         "|---|---|---|---|---|---|",
     ]
     for name, of in results["turns"].items():

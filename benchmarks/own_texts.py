@@ -17,8 +17,8 @@ _OWN = ROOT / "skills"
 _TEXTS = ("docs/*.md", "docs/reference/*.md", "skills/*/references/*.md", "*.md")
 # The table of features is generated, and one long table.
 _LEFT_OUT = ("features.md",)
-_SHORTEST, _LONGEST = 1_800, 3_200
-_LONGEST_DESCRIPTION = 320
+_SHORTEST, _MAX_LENGTH = 1_800, 3_200
+_MAX_DESCRIPTION_LENGTH = 320
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _HEADING = re.compile(r"#{1,3} (.+)")
 
@@ -98,7 +98,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
         piece = ""
         for later, block in blocks[number:]:
             heading_line = f"## {later}\n\n" if piece and later else ""
-            if len(piece) + len(block) > _LONGEST and len(piece) >= _SHORTEST:
+            if len(piece) + len(block) > _MAX_LENGTH and len(piece) >= _SHORTEST:
                 break
             piece += f"{heading_line}{block}\n\n" if block else heading_line
         if len(piece) >= _SHORTEST:
@@ -117,7 +117,7 @@ def _description(title: str, body: str) -> str:
     plain = (text for text in _paragraphs(body) if len(text) > 60 and "```" not in text and text[0] not in "-*|<#=0123")
     prose = next(plain, body.partition("\n")[0])
     text = f"{title}: {prose}"
-    cut = text if len(text) <= _LONGEST_DESCRIPTION else text[:_LONGEST_DESCRIPTION].rsplit(" ", 1)[0] + " …"
+    cut = text if len(text) <= _MAX_DESCRIPTION_LENGTH else text[:_MAX_DESCRIPTION_LENGTH].rsplit(" ", 1)[0] + " …"
     return f"{cut} Use when a question is about this."
 
 

@@ -115,7 +115,8 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
         parts.append("\n".join([head, "|---|---|---|---|---|---|", *rows]))
     for name in ("parse a front matter", "file to catalog entry"):
         if name in results:
-            parts.append("\n".join([f"| {name} | µs | of ours |", "|---|---|---|", *_peer_rows(results[name])]))
+            head = f"| {name} | µs | ratio to flink_skills |"
+            parts.append("\n".join([head, "|---|---|---|", *_peer_rows(results[name])]))
     rows = [
         f"| {name} | {of['view_first_ms']:.2f} | {of['view_later_ms']:.3f} | {of['view_opens']:.0f} "
         f"| {of['tool_first_ms']:.2f} | {of['tool_later_ms']:.3f} | {of['tool_opens']:.0f} |"

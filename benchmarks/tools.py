@@ -46,7 +46,7 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
         rows = [
             f"| {name} | {of['us']:,.0f} | {of['added_us']:,.1f} | {of['ratio']:.3f} |" for name, of in found.items()
         ]
-        parts.append(_table("| a turn of an agent with | µs | added, µs | of that without |", rows))
+        parts.append(_table("| a turn of an agent with | µs | added, µs | ratio to no tools |", rows))
         rows = [f"| {when} | {count:,.0f} |" for when, count in schemas.items()]
         parts.append(_table("| schemas built | number |", rows))
     return "\n\n".join(parts)

@@ -74,8 +74,8 @@ def with_shares(found: dict[str, Any], ideal: float | None) -> dict[str, Any]:
 def table(results: dict[str, dict[str, Any]]) -> str:
     """The medians as a Markdown table."""
     lines = [
-        "| design | turns/s | of ideal | steady | of ideal | emission delay p50 / p99, ms | start-up, s | JVM, MB "
-        "| workers, MB |",
+        "| design | turns/s | share of ideal | steady | share of ideal | emission delay p50 / p99, ms "
+        "| start-up, s | JVM, MB | workers, MB |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, of in results.items():

@@ -44,7 +44,7 @@ def package_map(root: Path, package: str) -> list[Finding]:
     layers = read_layers(root)
     wanted = {f"{package}.{path.parent.name}" for path in (root / package).glob("*/__init__.py")}
     wanted |= {f"{package}.{path.stem}" for path in (root / package).glob("[a-z]*.py")}
-    listed = {name: row[-1] for row in _table(root, "Where things are") for name in _NAME.findall(row[0])}
+    listed = {name: row[-1] for row in _table(root, "Package map") for name in _NAME.findall(row[0])}
     found = []
     for name in sorted(wanted | set(listed)):
         if name not in wanted:
@@ -58,7 +58,7 @@ def package_map(root: Path, package: str) -> list[Finding]:
 
 
 def _map(key: str, reason: str, fix: str) -> Finding:
-    return Finding("map", key, f"map failed: {reason} ({PAGE}, Where things are). {fix}.")
+    return Finding("map", key, f"map failed: {reason} ({PAGE}, Package map). {fix}.")
 
 
 def extension_points(root: Path, package: str) -> list[Finding]:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from checks.contributing import extension_points, package_map
+from checks.docstrings import obsolete_exceptions
 from checks.findings import LIST, Finding, read_known, unexpected
 from checks.imports import cycles, faces, folder_cycles, private_imports, read_graph
 from checks.text import banners, codes, lint_exceptions, sizes
@@ -31,6 +32,7 @@ def findings(root: Path = ROOT) -> list[Finding]:
         *lint_exceptions(root),
         *codes(root),
         *banners(root),
+        *obsolete_exceptions(root),
         *package_map(root, PACKAGE),
         *extension_points(root, PACKAGE),
     ]

@@ -1,7 +1,7 @@
 """Write the generated parts of ``docs/reference/cli.md`` from the commands of ``flink-skills``.
 
 python -m docs.gen_cli           write them; a command without a section gets one at the end
-python -m docs.gen_cli --check   exit with 1 when the page is not what the commands say
+python -m docs.gen_cli --check   exit with 1 if the page differs from the commands
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from flink_skills.cli.commands import COMMANDS, LazyCommand
 
 PAGE = Path(__file__).resolve().parent / "reference" / "cli.md"
 
-_EXIT_CODES = re.compile(r"\bExit code (0.*?)\.(?=\s|$)", re.DOTALL)
 _EXAMPLES = re.compile(r"\n*^Examples?:$", re.MULTILINE)
 _HEAD = "# Command line\n\n<!-- generated: commands -->\n<!-- end -->\n"
 
 
 def render(page: str) -> str:
-    """``page`` with its generated parts as the commands are; raises ValueError for a part of no command."""
+    """Return ``page`` with its generated parts replaced.
+
+    Raises:
+        ValueError: A generated part does not belong to a command.
+    """
     text = page or _HEAD
     parts = {"commands": _overview, **{name: _renderer(name) for name in COMMANDS}}
     for name in COMMANDS:
@@ -38,7 +41,7 @@ def render(page: str) -> str:
 
 def _overview() -> str:
     rows = "".join(f"| [`{name}`](#{name}) | {_cell(entry.summary)} |\n" for name, entry in COMMANDS.items())
-    return f"| command | what it does |\n|---|---|\n{rows}".rstrip()
+    return f"| Command | Description |\n|---|---|\n{rows}".rstrip()
 
 
 def _renderer(name: str) -> Callable[[], str]:
@@ -52,14 +55,12 @@ def _command(name: str) -> str:
     kinds = get_type_hints(called)
     doc = inspect.getdoc(called) or ""
     text, examples = (*_EXAMPLES.split(doc, maxsplit=1), "")[:2]
-    codes = _EXIT_CODES.search(text)
-    text = _EXIT_CODES.sub("", text).strip()
     parts = [f"    flink-skills {name} {' '.join(_usage(command.params, kinds))}".rstrip()]
-    parts.append("\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n")))
+    parts.append("\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")))
     if rows := list(_rows(command.params, kinds)):
-        parts.append("| argument, option | default | meaning |\n|---|---|---|\n" + "\n".join(rows))
-    if codes:
-        parts.append("| exit code | meaning |\n|---|---|\n" + "\n".join(_codes(codes[1])))
+        parts.append("| Argument or option | Default | Description |\n|---|---|---|\n" + "\n".join(rows))
+    codes = [f"| {code} | {_cell(meaning)} |" for code, meaning in COMMANDS[name].exit_codes.items()]
+    parts.append("| Exit code | Meaning |\n|---|---|\n" + "\n".join(codes))
     if examples.strip():
         parts.append(
             "Examples:\n\n" + "\n".join(f"    {line.strip()}" for line in examples.split("\n") if line.strip())
@@ -86,8 +87,8 @@ def _rows(params: list[Any], kinds: dict[str, Any]) -> Iterator[str]:
         word = _word(param, kinds)
         names = [f"{name} {word}".strip() for name in (*param.opts, *param.secondary_opts)]
         name = f"`{word}`" if param.param_type_name == "argument" else ", ".join(f"`{_cell(each)}`" for each in names)
-        said = [param.help or "", *(f"Also by `{variable}`." for variable in _variables(param))]
-        yield f"| {name} | {_default(param)} | {_cell(' '.join(filter(None, said)))} |"
+        texts = [param.help or "", *(f"Environment variable: `{variable}`." for variable in _variables(param))]
+        yield f"| {name} | {_default(param)} | {_cell(' '.join(filter(None, texts)))} |"
 
 
 def _long(param: Any) -> str:
@@ -100,7 +101,7 @@ def _variables(param: Any) -> list[str]:
 
 
 def _word(param: Any, kinds: dict[str, Any]) -> str:
-    """What stands for the value, whatever the version of typer calls it; empty for a switch."""
+    """Return the placeholder of the value, independent of the version of typer. Return an empty string for a flag."""
     kind = _inner(kinds[param.name])
     if kind is bool:
         return ""
@@ -114,7 +115,7 @@ def _word(param: Any, kinds: dict[str, Any]) -> str:
 
 
 def _inner(kind: Any) -> Any:
-    """The type of one value: without None and list."""
+    """Return the type of one value, without None and list."""
     if get_origin(kind) in (Union, UnionType):
         (kind,) = (each for each in get_args(kind) if each is not NoneType)
     return get_args(kind)[0] if get_origin(kind) is list else kind
@@ -135,18 +136,12 @@ def _default(param: Any) -> str:
     return "on" if value is True else f"`{_cell(str(value))}`"
 
 
-def _codes(sentence: str) -> Iterator[str]:
-    for part in sorted(" ".join(sentence.split()).split("; ")):
-        code, _, when = part.partition(" ")
-        yield f"| {code} | {_cell(re.sub(r'^(when|for) ', '', when) or 'all is well')} |"
-
-
 def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the page; returns the exit code."""
+    """Write or check the page, and return the exit code."""
     return write_or_check(PAGE, render, arguments)
 
 

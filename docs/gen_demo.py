@@ -1,7 +1,7 @@
-"""Write what the demo prints into ``README.md``: some of its rows, from a run without Flink.
+"""Write some rows of the demo's table into ``README.md``, from a run without Flink.
 
 python -m docs.gen_demo           run it and write the rows
-python -m docs.gen_demo --check   exit with 1 when the demo prints something else
+python -m docs.gen_demo --check   exit with 1 if the demo prints other rows
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,6 @@ PAGE = ROOT / "README.md"
 INCIDENTS = ROOT / "examples/log_triage/incidents.jsonl"
 #: One incident of each of these jobs, the first one.
 JOBS = ("inventory-sync", "nightly-backfill", "visitor-counts")
-#: Columns of the terminal; the demo makes its table no narrower than it wants.
-WIDTH = 110
 
 
 def render(page: str) -> str:
@@ -35,7 +32,7 @@ def render(page: str) -> str:
 def _rows() -> str:
     from examples.log_triage.demo import show
 
-    first = {}
+    first: dict[str, str] = {}
     for line in INCIDENTS.read_text(encoding="utf-8").splitlines():
         first.setdefault(json.loads(line)["job"], line)
     with tempfile.TemporaryDirectory() as folder:
@@ -57,16 +54,8 @@ def _rows() -> str:
         if done.returncode:
             raise SystemExit(f"the demo failed:\n{done.stderr}")
         printed = io.StringIO()
-        columns = os.environ.get("COLUMNS")
-        os.environ["COLUMNS"] = str(WIDTH)
-        try:
-            with contextlib.redirect_stdout(printed):
-                show(events, records)
-        finally:
-            if columns is None:
-                del os.environ["COLUMNS"]
-            else:
-                os.environ["COLUMNS"] = columns
+        with contextlib.redirect_stdout(printed):
+            show(events, records)
     _, _, table = printed.getvalue().partition("\n")  # without the title
     return "\n".join(line.rstrip() for line in table.rstrip().split("\n"))
 

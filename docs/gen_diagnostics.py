@@ -20,11 +20,11 @@ _HEAD = """\
 
 <!-- Written by docs/gen_diagnostics.py from flink_skills.skill.CODES. Change it there, then run the script. -->
 
-What loading has to say about skills and sources. Each diagnostic has a code, a severity, a place and a mend. They are
+Diagnostics of skills and sources. Each diagnostic has a code, a severity, a location and a fix. They are
 in `AgentSkillManager.diagnostics`, in what `flink-skills validate` prints, and in the log of the TaskManager when an
 agent opens. Codes do not change their meaning.
 
-- An `error` means that the skill or the source is not used. A `warning` is something to mend; an `info` is advice.
+- An `error` means that the skill or the source is not used. A `warning` is something to fix. An `info` is advice.
 - The column *lenient* counts by default, *strict* with `skills.strict` and `flink-skills validate --strict`. In strict
   loading any error fails the job.
 """
@@ -34,7 +34,7 @@ _TABLE = "| code | meaning | lenient | strict | usual fix |\n|---|---|---|---|--
 _TABLE_U = "| code | meaning | lenient | strict | usual fix | `skills.unsupported` |\n|---|---|---|---|---|---|\n"
 _UNSUPPORTED = """\
 The last column says whether a skill needs what the job does not have, so that the option
-[`skills.unsupported`](../skills.md#skills-that-the-job-does-not-support) hides or refuses it. The others are advice.
+[`skills.unsupported`](../skills.md#unsupported-skills) hides or refuses it. The others are advice.
 
 """
 
@@ -45,8 +45,8 @@ _GROUPS = {
     "D": "Search and sources",
     "S": "Safety",
     "X": "Scripts",
-    "T": "Tools that a skill brings",
-    "U": "What this runtime does not do",
+    "T": "Bundled tools",
+    "U": "Unsupported features",
     "P": "Prompt",
 }
 
@@ -61,7 +61,7 @@ def render() -> str:
         parts.append(f"\n## {_GROUPS[letter]}\n\n{_UNSUPPORTED + _TABLE_U if decided else _TABLE}")
         for code in members:
             known = CODES[code]
-            cells = [code, known.meaning, known.lenient, known.strict, known.mend]
+            cells = [code, known.meaning, known.lenient, known.strict, known.fix]
             cells += ["yes" if known.unsupported else "no"] if decided else []
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     return "".join(parts)

@@ -1,7 +1,7 @@
-"""Write the tables of ``docs/events.md`` from :mod:`flink_skills.telemetry.event_record`.
+"""Write the tables of ``docs/reference/events.md`` from :mod:`flink_skills.telemetry.event_record`.
 
 python -m docs.gen_events           write the tables
-python -m docs.gen_events --check   exit with 1 when they are not what the code says
+python -m docs.gen_events --check   exit with 1 if they differ from the code
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from pathlib import Path
 from docs.generated import fill, write_or_check
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_KINDS
 
-PAGE = Path(__file__).resolve().parent / "events.md"
+PAGE = Path(__file__).resolve().parent / "reference" / "events.md"
 
 
 def kinds() -> Iterator[str]:
-    """The table of kinds."""
-    yield "| kind | when |"
+    """Yield the lines of the table of kinds."""
+    yield "| Kind | Occasion |"
     yield "|---|---|"
     for kind, doc in EVENT_KINDS.items():
         yield f"| `{kind}` | {doc} |"
 
 
 def columns() -> Iterator[str]:
-    """The table of columns."""
-    yield "| column | type | of | what |"
+    """Yield the lines of the table of columns."""
+    yield "| Column | Type | Kinds | Description |"
     yield "|---|---|---|---|"
     for column in EVENT_COLUMNS:
-        of = ", ".join(f"`{kind}`" for kind in column.kinds) or "all"
-        yield f"| `{column.name}` | `{column.type}` | {of} | {column.doc} |"
+        kinds_of_column = ", ".join(f"`{kind}`" for kind in column.kinds) or "all"
+        yield f"| `{column.name}` | `{column.type}` | {kinds_of_column} | {column.doc} |"
 
 
 def render(page: str) -> str:
-    """``page`` with the tables in their places."""
+    """Return ``page`` with current tables."""
     return fill(page, {"kinds": lambda: "\n".join(kinds()), "columns": lambda: "\n".join(columns())})
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the page; returns the exit code."""
+    """Write or check the page, and return the exit code."""
     return write_or_check(PAGE, render, arguments)
 
 

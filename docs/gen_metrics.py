@@ -1,7 +1,7 @@
-"""Write the tables of ``docs/metrics.md`` from :mod:`flink_skills.telemetry.metric_list`.
+"""Write the tables of ``docs/reference/metrics.md`` from :mod:`flink_skills.telemetry.metric_list`.
 
 python -m docs.gen_metrics           write the tables
-python -m docs.gen_metrics --check   exit with 1 when they are not what the list says
+python -m docs.gen_metrics --check   exit with 1 if they differ from the list
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from pathlib import Path
 from docs.generated import fill, write_or_check
 from flink_skills.telemetry.metric_list import METRICS, Metric
 
-PAGE = Path(__file__).resolve().parent / "metrics.md"
+PAGE = Path(__file__).resolve().parent / "reference" / "metrics.md"
 
 _SCOPES = {
-    "subtask": ("Of each subtask", ""),
+    "subtask": ("Subtask metrics", "Reported by each subtask."),
     "agent": (
-        "Of an agent",
-        "Counted by all workers of a TaskManager, and shown at the first subtask of the agent's operator there: sum "
-        "them up over the subtasks.",
+        "Agent metrics",
+        "Totals over all workers of a TaskManager, reported by the first subtask of the agent's operator on it. To get "
+        "the total of the job, sum over the subtasks.",
     ),
-    "worker": ("Of each worker", "With the label `worker`, the worker's number; at the same subtask."),
+    "worker": (
+        "Worker metrics",
+        "Values of one worker, reported by the same subtask. The label `worker` is the number of the worker.",
+    ),
 }
 
 
 def tables() -> str:
-    """The sections of the page that the list says."""
+    """Return the generated sections of the page."""
     parts = []
     for scope, (title, text) in _SCOPES.items():
-        members = [of for of in METRICS if of.scope == scope]
+        members = [metric for metric in METRICS if metric.scope == scope]
         parts.append(
             "\n".join(
                 [
@@ -46,20 +49,20 @@ def tables() -> str:
 
 
 def _table(metrics: Iterable[Metric], labelled: bool) -> Iterable[str]:
-    yield f"| metric |{' labels |' if labelled else ''} kind | unit | what |"
+    yield f"| Metric |{' Labels |' if labelled else ''} Kind | Unit | Description |"
     yield f"|---|{'---|' if labelled else ''}---|---|---|"
-    for of in metrics:
-        labels = f" {', '.join(f'`{label}`' for label in of.labels)} |" if labelled else ""
-        yield f"| `{of.name}` |{labels} {of.kind} | {of.unit} | {of.description} |"
+    for metric in metrics:
+        labels = f" {', '.join(f'`{label}`' for label in metric.labels)} |" if labelled else ""
+        yield f"| `{metric.name}` |{labels} {metric.kind} | {metric.unit} | {metric.description} |"
 
 
 def render(page: str) -> str:
-    """``page`` with the tables in their place."""
+    """Return ``page`` with current tables."""
     return fill(page, {"metrics": tables})
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the page; returns the exit code."""
+    """Write or check the page, and return the exit code."""
     return write_or_check(PAGE, render, arguments)
 
 

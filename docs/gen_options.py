@@ -57,7 +57,7 @@ _KINDS: dict[Callable[[Any], Any], str] = {
 }
 
 _GROUPS = {
-    "from": "Where skills come from",
+    "from": "Skill sources",
     "source": "Reading sources",
     "limits": "Limits of sources and skills",
     "store": "Store",

@@ -1,8 +1,8 @@
 """Write the tables of ``docs/sizing.md``, and compare the costs of sizing with the results of the benchmarks.
 
 python -m docs.gen_sizing           write the tables
-python -m docs.gen_sizing --check   exit with 1 when they are not current
-python -m docs.gen_sizing --costs   print the costs that benchmarks/results has
+python -m docs.gen_sizing --check   exit with 1 if they are outdated
+python -m docs.gen_sizing --costs   print the costs in benchmarks/results
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COSTS = {
     "command_ms": ("a command in the sandbox", "ms of CPU time", "`execution`: `true` with Landlock, added"),
     "worker_mb": ("a worker without turns", "MB", "`models`: 0.5 s, less its turns"),
     "turn_mb": ("a turn in flight", "MB", "`models`: the client with 1,000 in flight, less idle"),
-    "jvm_mb": ("the JVM of a TaskManager", "MB", "`models`: the most"),
+    "jvm_mb": ("the JVM of a TaskManager", "MB", "`models`: maximum of all cases"),
 }
 #: The worked examples.
 EXAMPLES = {
@@ -48,7 +48,7 @@ EXAMPLES = {
 
 
 def costs() -> dict[str, float]:
-    """The costs that the results of the benchmarks have."""
+    """Return the costs that follow from the results of the benchmarks."""
     turns, models, execution = (_medians(name) for name in ("turns", "models", "execution"))
     clients, over_http = models["clients"]["flink_skills"], models["turns"]
     turn = _cpu(turns["agent, no latency"])
@@ -77,7 +77,7 @@ def _cpu(of: dict[str, Any]) -> float:
 
 
 def _costs_table() -> str:
-    lines = ["| one of these | costs | unit | measured by |", "|---|---|---|---|"]
+    lines = ["| Part of a turn or a process | Cost | Unit | Benchmark |", "|---|---|---|---|"]
     for name, value in asdict(Costs.measured()).items():
         what, unit, suite = _COSTS[name]
         lines.append(f"| {what} (`{name}`) | {value:g} | {unit} | {suite} |")
@@ -99,12 +99,12 @@ def _example(name: str, load: Load) -> str:
         ("workers of a TaskManager", f"{size.workers}"),
         ("`skills.worker.max-in-flight`", f"{size.max_in_flight:,}"),
         ("memory of a worker", f"{size.worker_mb:,} MB"),
-        ("memory of a TaskManager", f"{size.memory_mb:,} MB, and that of commands and of state"),
+        ("memory of a TaskManager", f"{size.memory_mb:,} MB, without commands and state"),
         ("conversations in Flink's state", _state(size)),
-        ("limits to ask the provider for", f"{size.requests_per_minute:,.0f} requests and "
+        ("quota of the provider", f"{size.requests_per_minute:,.0f} requests and "
          f"{size.tokens_per_minute:,.0f} tokens a minute"),
     ]  # fmt: skip
-    table = "\n".join(["| | |", "|---|---|", *(f"| {what} | {value} |" for what, value in rows)])
+    table = "\n".join(["| Result | Value |", "|---|---|", *(f"| {what} | {value} |" for what, value in rows)])
     return f"### {name}\n\n`--load {given}`\n\n{table}"
 
 
@@ -116,7 +116,7 @@ _DEFAULTS = Load(events=0, answer=0)
 
 
 def render(page: str) -> str:
-    """The page with the tables in their place."""
+    """Return the page with its generated tables."""
     return fill(page, {"costs": _costs_table, "examples": _examples})
 
 

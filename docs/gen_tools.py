@@ -82,7 +82,7 @@ def _type(value: Mapping[str, Any]) -> str:
     kind = str(value.get("type", "any"))
     if kind == "array":
         return f"list of {_type(value.get('items', {}))}s"
-    return {"string": "text"}.get(kind, kind)
+    return kind
 
 
 def _text(text: str) -> str:

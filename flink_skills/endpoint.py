@@ -42,6 +42,9 @@ _AFTER = ")]},.;:!"
 def redact(url: str) -> str:
     """Return ``url`` without its user, password, query and fragment.
 
+    This function finds secrets by their position in a URL, so it needs no list of values and works before a plan is
+    opened. :class:`flink_skills.agents.Redactor` replaces known values in any text.
+
     A user or a password may contain any character, including an unescaped ``/``, ``?``, ``#`` or ``@``. If a URL can be
     read in more than one way, the result contains the part that is public in each of them, and ``…`` for the remainder.
 
@@ -55,7 +58,7 @@ def redact(url: str) -> str:
 
 
 def redact_text(text: str) -> str:
-    """Return ``text``, such as a library's message, with every URL in it redacted."""
+    """Return ``text``, such as a library's message, with every URL in it redacted as :func:`redact` does."""
     return _IN_TEXT.sub(_redact_found, text)
 
 
@@ -98,14 +101,14 @@ def check_endpoint(
 
     >>> check_endpoint("https://me:SECRET/x@host/v1", "base_url", "http://localhost:8000/v1")
     Traceback (most recent call last):
-    flink_skills.errors.ConfigError: base_url cannot be used: a user or a password has an unescaped '/', '?' or '#' (https://host/v1). Write %2F, %3F or %23 in its place, as in http://localhost:8000/v1.
+    flink_skills.errors.ConfigError: base_url cannot be used: a user or a password contains an unescaped '/', '?' or '#' (https://host/v1). Write %2F, %3F or %23 in its place, as in http://localhost:8000/v1.
     """  # noqa: E501 (a message is one line)
     parts, problem, fix = _read(url, schemes, references=references)
     if parts is not None and not credentials and user_of(str(url)):
-        parts, problem, fix = None, "it has a user or a password", "Leave them out"
+        parts, problem, fix = None, "the address contains a user or a password", "Omit them"
     if parts is not None:
         return parts
-    # Without a scheme it may be anything, such as a key that was written in the wrong place.
+    # Without a scheme the value can be anything, such as a key in the wrong option.
     shown = f" ({redact(url)})" if isinstance(url, str) and "://" in url else ""
     raise ConfigError(f"{name} cannot be used: {problem}{shown}. {fix}, as in {example}.")
 
@@ -119,17 +122,19 @@ def _read(url: object, schemes: Sequence[str], *, references: bool) -> tuple[Spl
     # The value of a reference is known in the worker only. A digit can be a host, a port or a part of a path.
     known = _REFERENCE.sub("1", url)
     if any(char.isspace() or not char.isprintable() for char in known):
-        return None, "it has spaces or control characters", "Remove them, or write them as %20"
+        return None, "the address contains spaces or control characters", "Remove them, or write them as %20"
     scheme, sign, rest = known.partition("://")
     if not sign or scheme.lower() not in schemes:
         wanted = " or ".join(f"{accepted}://" for accepted in schemes)
-        return None, f"it does not begin with {wanted}", "Write the scheme first"
+        return None, f"the address does not start with {wanted}", "Write the scheme first"
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     unescaped = "@" in rest and "@" not in authority and not _HOST.match(rest)
     if unescaped or authority.count("@") > 1:
         return (
             None,
-            "a user or a password has an unescaped '/', '?' or '#'" if unescaped else "it has more than one '@'",
+            "a user or a password contains an unescaped '/', '?' or '#'"
+            if unescaped
+            else "the address contains more than one '@'",
             "Write %2F, %3F or %23 in its place" if unescaped else "Write %40 for one in a user or a password",
         )
     try:
@@ -138,15 +143,15 @@ def _read(url: object, schemes: Sequence[str], *, references: bool) -> tuple[Spl
     except ValueError:
         host = None
     if not host:
-        return None, "its host is missing or cannot be read", "Write a host after ://"
+        return None, "the host is missing or cannot be parsed", "Write a host after ://"
     try:
         usable = parts.port is None or 0 < parts.port < 65536
     except ValueError:
         usable = False
     if not usable:
-        return None, "its port is not a number from 1 to 65535", "Correct or leave out the port"
+        return None, "the port is not a number from 1 to 65535", "Correct or omit the port"
     if not _HOST.match(authority.rpartition("@")[2]):
-        return None, "its host has characters that a host cannot have", "Write a name or an IP address"
+        return None, "the host contains invalid characters", "Write a name or an IP address"
     return parts, "", ""
 
 

@@ -22,7 +22,7 @@
 Catch :class:`SkillsError` to catch all of them. What a *model* does wrong is never an
 exception: it is a tool result that says what to do instead.
 
-Messages name the thing, the place and the mend, in this order.
+Messages name the thing, the location and the fix, in this order.
 """
 
 from __future__ import annotations

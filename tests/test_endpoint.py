@@ -152,21 +152,21 @@ def test_user_of(url: str, user: str) -> None:
     [
         (7, "expected a string, got int"),
         ("http://${env:HOST}/v1", "a reference such as ${env:NAME} is not replaced there"),
-        ("", "does not begin with http:// or https://"),
-        ("host:8000", "does not begin with http:// or https://. Write"),
-        ("ftp://me:SECRET@host", "does not begin with http:// or https:// (ftp://host)"),
-        ("https://", "its host is missing"),
-        ("https://me:SECRET@", "its host is missing"),
-        ("https://[::1/SECRET", "its host is missing or cannot be read"),
-        ("https://me:SECRET@host:99999/v1", "its port is not a number from 1 to 65535"),
-        ("https://me:SECRET@host:0/v1", "its port is not a number from 1 to 65535"),
-        ("https://me:SECRET", "its port is not a number from 1 to 65535 (https://…)"),
-        ("https://me:SECRET@host:8o/v1", "its port is not a number from 1 to 65535"),
+        ("", "does not start with http:// or https://"),
+        ("host:8000", "does not start with http:// or https://. Write"),
+        ("ftp://me:SECRET@host", "does not start with http:// or https:// (ftp://host)"),
+        ("https://", "the host is missing"),
+        ("https://me:SECRET@", "the host is missing"),
+        ("https://[::1/SECRET", "the host is missing or cannot be parsed"),
+        ("https://me:SECRET@host:99999/v1", "the port is not a number from 1 to 65535"),
+        ("https://me:SECRET@host:0/v1", "the port is not a number from 1 to 65535"),
+        ("https://me:SECRET", "the port is not a number from 1 to 65535 (https://…)"),
+        ("https://me:SECRET@host:8o/v1", "the port is not a number from 1 to 65535"),
         ("https://me:SECRET/x@host/v1", "an unescaped '/', '?' or '#' (https://host/v1). Write %2F"),
         ("https://me:SECRET@x@host/v1", "more than one '@' (https://host/v1). Write %40"),
         ("https://me:SEC RET@host/v1", "spaces or control characters (https://host/v1)"),
         ("https://ho st/v1?key=SECRET", "spaces or control characters (https://…)"),
-        ("https://me:SECRET@ho<st/v1", "its host has characters that a host cannot have (https://…)"),
+        ("https://me:SECRET@ho<st/v1", "the host contains invalid characters (https://…)"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_without_showing_it(url: object, problem: str) -> None:
@@ -199,5 +199,7 @@ def test_an_address_that_can_be_used(url: str) -> None:
 
 
 def test_credentials_can_be_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^x cannot be used: it has a user or a password \(https://host\)"):
+    with pytest.raises(
+        ConfigError, match=r"^x cannot be used: the address contains a user or a password \(https://host\)"
+    ):
         check_endpoint("https://me:SECRET@host", "x", "y", credentials=False)

@@ -24,10 +24,11 @@ from flink_skills.agents.models.instructions import first_command, first_paragra
 from flink_skills.agents.models.matching import features
 from flink_skills.agents.models.native import calls_in_text
 from flink_skills.agents.models.transcript import render_system
+from flink_skills.artifacts import ArtifactError, check_name
 from flink_skills.endpoint import redact_text
 from flink_skills.manager import MenuEntry, parse_menu, render_menu
 from flink_skills.manager.activation import safe
-from flink_skills.skill import file_references, split_body, without_code
+from flink_skills.skill import file_references, find_credential, split_body, without_code
 from flink_skills.skill.frontmatter import starts_with_front_matter
 from flink_skills.skill.heading import first_heading
 from flink_skills.skill.quoting import text_in_quotes
@@ -135,6 +136,11 @@ def words(text: str) -> None:
         split_words(text, {})
 
 
+def file_name(text: str) -> None:
+    with contextlib.suppress(ArtifactError):
+        check_name(text[:1000])
+
+
 def offline(text: str) -> None:
     messages: list[Message] = [UserMessage("go"), ToolMessage("1", "execute_shell_command", text)]
     run(OfflineModel().request(ModelRequest("", messages)))
@@ -165,11 +171,13 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "first paragraph": first_paragraph,
     "matching": features,
     "offline model": offline,
+    "names of files": file_name,
     "system text": system_text,
     "notice": lambda text: named_in_notice(UserMessage(f"<skills_changed>{text}</skills_changed>")),
     "menu read": parse_menu,
     "menu written": lambda text: render_menu([MenuEntry(text, text, text)], 1000),
     "tags": safe,
+    "credentials": lambda text: find_credential("a.txt", text.encode()),
     "code": without_code,
     "references": lambda text: list(file_references(text)),
     "tools section": lambda text: tools_section(f"Tools:\n{text}"),
@@ -247,6 +255,8 @@ def test_a_long_text_is_read_in_time(name: str, part: int) -> None:
         ("docstring with arguments", "a" + " " * _LENGTH + "x"),
         ("docstring of reST", " " * _LENGTH + "x"),
         ("docstring of numpy", ", ".join(f"a{n}" for n in range(20_000)) + "\n  b" * 20_000),
+        ("tags", "<" + " " * _LENGTH),
+        ("credentials", "-----BEGIN RSA PRIVATE KEY-----" + "Comment:" * (_LENGTH // 8)),
         ("redaction", "a" * _LENGTH),
         ("redaction", "a://" + "::" * _LENGTH),
     ],

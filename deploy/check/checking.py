@@ -37,7 +37,7 @@ def _of_one(rule: Rule, manifests: Manifests) -> Iterator[Finding]:
         what = f"{type(error).__name__}: {error}"
         yield Finding(
             _culprit(rule, manifests),
-            f"the rule {rule.__name__} cannot read it ({what}): mend its form, and check again",
+            f"the rule {rule.__name__} cannot read it ({what}): fix its format, and check again",
         )
 
 

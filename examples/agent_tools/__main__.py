@@ -1,4 +1,4 @@
-"""A desk and the agents that it calls: each request to a model, whose it is, and what it answers to.
+"""A desk and the agents that it calls: each request to a model, with its agent and its last message.
 
 python -m examples.agent_tools
 """

@@ -1,6 +1,6 @@
-"""Two events of one shop: a file to sum up, then a question about what came of it.
+"""Two events of one shop: a file to summarize, then a question about the summary.
 
-python -m examples.data_analysis [FOLDER]     FOLDER keeps the artifacts; without one they go when the program ends
+python -m examples.data_analysis [FOLDER]     FOLDER stores the artifacts; default: a temporary directory
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One conversation, request by request: which tools of the pool the model had, and what they cost.
+"""One conversation, request by request: the active tools of the pool, and their tokens.
 
 python -m examples.dynamic_tools
 """
@@ -47,7 +47,7 @@ def main() -> int:
         table.add_row(str(number), what, ", ".join(spec.name for spec in active) or "none", str(_tokens(active)))
     Console().print(table)
     everything = _tokens([FunctionTool(function).spec for function in tools.ALL])
-    print(f"All twelve at once: about {everything} tokens in each of the {len(model.requests)} requests.")
+    print(f"All twelve together: about {everything} tokens in each of the {len(model.requests)} requests.")
     print(f"Answer: {answers[0]}")
     return 0
 

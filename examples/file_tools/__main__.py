@@ -1,4 +1,4 @@
-"""An agent that corrects a small program: each call of a file tool, and what came of it.
+"""An agent that corrects a small program: each call of a file tool, and its result.
 
 python -m examples.file_tools
 """

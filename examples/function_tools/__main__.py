@@ -1,4 +1,4 @@
-"""An agent with functions as tools: what the model is told of one, each call, and what came of it.
+"""An agent with functions as tools: the specification of one for the model, each call, and its result.
 
 python -m examples.function_tools
 """

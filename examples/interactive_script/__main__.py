@@ -1,4 +1,4 @@
-"""An agent and two programs: one asks three questions, the other runs until it is ended.
+"""An agent and two programs: one asks three questions, the other runs until it is terminated.
 
 python -m examples.interactive_script
 """

@@ -1,4 +1,4 @@
-"""An agent with tools of LangChain: each call, and what came of it.
+"""An agent with tools of LangChain: each call, and its result.
 
 python -m examples.langchain_tools
 """

@@ -48,7 +48,7 @@ class Shop(Agent):
     def of_langchain(self) -> Sequence[LangChainTool]:
         return [
             LangChainTool(find_pages),
-            LangChainTool(orders_of, injected={"customer": lambda context: context.shown_key}),
+            LangChainTool(orders_of, injected={"customer": lambda context: context.display_key}),
         ]
 
     @tool

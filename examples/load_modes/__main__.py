@@ -1,4 +1,4 @@
-"""The same two questions with each way of loading: what each request to the model holds, and its size.
+"""Two questions with each way of loading: the content of each request to the model, and its size.
 
 python -m examples.load_modes
 """
@@ -27,7 +27,7 @@ SKILL = "# Travel costs"
 
 def main() -> int:
     table = Table(box=box.ROUNDED, title="Where each request holds the skill, and its characters", title_justify="left")
-    table.add_column("life time\ncontent", no_wrap=True)
+    table.add_column("lifetime\ncontent", no_wrap=True)
     for heading in ("1 loads\nthe skill", "2 calls\na tool", "3\nanswers", "4 next\nevent", "5\nanswers"):
         table.add_column(heading, justify="right")
     table.add_column("new\n", justify="right")
@@ -38,7 +38,7 @@ def main() -> int:
             table.add_row(f"{lifetime}\n{content}", *cells, f"\n{new_text(requests):,}")
         table.add_section()
     Console().print(table)
-    print("new: what follows the beginning that a request has in common with the one before it, of all five.")
+    print("new: characters after the prefix shared with the previous request, total of the five requests.")
     return 0
 
 

@@ -1,6 +1,6 @@
-"""The demo: recorded incidents of real Flink jobs through the triage agent, as a Flink job, then a table.
+"""Demo: recorded incidents of real Flink jobs, diagnosed by the triage agent in a Flink job, as a table.
 
-python -m examples.log_triage.demo [--model offline|PROVIDER:NAME] [--base-url URL] [--parallelism N]
+python -m examples.log_triage.demo [--model offline|PROVIDER:NAME] [--base-url URL] [--parallelism N] [--local]
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from flink_skills.errors import SkillsError
 
 HERE = Path(__file__).resolve().parent
 SKILLS = HERE.parent.parent / "skills"
+#: Maximum width of the table, in columns.
+MAX_WIDTH = 98
 LOG_LINE = re.compile(r"^[\d-]+ (?P<time>[\d:]+),\d+ (?P<level>\w+)\s+\S+\s+\[.*?\] - (?P<message>.*)$", re.DOTALL)
 
 
 def main(
-    model: Annotated[str, typer.Option(help="offline, or PROVIDER:NAME.")] = "offline",
-    base_url: Annotated[str | None, typer.Option(help="Where the provider's API is.")] = None,
+    model: Annotated[str, typer.Option(help="Chat model: offline, or PROVIDER:NAME.")] = "offline",
+    base_url: Annotated[str | None, typer.Option(help="URL of the provider's API.")] = None,
     parallelism: Annotated[int, typer.Option(help="Parallelism of the Flink job.")] = 2,
-    local: Annotated[bool, typer.Option("--local", help="Run in this process, without Flink.")] = False,
+    local: Annotated[bool, typer.Option("--local", help="Run the agent in this process, without Flink.")] = False,
 ) -> None:
-    """Run the job and show what it found."""
+    """Diagnose recorded Flink incidents, and print a table."""
     incidents = HERE / "incidents.jsonl"
     with tempfile.TemporaryDirectory(prefix="log-triage-") as folder:
         records = Path(folder) / "records.jsonl"
@@ -50,10 +52,7 @@ def main(
             assignments=(),
             local=local,
         )
-        print(
-            f"Triaging {incidents.name} with the skills of {SKILLS.name}/ and model {model} …",
-            file=sys.stderr,
-        )
+        print(f"The agent diagnoses {incidents.name} with {SKILLS.name}/ and the model {model}.", file=sys.stderr)
         try:
             code = run_job(request)
         except SkillsError as error:
@@ -64,16 +63,15 @@ def main(
 
 
 def show(incidents: Path, records: Path) -> None:
-    """Print a row per incident, in the order of the input."""
+    """Print one row per incident, in the order of the input."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for line in records.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         found[record["key"], record["turn"]] = record
     table = Table(box=box.ROUNDED, show_lines=True, title="Incidents of recorded Flink jobs", title_justify="left")
-    table.add_column("incident", style="bold", ratio=2, overflow="fold")
-    table.add_column("skill", style="cyan", ratio=2, overflow="fold")
-    table.add_column("diagnosis", ratio=4, overflow="fold")
-    table.add_column("evidence", style="dim", ratio=4, overflow="fold")
+    table.add_column("Incident", style="bold", overflow="fold")
+    table.add_column("Skill", style="cyan", no_wrap=True)
+    table.add_column("Diagnosis and evidence", overflow="fold")
     turns: dict[str, int] = {}
     for line in incidents.read_text(encoding="utf-8").splitlines():
         incident = json.loads(line)
@@ -81,26 +79,28 @@ def show(incidents: Path, records: Path) -> None:
         turns[job] = turns.get(job, 0) + 1
         record = found.get((job, turns[job]))
         table.add_row(f"[bold]{escape(job)}[/]\n{escape(incident['incident'])}", *cells(record))
-    width = None if sys.stdout.isatty() else 140
-    Console(width=width).print(table)
+    console = Console()
+    console.width = min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH
+    console.print(table)
 
 
-def cells(record: dict[str, Any] | None) -> tuple[str, str, str]:
-    """Skill, diagnosis and evidence of a record."""
+def cells(record: dict[str, Any] | None) -> tuple[str, str]:
+    """Return the skill of a record, and its diagnosis with the evidence below it."""
     if record is None:
-        return "", "[red]no answer[/]", ""
+        return "", "[red]no record[/]"
     if record["error"] is not None:
-        return ", ".join(record["skills"]), f"[red]{escape(record['error'])}[/]", ""
+        return ", ".join(record["skills"]), f"[red]{escape(record['error'])}[/]"
     skills = ", ".join(record["skills"]) or "none"
     try:
         answer = json.loads(record["output"])
-        return skills, escape(short(str(answer["diagnosis"]), 180)), escape(evidence(str(answer["evidence"])))
+        diagnosis, line = str(answer["diagnosis"]), str(answer["evidence"])
     except (ValueError, KeyError, TypeError):
-        return skills, escape(short(str(record["output"]), 180)), ""
+        return skills, escape(short(str(record["output"]), 180))
+    return skills, f"{escape(short(diagnosis, 180))}\n[dim]{escape(evidence(line))}[/]"
 
 
 def evidence(line: str) -> str:
-    """A log line without its date and logger, cut to what fits a cell."""
+    """Return a log line without its date and logger, truncated to fit a cell."""
     match = LOG_LINE.match(line)
     return short(f"{match['time']} {match['level']} {match['message']}" if match else line, 150)
 

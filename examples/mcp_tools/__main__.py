@@ -1,4 +1,4 @@
-"""One question, call by call: which server answered what, and what happens while one is down.
+"""One question, call by call: the server and the result, with a server that stops in between.
 
 python -m examples.mcp_tools
 """

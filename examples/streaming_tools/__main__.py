@@ -1,4 +1,4 @@
-"""One report: what could be seen of it while it was written, and the same turn as events for a web page.
+"""One report: its parts while the model writes it, and the same turn as events for a web page.
 
 python -m examples.streaming_tools
 """

@@ -28,7 +28,7 @@ def publish_report(title: str, sections: list[Section]) -> str:
 async def preview(streamed: StreamedArguments, context: ToolContext) -> None:
     """Show each section as soon as the model has begun the next one."""
     done = ReportAgent.previews.setdefault(context.call_id, [])
-    if streamed.withdrawn:
+    if streamed.discarded:
         done.clear()
         ReportAgent.show("preview", "(withdrawn: the model is asked again)")
         return

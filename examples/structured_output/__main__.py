@@ -1,4 +1,4 @@
-"""Two invoices, and what an agent with skills emits for them: objects of a pydantic model.
+"""Two invoices, and the output of an agent with skills: objects of a pydantic model.
 
 python -m examples.structured_output
 """
@@ -43,7 +43,7 @@ def main() -> int:
         table.add_row(verdict.invoice, f"{verdict.total:.2f}", "; ".join(verdict.problems) or "none")
     Console().print(table)
     last = verdicts[-1]
-    print(f"How that of {last.invoice} came about:")
+    print(f"Conversation about {last.invoice}:")
     *_, conversation = (request.messages for request in model.requests if last.invoice in request.messages[0].content)
     for message in conversation:
         print(f"  {shown(message)}")

@@ -36,7 +36,7 @@ def main() -> int:
         table.add_row(event["customer"], ", ".join(spec.name for spec in request.tools), told[1], answer)
     Console().print(table)
     print(f"The tool set was {' and '.join(ShopTools.log)}.")
-    print(f"Each model was told: {model.requests[0].system.splitlines()[-1]}")
+    print(f"System prompt of each model: {model.requests[0].system.splitlines()[-1]}")
     return 0
 
 

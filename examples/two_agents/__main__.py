@@ -1,4 +1,4 @@
-"""One question, two agents: what each request to a model holds.
+"""One question, two agents: the content of each request to a model.
 
 python -m examples.two_agents
 """

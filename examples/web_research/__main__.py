@@ -1,4 +1,4 @@
-"""One question, call by call: what the agent searched and read, and what it was not given.
+"""One question, call by call: searches and pages of the agent, and rejected requests.
 
 python -m examples.web_research
 """

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.notices import notice_message as notice_message
     from flink_skills.agents.plan import ModelPlan as ModelPlan
     from flink_skills.agents.plan import load_agent as load_agent
+    from flink_skills.agents.redaction import Redactor as Redactor
     from flink_skills.agents.runtime import AgentRuntime as AgentRuntime
     from flink_skills.agents.session import NO_CONVERSATION as NO_CONVERSATION
     from flink_skills.agents.session import Conversation as Conversation
@@ -72,6 +73,7 @@ _HOMES = {
     "ModelResponse": "messages",
     "NO_CONVERSATION": "session",
     "Notice": "notices",
+    "Redactor": "redaction",
     "STATE_VERSION": "codec",
     "Session": "session",
     "SessionChange": "session",

@@ -48,5 +48,5 @@ def _asked(name: str, speaker: Speaker) -> str:
     try:
         return str(speaker.prompt_addition() or "").strip()
     except Exception:  # tools are the user's
-        _log.exception("tool %s: its prompt_addition failed; the model is told nothing of it", name)
+        _log.exception("tool %s: prompt_addition() failed; the system prompt has no addition of this tool", name)
         return ""

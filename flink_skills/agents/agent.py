@@ -140,7 +140,7 @@ class Agent:
 
     def listeners(self) -> Sequence[Observer]:
         """Who is told what happens in the turns of this agent, in the process where they run: calls and results, and
-        with ``hears_deltas`` answers while they arrive. Asked once in each worker, which closes them with the agent.
+        with ``wants_deltas`` answers while they arrive. Asked once in each worker, which closes them with the agent.
 
         They are told everything as it is, secrets in it too. What they raise is logged and harms no turn.
         """

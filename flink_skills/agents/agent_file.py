@@ -77,7 +77,7 @@ def read_agent_document(path: str | FilePath) -> Document:
     document = read_document(path)
     if not isinstance(document.data, Mapping):
         kind = type(document.data).__name__
-        raise DocumentError([document.problem((), f"holds a {kind}; write a mapping such as 'name: triage'")])
+        raise DocumentError([document.problem((), f"expected a mapping such as 'name: triage', got a {kind}")])
     return document
 
 

@@ -78,9 +78,9 @@ class Budget:
     def check(self, spent: Spent) -> None:
         """Raises :class:`BudgetError` for more."""
         if self.steps and spent.steps > self.steps:
-            raise BudgetError(self, f"it took more than its {self.steps} steps without an answer")
+            raise BudgetError(self, f"the agent did not return an answer within its {self.steps} steps")
         if self.tokens and spent.usage.total_tokens > self.tokens:
-            raise BudgetError(self, f"it used {spent.usage.total_tokens} tokens, more than its {self.tokens}")
+            raise BudgetError(self, f"the agent used {spent.usage.total_tokens} of at most {self.tokens} tokens")
 
 
 class BudgetError(LimitError):
@@ -237,7 +237,7 @@ class AgentRun:
     def _check_current(self) -> None:
         """Raises where the turn has ended or was started anew: a task of the agent's code may outlive its attempt."""
         if self.turn.journal is not self._journal:
-            raise TurnInterruptedError("the turn has ended or was started anew: await all that on_event starts")
+            raise TurnInterruptedError("the turn has ended or was restarted: await everything that on_event starts")
 
     def awaited(self, call: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of a call of the agent's code. The turn fails if it was not awaited by its end."""

@@ -16,7 +16,7 @@ __all__ = ["AnswerType"]
 _FENCE = "```"
 # The rest of the line with an opening fence.
 _LABEL = re.compile(r"(?:json)?[^\S\n]*\n")
-_MOST_BLOCKS = 100
+_MAX_BLOCKS = 100
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class AnswerType:
         """The problem (None when there is none, else what to tell the model) and the answer."""
         if self.adapter is None:
             return None, text
-        problem = "it is not JSON"
+        problem = "expected JSON"
         for candidate in _candidates(text):
             try:
                 return None, self.adapter.validate_json(candidate)
@@ -62,7 +62,7 @@ def _fenced(text: str) -> list[str]:
     """The contents of the first 100 fenced blocks that are labelled as JSON or not at all, in one pass."""
     found: list[str] = []
     at = text.find(_FENCE)
-    while at >= 0 and len(found) < _MOST_BLOCKS:
+    while at >= 0 and len(found) < _MAX_BLOCKS:
         label = _LABEL.match(text, at + len(_FENCE))
         if label is None:
             at = text.find(_FENCE, at + 1)

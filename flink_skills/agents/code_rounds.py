@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["CodeRounds"]
 
 # Blocks of one answer.
-_MOST_BLOCKS = 8
+_MAX_BLOCKS = 8
 _LAST = "No more code is run for this request: answer without code."
 
 
@@ -42,7 +42,7 @@ class CodeRounds:
         self._rounds_left -= 1
         told: list[str] = []
         failed = False
-        for number, block in enumerate(blocks[:_MOST_BLOCKS], 1):
+        for number, block in enumerate(blocks[:_MAX_BLOCKS], 1):
             result = await self._call(f"{step}.{number - 1}", {"language": block.language, "code": block.code})
             of = f"Block {number} of {len(blocks)}:\n" if len(blocks) > 1 else ""
             told.append(of + as_output(result.content))
@@ -51,7 +51,7 @@ class CodeRounds:
                 break
         left = len(blocks) - len(told)
         if left:
-            why = "an earlier one failed" if failed else f"{_MOST_BLOCKS} blocks of an answer are run"
+            why = "an earlier one failed" if failed else f"{_MAX_BLOCKS} blocks of an answer are run"
             told.append(f"{left} more blocks were not run: {why}.")
         self._failed = self._failed + 1 if failed else 0
         if self._failed > self._retries:

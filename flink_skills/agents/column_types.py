@@ -17,6 +17,7 @@ import decimal
 import enum
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,11 +30,11 @@ __all__ = ["ColumnType", "MisfitError", "fit"]
 
 
 class MisfitError(ValueError):
-    """A value that its column cannot hold. ``reason`` says why without the value, for logs."""
+    """A value that its column cannot hold. ``reason`` states what the column expects, without the value, for logs."""
 
     def __init__(self, reason: str, value: object) -> None:
         self.reason = reason
-        super().__init__(f"{_shown(value)} {reason}")
+        super().__init__(f"{reason}, got {_shown(value)}")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def fit(value: Any, of: ColumnType) -> Any:
         value = value.value
     if value is None:
         if not of.nullable:
-            raise MisfitError("is not allowed where the column is NOT NULL", None)
+            raise MisfitError("expected a value for a NOT NULL column", None)
         return None
     return _FITS[of.kind](value, of)
 
@@ -93,7 +94,7 @@ def fit(value: Any, of: ColumnType) -> Any:
 def _string(value: Any, of: ColumnType) -> str:
     text = value if isinstance(value, str) else _text(value)
     if of.size and len(text) > of.size:
-        raise MisfitError(f"is longer than {of.size} characters", value)
+        raise MisfitError(f"expected at most {of.size} characters", value)
     # A surrogate alone is no character, and no encoding of a sink would take it.
     return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
 
@@ -109,7 +110,7 @@ def _text(value: Any) -> str:
     try:
         return json.dumps(plain, ensure_ascii=False)
     except ValueError:
-        raise MisfitError("has an integer with too many digits to write it out", value) from None
+        raise MisfitError(f"expected integers of at most {sys.get_int_max_str_digits():,} digits", value) from None
 
 
 def _boolean(value: Any, of: ColumnType) -> bool:
@@ -117,50 +118,50 @@ def _boolean(value: Any, of: ColumnType) -> bool:
         return value
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
-    raise MisfitError("is neither true nor false", value)
+    raise MisfitError("expected true or false", value)
 
 
 def _number(value: Any) -> decimal.Decimal:
     """A number of any kind, or the text of one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal, str)):
-        raise MisfitError("is no number", value)
+        raise MisfitError("expected a number", value)
     try:
         return decimal.Decimal(value) if isinstance(value, int) else decimal.Decimal(str(value).strip())
     except decimal.InvalidOperation:
-        raise MisfitError("is no number", value) from None
+        raise MisfitError("expected a number", value) from None
 
 
 def _integer(value: Any, of: ColumnType) -> int:
     number = _number(value)
     if not number.is_finite() or number != number.to_integral_value():
-        raise MisfitError("is no whole number", value)
+        raise MisfitError("expected a whole number", value)
     most = 1 << (_WIDTHS[of.kind] - 1)
     if not -most <= number < most:
-        raise MisfitError(f"is too large for {of.kind}", value)
+        raise MisfitError(f"expected a number in the range of {of.kind}", value)
     return int(number)
 
 
 def _float(value: Any, of: ColumnType) -> float:
     number = _number(value)
     if number.is_snan():
-        raise MisfitError("is no number", value)
+        raise MisfitError("expected a number", value)
     found = float(number)
     if of.kind == "FLOAT" and math.isfinite(found) and abs(found) > 3.4028235e38:
-        raise MisfitError("is too large for FLOAT", value)
+        raise MisfitError("expected a number in the range of FLOAT", value)
     return found
 
 
 def _decimal(value: Any, of: ColumnType) -> str:
     number = _number(value)
     if not number.is_finite():
-        raise MisfitError("is no number that a DECIMAL can be", value)
+        raise MisfitError("expected a finite number for a DECIMAL column", value)
     found = number
     # Before rounding too: of 1e999999999 no digits could be written out.
     if not _has_more_digits(number, of):
         with decimal.localcontext(decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)):
             found = number.quantize(decimal.Decimal(1).scaleb(-of.scale))
     if _has_more_digits(found, of):
-        raise MisfitError(f"has more digits than DECIMAL({of.size}, {of.scale})", value)
+        raise MisfitError(f"expected a number with the digits of DECIMAL({of.size}, {of.scale})", value)
     return str(found)
 
 
@@ -182,7 +183,7 @@ def _day(value: Any) -> dt.date:
             return dt.date.fromisoformat(value.strip())
         except ValueError:
             return _moment(value).date()
-    raise MisfitError("is no date; a date is YYYY-MM-DD", value)
+    raise MisfitError("expected a date as YYYY-MM-DD", value)
 
 
 def _time(value: Any, of: ColumnType) -> int:
@@ -190,9 +191,9 @@ def _time(value: Any, of: ColumnType) -> int:
         try:
             value = dt.time.fromisoformat(value.strip())
         except ValueError:
-            raise MisfitError("is no time of day; a time is HH:MM:SS", value) from None
+            raise MisfitError("expected a time of day as HH:MM:SS", value) from None
     if not isinstance(value, dt.time):
-        raise MisfitError("is no time of day; a time is HH:MM:SS", value)
+        raise MisfitError("expected a time of day as HH:MM:SS", value)
     seconds = (value.hour * 60 + value.minute) * 60 + value.second
     return (seconds * 1_000_000 + value.microsecond) * 1000
 
@@ -213,8 +214,8 @@ def _moment(value: Any) -> dt.datetime:
             text = value.strip()
             return dt.datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text)
     except (ValueError, OverflowError):
-        pass  # said below
-    raise MisfitError("is no time; a time is YYYY-MM-DD HH:MM:SS, or milliseconds since 1970", value)
+        pass  # reported below
+    raise MisfitError("expected a time as YYYY-MM-DD HH:MM:SS or in milliseconds since 1970", value)
 
 
 def _instant(value: Any, of: ColumnType) -> tuple[int, int]:
@@ -234,14 +235,14 @@ def _bytes(value: Any, of: ColumnType) -> bytes:
     else:
         data = _text(value).encode()
     if of.size and len(data) > of.size:
-        raise MisfitError(f"is longer than {of.size} bytes", value)
+        raise MisfitError(f"expected at most {of.size} bytes", value)
     return data
 
 
 def _array(value: Any, of: ColumnType) -> list[Any]:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [fit(item, of.parts[0][1]) for item in value]
-    raise MisfitError("is no list", value)
+    raise MisfitError("expected a list", value)
 
 
 def _fields(value: Any) -> Any:
@@ -255,7 +256,7 @@ def _fields(value: Any) -> Any:
 def _map(value: Any, of: ColumnType) -> list[tuple[Any, Any]]:
     fields = _fields(value)
     if not isinstance(fields, Mapping):
-        raise MisfitError("is no mapping", value)
+        raise MisfitError("expected a mapping", value)
     (_, key), (_, item) = of.parts
     return [(fit(name, key), fit(entry, item)) for name, entry in fields.items()]
 
@@ -267,7 +268,7 @@ def _row(value: Any, of: ColumnType) -> tuple[Any, ...]:
     elif isinstance(fields, (list, tuple)) and len(fields) == len(of.parts):
         values = list(fields)
     else:
-        raise MisfitError(f"has no fields {', '.join(name for name, _ in of.parts)}", value)
+        raise MisfitError(f"expected a row with the fields {', '.join(name for name, _ in of.parts)}", value)
     return tuple(fit(item, part) for item, (_, part) in zip(values, of.parts, strict=True))
 
 

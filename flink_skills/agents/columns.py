@@ -97,7 +97,7 @@ class TableFill:
                 found.append(fit(value_of(record, column.paths), column.of))
             except MisfitError as error:
                 error.args = (f"column {column.name!r} of {self.table} ({column.of}): {error}",)
-                error.reason = f"column {column.name!r} of {self.table} ({column.of}): the value {error.reason}"
+                error.reason = f"column {column.name!r} of {self.table} ({column.of}): {error.reason}"
                 raise
         return tuple(found)
 
@@ -246,7 +246,7 @@ def checked_path(text: str, event: Sequence[str], shape: OutputShape, *, is_open
     """
     path = tuple(match[1] or match[2].strip() for match in _PART.finditer(text))
     if not path or _PART.sub("", text).replace(".", "").strip() or ".." in text or text[0] == "." or text[-1] == ".":
-        raise ConfigError(f"{text!r} is no path; write one such as event.id")
+        raise ConfigError(f"{text!r} is not a valid path; write one such as event.id")
     if path[0] not in RECORD_FIELDS:
         hint = f"; for the column of the input write event.{path[0]}" if path[0] in event else ""
         raise ConfigError(str(UnknownNameError("field", path[0], RECORD_FIELDS, place="a record")) + hint)
@@ -255,7 +255,7 @@ def checked_path(text: str, event: Sequence[str], shape: OutputShape, *, is_open
     if path[0] == "output" and len(path) > 1:
         if shape.is_text:
             raise ConfigError(
-                f"{text!r}: the agent answers with a text, which has no fields: declare output_type, or write output"
+                f"{text!r}: the agent answers with a string, which has no fields: declare output_type, or write output"
             )
         if shape.fields is not None and path[1] not in shape.fields:
             raise UnknownNameError("field", path[1], shape.fields, place="the agent's output_type")

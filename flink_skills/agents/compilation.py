@@ -54,7 +54,7 @@ _SETUP_KEYS = (
     "media",
     *_CONNECTION_KEYS,
 )
-_DEEPEST = 5
+_MAX_DEPTH = 5
 
 
 def compile_plan(
@@ -159,8 +159,8 @@ def _callees(declared: Declaration, callers: tuple[str, ...]) -> Iterator[tuple[
     Raises :class:`PlanError` if agents call each other in a circle.
     """
     chain = (*callers, declared.agent_id)
-    if declared.agents and len(chain) >= _DEEPEST:
-        raise PlanError(f"agents call each other {len(chain)} deep: {' -> '.join(chain)}; the maximum is {_DEEPEST}")
+    if declared.agents and len(chain) >= _MAX_DEPTH:
+        raise PlanError(f"agents call each other {len(chain)} deep: {' -> '.join(chain)}; the maximum is {_MAX_DEPTH}")
     for name, callee in declared.agents.items():
         callee_id = agent_id(callee.agent)
         if callee_id in chain:

@@ -218,7 +218,7 @@ def read_declaration(agent: Agent, shared: SharedResources = _NOT_SHARED) -> Dec
     if agent.route is not None and mark_of(agent.route) is None:
         found.route = Route.parse(agent.route, f"agent {id_}: route")
     if not isinstance(agent.instructions, str) and mark_of(agent.instructions) is None:
-        raise PlanError(f"agent {id_}: instructions must be a text, or a method with @prompt")
+        raise PlanError(f"agent {id_}: instructions must be a string, or a method with @prompt")
     if isinstance(agent.instructions, str) and agent.instructions:
         found.prompts["instructions"] = Prompt(system=agent.instructions)
     for name, mark in _marked(type(agent)):
@@ -293,7 +293,9 @@ def declared_sources(kind: str, value: Any) -> tuple[str, ...]:
     """
     items = (value,) if isinstance(value, (str, Mapping, SourceSpec, PurePath)) else value
     if not isinstance(items, Sequence):
-        raise ConfigError(f"{kind}: a {type(value).__name__} is no source; give a list of texts or mappings")
+        raise ConfigError(
+            f"{kind}: a value of type {type(value).__name__} is not a valid source; pass a list of strings or mappings"
+        )
     one = SOURCE_KINDS[kind]
     return tuple(str(SourceSpec.parse(one, str(item) if isinstance(item, PurePath) else item)) for item in items)
 
@@ -384,7 +386,9 @@ def _read_mcp_server(found: Declaration, agent: Agent, name: str, mark: Mark) ->
     if isinstance(value, BaseToolSet):
         given = [key for key, said in mark.arguments.items() if said != MCP_DEFAULTS[key]]
         if given:
-            raise PlanError(f"{place} returns a tool set: give {', '.join(given)} to that one, and not to @mcp_server")
+            raise PlanError(
+                f"{place} returns a tool set: pass {', '.join(given)} to that tool set instead of @mcp_server"
+            )
         found.toolsets.append(value)
         return
     found.toolsets.append(mcp_tool_set(name, value, mark.arguments, place))

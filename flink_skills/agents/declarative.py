@@ -124,7 +124,7 @@ class DeclarativeAgent(Agent):
         if names is not None and not (isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)):
             raise TurnError(
                 f"visible_skills: column {self._visible_column!r} is {type(value).__name__}; make it an array of "
-                "texts, or a text with names separated by commas"
+                "strings, or a string with names separated by commas"
             )
         return None if names is None else list(names)
 
@@ -193,7 +193,7 @@ def _text(spec: Mapping[str, Any], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ConfigError(f"{key}: is {value!r}; write a text")
+        raise ConfigError(f"{key}: expected a string, got {value!r}")
     return value
 
 

@@ -25,7 +25,7 @@ class Record(dict[str, Any]):
         except KeyError:
             if name.startswith("__"):
                 raise AttributeError(name) from None  # asked for by libraries that look at what an object can do
-            raise AttributeError(f"no field {name!r}; there are: {', '.join(self)}") from None
+            raise AttributeError(f"unknown field {name!r}; the fields are: {', '.join(self)}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Record, (dict(self),))

@@ -142,7 +142,9 @@ class EventContent:
         """Read an address once more, in a job that stores no artifacts, for the replay of a turn."""
         data = (await self._fetched(item, scope)).data or b""
         if hashlib.sha256(data).hexdigest() != digest:
-            raise item.problem("it changed after the turn started: send the event again to use the new content")
+            raise item.problem(
+                "the content changed after the turn started: send the event again to use the new content"
+            )
         return data
 
     async def _fetched(self, item: ContentItem, scope: ContentScope) -> Media:
@@ -158,7 +160,7 @@ class EventContent:
             except ArtifactError as error:
                 raise item.problem(str(error)) from None
             if file.sha256 and hashlib.sha256(data).hexdigest() != file.sha256:
-                raise item.problem("it has another sha256 than the event requires")
+                raise item.problem("the sha256 of the content differs from the one in the event")
             return replace(_recognized(item, data), location=artifact.ref)
         try:
             data = await self._files.read(file, store.max_bytes, scope.call_id(_STEP))

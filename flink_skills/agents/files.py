@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from flink_skills.artifacts import ArtifactError, ArtifactStore, Reference, parse_reference
 from flink_skills.endpoint import redact
-from flink_skills.execution.workspace import PlaceError, media_type
+from flink_skills.execution.workspace import WorkspacePathError, media_type
 from flink_skills.sources.prefixes import is_remote
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ _FIELDS = frozenset({"name", "data", "text", "uri", "mime_type", "sha256"})
 _CONTENT = ("data", "text", "uri")
 _INPUTS = "work/inputs"
 _TAKEN = ("event.json",)
-_MOST_FILES = 256
-_LONGEST_NAME = 120
-_LONGEST_URI = 4096
-_LONGEST_SHOWN = 200
+_MAX_FILES = 256
+_MAX_NAME_LENGTH = 120
+_MAX_URI = 4096
+_MAX_SHOWN = 200
 _UNSAFE = re.compile(r"[^\w.+@=-]+")
 _DATA_URI = re.compile(r"data:([^;,]*)(?:;[^;,]+)*;base64,", re.IGNORECASE)
 _SPACE = re.compile(r"\s+")
-_LONGEST_END = 500
+_MAX_END = 500
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -118,7 +118,7 @@ def event_files(event: Any, field: str = "files", taken: Collection[str] = ()) -
     entries = _entries(event, field)
     names = {*_TAKEN, *taken}
     found = []
-    for number, entry in enumerate(entries[:_MOST_FILES], 1):
+    for number, entry in enumerate(entries[:_MAX_FILES], 1):
         file = file_of(entry)
         if not file.problem:
             name = free_name(file.name or f"upload_{number}", names)
@@ -126,8 +126,8 @@ def event_files(event: Any, field: str = "files", taken: Collection[str] = ()) -
             kind = file.mime_type or (media_type(name, file.data) if file.data is not None else "")
             file = dataclasses.replace(file, name=name, mime_type=kind)
         found.append(file)
-    if len(entries) > _MOST_FILES:
-        problem = f"{len(entries) - _MOST_FILES} more files were left out: an event has at most {_MOST_FILES}"
+    if len(entries) > _MAX_FILES:
+        problem = f"{len(entries) - _MAX_FILES} more files were left out: an event has at most {_MAX_FILES}"
         found.append(EventFile("", problem=problem))
     return tuple(found)
 
@@ -196,7 +196,7 @@ def _staged(
             record = {"from": file.uri, "resolved": artifact.ref, "version": artifact.version}
         to = f"{_INPUTS}/{file.name}"
         workspace.place(to, data=data, record=record, replace=True)
-    except (PlaceError, ArtifactError) as error:
+    except (WorkspacePathError, ArtifactError) as error:
         if error.retryable or file.fetched is not None:
             raise  # a store that cannot be reached for now: the turn is tried again
         return {"name": "", "original_name": file.original_name, "error": str(error)}
@@ -262,17 +262,17 @@ def file_of(entry: Any) -> EventFile:
     given = entry.get("name")
     wish, name = (_safe_name(given), _shown(given)) if isinstance(given, str) else ("", "")
     kind = entry.get("mime_type")
-    mime_type = kind.strip()[:_LONGEST_NAME] if isinstance(kind, str) else ""
+    mime_type = kind.strip()[:_MAX_NAME_LENGTH] if isinstance(kind, str) else ""
     contents = [each for each in _CONTENT if entry.get(each) is not None]
     if len(contents) != 1:
-        problem = f"it has {' and '.join(contents) or 'no content'}: give one of data, text and uri"
+        problem = f"the entry has {' and '.join(contents) or 'no content'}: pass exactly one of data, text and uri"
         return EventFile("", name, mime_type, problem=problem)
     value = entry[contents[0]]
     try:
         if contents[0] == "uri":
             sha256 = _digest(entry.get("sha256"))
-            if isinstance(value, str) and len(value) > _LONGEST_URI:
-                raise ValueError(f"its uri has more than {_LONGEST_URI} characters: name a shorter address")
+            if isinstance(value, str) and len(value) > _MAX_URI:
+                raise ValueError(f"the uri has more than {_MAX_URI} characters: use a shorter address")
             if isinstance(value, str) and is_remote(value):
                 base = _shown(
                     unquote(re.split("[?#]", value.partition("://")[2])[0].partition("/")[2].rpartition("/")[2])
@@ -292,10 +292,10 @@ def file_of(entry: Any) -> EventFile:
 
 def _artifact(value: Any) -> Reference:
     if not isinstance(value, str):
-        raise ValueError(f"its uri is {type(value).__name__}: give https://…, s3://… or artifact://name")
+        raise ValueError(f"the uri is {type(value).__name__}: expected https://…, s3://… or artifact://name")
     if not value.strip().lower().startswith("artifact://"):
         shown = _shown(redact(value))[:80]
-        raise ValueError(f"its uri {shown!r} is none that an event may name: give https://…, s3://… or artifact://name")
+        raise ValueError(f"the uri {shown!r} is not allowed in events: expected https://…, s3://… or artifact://name")
     return parse_reference(value)
 
 
@@ -303,13 +303,13 @@ def _digest(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or not _SHA256.fullmatch(value.strip().lower()):
-        raise ValueError("its sha256 is not a digest: give 64 hexadecimal digits")
+        raise ValueError("the sha256 is not a digest: expected 64 hexadecimal digits")
     return value.strip().lower()
 
 
 def _text(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise ValueError(f"its text is {type(value).__name__}: give a text, or bytes as data")
+        raise ValueError(f"the text is {type(value).__name__}: pass a string, or bytes as data")
     return value.encode("utf-8", "replace")
 
 
@@ -317,13 +317,13 @@ def _bytes(value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if not isinstance(value, str):
-        raise ValueError(f"its data is {type(value).__name__}: give bytes, or a text in base64")
+        raise ValueError(f"the data is {type(value).__name__}: pass bytes, or a base64 string")
     head = _DATA_URI.match(value)
     plain = _SPACE.sub("", value[head.end() :] if head else value)
     try:
         return base64.b64decode(plain, validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("its data is no base64: encode it, or give it as text") from None
+        raise ValueError("the data is not valid base64: encode it, or pass it as text") from None
 
 
 def _kind_in(value: Any) -> str:
@@ -335,16 +335,14 @@ def _safe_name(original: str) -> str:
     """A name that is no path, no option and nothing that a shell would read: whoever sent the event chose it."""
     base = original.replace("\\", "/").rstrip("/").rpartition("/")[2]
     # Normalization takes quadratic time for many accents on one letter. Both ends of a name say what it is.
-    base = unicodedata.normalize(
-        "NFC", base if len(base) <= 2 * _LONGEST_END else base[:_LONGEST_END] + base[-_LONGEST_END:]
-    )
+    base = unicodedata.normalize("NFC", base if len(base) <= 2 * _MAX_END else base[:_MAX_END] + base[-_MAX_END:])
     name = _UNSAFE.sub("_", base).lstrip(".-").rstrip(".")
     if not name.strip("_"):
         return ""
-    while len(name.encode()) > _LONGEST_NAME:
+    while len(name.encode()) > _MAX_NAME_LENGTH:
         stem, dot, suffix = name.rpartition(".")
         # The end of a name says what it is, unless the end is most of it.
-        name = f"{stem[:-1]}{dot}{suffix}" if stem and len(suffix.encode()) < _LONGEST_NAME // 2 else name[:-1]
+        name = f"{stem[:-1]}{dot}{suffix}" if stem and len(suffix.encode()) < _MAX_NAME_LENGTH // 2 else name[:-1]
     return name
 
 
@@ -360,4 +358,4 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 def _shown(name: str) -> str:
     """A name as a record has it: what cannot be printed is escaped."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name[:_LONGEST_SHOWN])
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name[:_MAX_SHOWN])

@@ -36,8 +36,8 @@ __all__ = ["Generation", "GenerationParts", "ModelRuntime", "effective_names", "
 _LIMITED = 64
 
 _CODE = (
-    "Code in an answer of yours is run where it is fenced as ```python or ```bash, in your working folder. You read "
-    "what it printed in a ```tool_output block and go on. An answer without such a block is your final one."
+    "Code in your answer runs in your working folder if it is fenced as ```python or ```bash. You read its output in a "
+    "```tool_output block and continue. An answer without such a code block is your final one."
 )
 
 
@@ -104,7 +104,7 @@ class ModelRuntime:
         clear = {name: tool for name, tool in given.items() if name not in self.tools and self.has(name)}
         if self.services.toolsets is not None:
             self.services.toolsets.note(
-                f"tool {name!r} of a tool set is left out: agent {self.agent_id} has one of that name"
+                f"tool {name!r} of a tool set is omitted: agent {self.agent_id} already has a tool of this name"
                 for name in given
                 if name in self.tools
             )

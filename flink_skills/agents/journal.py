@@ -54,8 +54,8 @@ class JournalMismatchError(TurnInterruptedError):
     Caught by the turn, which then starts anew with an empty journal.
     """
 
-    def __init__(self, step: str, problem: str) -> None:
-        super().__init__(f"step {step} {problem}")
+    def __init__(self, step: str, message: str) -> None:
+        super().__init__(message)
         self.step = step
 
 
@@ -124,13 +124,15 @@ class Journal:
             if asked.line is not None and asked.after is not None:
                 done = self._following.get((asked.line, asked.after))
                 if done is not None:
-                    raise JournalMismatchError(step, f"is not in the journal, which has {_call(done)} in its place")
+                    raise JournalMismatchError(
+                        step, f"step {step} is not in the journal, which has {_call(done)} instead"
+                    )
             return None
         if asked.what and entry["fp"] and entry["fp"] != asked.what:
-            raise JournalMismatchError(step, "asks for something else than in the journal")
+            raise JournalMismatchError(step, f"step {step} requests something else than in the journal")
         if asked.after is not None and "p" in entry and entry["p"] != asked.after:
             raise JournalMismatchError(
-                step, f"comes {_after(asked.after)}, and in the journal it comes {_after(entry['p'])}"
+                step, f"step {step} comes {_after(asked.after)}, and in the journal it comes {_after(entry['p'])}"
             )
         self.replayed += 1
         return [entry["r"]]
@@ -151,8 +153,9 @@ class Journal:
         """
         done = self._following.get((line, after))
         if done is not None:
+            step = _call(done)
             raise JournalMismatchError(
-                _call(done), f"is in the journal {_after(after)}, and the code ends there without it"
+                step, f"step {step} comes {_after(after)} in the journal, and the code ends there without it"
             )
 
     def peek(self, step: str) -> Any | None:
@@ -233,5 +236,5 @@ def _after(call: str) -> str:
     if not call:
         return "first"
     if call[-1] == "/":
-        return f"first inside of {call[:-1]}"
+        return f"first within {call[:-1]}"
     return f"after {call}" if call[0] != "!" else f"after {call[1:]}, which failed"

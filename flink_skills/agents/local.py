@@ -17,6 +17,7 @@ from flink_skills.agents.keys import key_failure
 from flink_skills.agents.observers import telemetry_of
 from flink_skills.agents.overriding import ModelOverrides
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.redaction import Redactor
 from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.sealing import secret_values
 from flink_skills.agents.session import Session
@@ -24,7 +25,6 @@ from flink_skills.agents.turn import AppendStep, Turn, TurnOutcome, TurnStart, T
 from flink_skills.errors import TurnError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent, PackedEvent
-from flink_skills.tools.commands.hidden import HiddenValues
 
 __all__ = ["ListOutcome", "run_blocking", "run_events", "run_list", "run_outcomes"]
 
@@ -56,17 +56,18 @@ async def run_events(
     """
     config = SkillConfig(plan.options)
     with tempfile.TemporaryDirectory(prefix="flink-skills-", ignore_cleanup_errors=True) as scratch:
-        hides = _Hides(plan)
+        redactor = Redactor()
+        redactor.hide(secret_values(plan.seal()[1]))
         telemetry = telemetry_of(
             plan,
             config,
             events=record,
             on_event=None if on_event is None else lambda event: on_event(event.unpacked()),
-            hides=hides,
-            begun=hides.begun,
+            redact=redactor.redact,
+            secret_prefix_length=redactor.secret_prefix_length,
         )
         runtime = await AgentRuntime.open(plan, scratch_dir=scratch, telemetry=telemetry, overrides=overrides)
-        hides.runtime = runtime
+        redactor.add_filter(runtime.without_hidden, runtime.begun_hidden)
         turns = _Turns(runtime, config)
         try:
             async for index, outcome in turns.run(events):
@@ -166,25 +167,6 @@ async def _arriving(events: Iterable[tuple[Any, Any]]) -> AsyncIterator[tuple[An
     iterator, end = iter(events), object()
     while (found := await asyncio.to_thread(next, iterator, end)) is not end:
         yield found  # type: ignore[misc]
-
-
-class _Hides:
-    """Takes out of texts what a plan's secrets are, and what commands were given as ``skills.env``."""
-
-    def __init__(self, plan: AgentPlan) -> None:
-        self.runtime: AgentRuntime | None = None
-        self._values = HiddenValues()
-        for number, value in enumerate(secret_values(plan.seal()[1])):
-            self._values.add(str(number), value)
-
-    def __call__(self, text: str) -> str:
-        text = self._values.in_text(text)
-        return text if self.runtime is None else self.runtime.without_hidden(text)
-
-    def begun(self, text: str) -> int:
-        """How many characters at the end of ``text`` may be the beginning of such a value."""
-        begun = self._values.begun_in_text(text)
-        return begun if self.runtime is None else max(begun, self.runtime.begun_hidden(text))
 
 
 def _keeps(outputs: list[tuple[str, Any]]) -> AppendStep:

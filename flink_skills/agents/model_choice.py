@@ -99,7 +99,7 @@ def _covered(tool: str, allowed: Sequence[str]) -> bool:
 
 def _narrower(place: str, fallback: ModelPlan, key: str, missing: Collection[str] | None) -> PlanError:
     what = "skills" if key == "skill_names" else key
-    lacks = f"lacks {', '.join(sorted(missing))}" if missing else f"has only some of these {what}"
+    lacks = f"lacks {', '.join(sorted(missing))}" if missing else f"lacks some of these {what}"
     return PlanError(
         f"{place}: fallback: {fallback.name!r} would get the {what} of this model, and its own {key} {lacks}: "
         f"add them there, remove {key} there, or choose another fallback"

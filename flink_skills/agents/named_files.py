@@ -21,7 +21,7 @@ from flink_skills.agents.files import EventFile, Fetched
 from flink_skills.agents.journal import Asked, fingerprint
 from flink_skills.errors import ConfigError, SourceError, TurnError
 from flink_skills.execution import Workspace
-from flink_skills.execution.workspace import PlaceError, media_type
+from flink_skills.execution.workspace import WorkspacePathError, media_type
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources import RemoteFile, SourceContext
 from flink_skills.sources.failures import DiskError
@@ -142,8 +142,8 @@ class NamedFiles:
         found, path = await self._fetched(replace(file, url=url), folder, given_up, call_id)
         if found["sha256"] != record["sha256"]:
             raise TurnError(
-                f"event file {file.uri}: the file changed after the turn began: its sha256 was "
-                f"{record['sha256']} and is {found['sha256']}; the turn cannot go on with other bytes. "
+                f"event file {file.uri}: the file changed after the turn started: its sha256 was "
+                f"{record['sha256']} and is now {found['sha256']}; the turn cannot continue with other bytes. "
                 "Send the event again to use the new file"
             )
         return path
@@ -173,10 +173,8 @@ class NamedFiles:
             remote.fetch(path, limit, deadline)
             sha256, head, size = file_sha256(path)
         except DiskError:
-            mend = "free space there"
-            raise TurnError(
-                f"event file {file.uri}: the disk of {self._scratch_dir} does not take it; {mend}"
-            ) from None
+            fix = "free space there"
+            raise TurnError(f"event file {file.uri}: the disk of {self._scratch_dir} does not take it; {fix}") from None
         except (SourceError, ConfigError) as error:
             raise TurnError(_told(error)) from None
         except OSError as error:
@@ -247,7 +245,7 @@ def _has(workspace: Workspace, name: str, record: dict[str, Any]) -> bool:
             offset += len(part.data)
             if offset >= part.total or not part.data:
                 return bool(digest.hexdigest() == record["sha256"])
-    except PlaceError:
+    except WorkspacePathError:
         return False
 
 

@@ -73,7 +73,7 @@ def notice_message(notices: Sequence[Notice]) -> UserMessage:
     """
     lines = [
         f'<skill name="{escape(notice.skill)}">'
-        + ("is no longer available." if notice.gone else "has changed: load it again for its new instructions.")
+        + ("This skill is no longer available." if notice.gone else "This skill has changed: load it again.")
         + "</skill>"
         for notice in notices
     ]

@@ -10,10 +10,10 @@ from flink_skills.agents.plan import AgentPlan
 from flink_skills.errors import PlanError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import Observer, Telemetry
-from flink_skills.telemetry.event_detail import Hides
-from flink_skills.telemetry.event_pieces import Begun
+from flink_skills.telemetry.event_deltas import SecretPrefixLength
+from flink_skills.telemetry.event_detail import Redact
 from flink_skills.telemetry.events import OnEvent
-from flink_skills.telemetry.opening import OnMetrics, open_telemetry
+from flink_skills.telemetry.job_observers import OnMetrics, open_telemetry
 from flink_skills.telemetry.settings import TelemetrySettings
 
 __all__ = ["listeners_of", "telemetry_of"]
@@ -26,15 +26,22 @@ def telemetry_of(
     on_metrics: OnMetrics | None = None,
     events: bool | None = None,
     on_event: OnEvent | None = None,
-    hides: Hides | None = None,
-    begun: Begun | None = None,
+    redact: Redact | None = None,
+    secret_prefix_length: SecretPrefixLength | None = None,
 ) -> Telemetry:
-    """The observers of the agent of ``plan``.
+    """Create the observers of the agent of ``plan``.
 
-    ``on_metrics`` takes what is counted; without it nothing is. ``events`` overrules ``skills.events.enabled``;
-    ``on_event`` takes the events that belong to no turn, ``hides`` takes secrets out of the texts of events, and
-    ``begun`` says how much of the end of a text may be the beginning of a secret. Raises
-    :class:`~flink_skills.errors.SkillsError` where an observer cannot be had, such as spans without their library.
+    Args:
+        plan: Plan of the agent.
+        config: Options of the job.
+        on_metrics: Receives the metrics. Without it no metrics are collected.
+        events: Overrides ``skills.events.enabled``.
+        on_event: Receives the events that belong to no turn.
+        redact: Removes secrets from the text of events and spans.
+        secret_prefix_length: Returns how many characters at the end of a string may be the start of a secret.
+
+    Raises:
+        SkillsError: An observer cannot be created, for example because OpenTelemetry is not installed.
     """
     settings = TelemetrySettings(
         agent=plan.agent_id,
@@ -49,7 +56,12 @@ def telemetry_of(
         trace_max_turns=config.get(SkillOptions.TRACE_MAX_TURNS),
     )
     return open_telemetry(
-        settings, on_metrics=on_metrics, on_event=on_event, hides=hides, begun=begun, has_listed_price=has_listed_price
+        settings,
+        on_metrics=on_metrics,
+        on_event=on_event,
+        redact=redact,
+        secret_prefix_length=secret_prefix_length,
+        has_listed_price=has_listed_price,
     )
 
 

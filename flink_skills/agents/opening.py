@@ -17,14 +17,14 @@ from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.manager.inspection import Inspector
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic
-from flink_skills.telemetry import Note, Telemetry
+from flink_skills.telemetry import PointEvent, Telemetry
 from flink_skills.tools import ShellRunner, SkillSettings, Tool
-from flink_skills.tools.skills.surroundings import command_surroundings
+from flink_skills.tools.skills.command_environment import command_environment
 
 __all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills", "tell", "tool_inspectors"]
 
 _log = logging.getLogger("flink_skills.runtime")
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
 
 
@@ -51,7 +51,7 @@ def open_skills(
         # As the client embedded it, else the manager reads it here.
         lock=SkillLock.from_json(plan.lock) if plan.lock is not None else None,
         opened=opened,
-        surroundings=command_surroundings(config),
+        environment=command_environment(config),
         inspectors=tool_inspectors(plan, config),
         tools=_tools_of(plan, declared, config),
     )
@@ -126,13 +126,13 @@ def log_skills(
 
 def tell(telemetry: Telemetry, kind: str, plan: AgentPlan, **attributes: Any) -> None:
     """Tell observers of something that happens to an agent outside of turns."""
-    telemetry.noted(Note(kind, {"agent": plan.agent_id, **attributes}, time.time()))
+    telemetry.emitted(PointEvent(kind, {"agent": plan.agent_id, **attributes}, time.time()))
 
 
 def _some(names: Sequence[str]) -> str:
     """Names for one line of a log: not hundreds of them."""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return (", ".join(names[:_MOST_NAMES]) or "none") + more
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return (", ".join(names[:_MAX_NAMES]) or "none") + more
 
 
 def log_isolation(plan: AgentPlan, shell: ShellRunner, *, quiet: bool = False) -> None:

@@ -287,18 +287,16 @@ def load_agent(reference: Mapping[str, Any]) -> Agent:
     except Exception as error:  # importing user code raises anything
         wanted = getattr(error, "name", None) if isinstance(error, ImportError) else None
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
-        mend = (
+        fix = (
             f"ship module {wanted!r} with the job (flink run -pyfs, env.add_python_file) or install it in the "
             f"worker's Python ({sys.executable})"
             if wanted
             else f"the agent was sent from Python {reference.get('python', here)}, this worker runs {here} "
             f"({sys.executable})"
         )
-        raise PlanError(
-            f"the worker cannot load agent {path}: {type(error).__name__}: {error}. Mend: {mend}"
-        ) from error
+        raise PlanError(f"the worker cannot load agent {path}: {type(error).__name__}: {error}. Fix: {fix}") from error
     if not isinstance(agent, Agent):
-        raise PlanError(f"{path} is {type(agent).__name__} and not an Agent")
+        raise PlanError(f"expected an Agent at {path}, got {type(agent).__name__}")
     return agent
 
 

@@ -18,7 +18,7 @@ from flink_skills.agents.notices import Notice
 from flink_skills.agents.well_formed import well_formed_response
 from flink_skills.errors import ModelError, counted
 from flink_skills.options import SkillOptions
-from flink_skills.telemetry import OnDelta, Withdrawn, delta_listener, note, observe
+from flink_skills.telemetry import Discarded, OnDelta, delta_listener, emit, observe
 from flink_skills.tools.streaming import ArgumentFeed
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["respond"]
 
 _log = logging.getLogger("flink_skills.model")
-_LONGEST_WAIT = 30.0
+_MAX_WAIT = 30.0
 # Conditions of a request to a model without fallbacks.
 _ONLY = Attempt()
 
@@ -69,7 +69,7 @@ async def respond(
                 more = {**loaded, "fallback_of": model.name}
             with observe("chat", of.name, step, request=sent, setup=of.setup, **more) as activity:
                 for name, reason in attempt.passed:
-                    note("fallback", model=name, to=of.name, error=reason)
+                    emit("fallback", model=name, to=of.name, error=reason)
                 response = well_formed_response(await _heard(run, model, of, sent, calls=calls, attempt=attempt))
                 activity.attributes["response"] = response
             return response
@@ -110,7 +110,7 @@ async def _heard(
     on_delta = delta_listener()
     scope = run.turn.scope
     if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts or attempt.passed):
-        on_delta(Withdrawn(restarted=True))
+        on_delta(Discarded(restarted=True))
     tools = await run.tools_of(model)
     if not (tools.is_streaming and request.tools):
         return await _request_with_retries(run, of, request, on_delta, attempt)
@@ -152,16 +152,16 @@ async def _request_with_retries(
             given_up = ModelError(f"{error} (given up after {counted(number + 1, 'attempt')})")
             # A fallback answers sooner than a model that is known to fail, or that wants a long pause.
             has_open_circuit = circuit is not None and attempt.more and circuit.is_open
-            wants_long_pause = attempt.more and (error.retry_after or 0.0) > _LONGEST_WAIT
+            wants_long_pause = attempt.more and (error.retry_after or 0.0) > _MAX_WAIT
             if number == retries or has_open_circuit or wants_long_pause:
                 raise given_up from error
             # Jitter, so that a thousand turns that failed together do not return together.
-            pause = min(wait * 2**number, _LONGEST_WAIT) * random.uniform(0.5, 1.0)
+            pause = min(wait * 2**number, _MAX_WAIT) * random.uniform(0.5, 1.0)
             pause = error.retry_after if error.retry_after is not None else pause
             _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
-            note("retry", model=model.name, error=str(error), attempt=number + 1, pause=pause)
+            emit("retry", model=model.name, error=str(error), attempt=number + 1, pause=pause)
             if on_delta is not None:
-                on_delta(Withdrawn(restarted=True))
+                on_delta(Discarded(restarted=True))
             await asyncio.sleep(pause)
             if circuit is not None and attempt.more and circuit.is_open:
                 raise given_up from error

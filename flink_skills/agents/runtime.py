@@ -177,7 +177,7 @@ class AgentRuntime:
         try:
             agent = load_agent(plan.agent)
             if listeners := listeners_of(plan.agent_id, agent):
-                place = place._replace(telemetry=place.telemetry.also(*listeners))
+                place = place._replace(telemetry=place.telemetry.with_observers(*listeners))
             return await cls._open(plan, agent, place, on_figures=on_figures)
         except BaseException:
             await place.telemetry.close()

@@ -34,7 +34,7 @@ def conversation_id(selector: Callable[[Any], Any] | str | None, event: Any) -> 
     if found is None:
         return ""
     if isinstance(found, bool) or not isinstance(found, (str, int)):
-        raise TurnError(f"session_selector gives {type(found).__name__}: make it a text or a whole number")
+        raise TurnError(f"session_selector returned {type(found).__name__}; expected a string or a whole number")
     if len(text := str(found)) > _MAX_CHARACTERS:
-        raise TurnError(f"session_selector gives {len(text):,} characters; {_MAX_CHARACTERS} are the most")
+        raise TurnError(f"session_selector returned {len(text):,} characters; the maximum is {_MAX_CHARACTERS}")
     return text

@@ -42,7 +42,7 @@ class SharedResources:
             ConfigError: ``name`` is empty or in use, or ``resource`` cannot be shared.
         """
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"add_resource({name!r}, …): give a name that is a text")
+            raise ConfigError(f"add_resource({name!r}, …): the name must be a string that is not empty")
         kind, value = _classified(name, resource)
         if name in getattr(self, kind):
             raise ConfigError(f"add_resource({name!r}, …): the job has {_WORDS[kind]} of this name; use another one")
@@ -73,5 +73,5 @@ def _classified(name: str, resource: Any) -> tuple[str, Any]:
             f"{class_advice(resource.clazz, 'setup', provider_names())}"
         )
     kind = resource.resource_type if isinstance(resource, Resource) else None
-    advice = _INSTEAD.get(kind or "", "give a ResourceDescriptor, a Prompt or a text")
+    advice = _INSTEAD.get(kind or "", "pass a ResourceDescriptor, a Prompt or a string")
     raise ConfigError(f"{place}: a {type(resource).__name__} cannot be shared; {advice}")

@@ -24,7 +24,7 @@ _log = logging.getLogger("flink_skills.turn")
 
 _SUMMARY = "<conversation_summary>\n{}\n</conversation_summary>"
 # Of one message, in what is given to be summed up: results of tools may be long, and what came of them follows.
-_LONGEST_TEXT = 8_000
+_MAX_TEXT_LENGTH = 8_000
 _TASK = """\
 You keep the memory of an agent. You are given the older part of its conversation, one JSON object to a line, maybe with
 a summary of what was before. Write one summary that stands for all of it: who wants what, what was found out and done
@@ -120,8 +120,8 @@ async def _summary(run: AgentRun, model: ModelRuntime, messages: Sequence[Messag
 def _line(message: Message) -> dict[str, Any]:
     """A message for a reader: as JSON, in which nothing that somebody wrote can look like another message."""
     text = "\n".join([message.content, *(f"[{of.summary}]" for of in message.media)])
-    if len(text) > _LONGEST_TEXT:
-        text = f"{text[: _LONGEST_TEXT // 2]} … {text[-_LONGEST_TEXT // 2 :]}"
+    if len(text) > _MAX_TEXT_LENGTH:
+        text = f"{text[: _MAX_TEXT_LENGTH // 2]} … {text[-_MAX_TEXT_LENGTH // 2 :]}"
     if isinstance(message, ToolMessage):
         return {"tool": message.name, "result": text}
     if isinstance(message, AssistantMessage):

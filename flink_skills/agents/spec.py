@@ -126,15 +126,15 @@ class ApproveSpec(StrictPart):
         "`skills.tools.approve`."
     )
     by: Text = Field(
-        description="`module:function`, which gets an `ApprovalRequest` and returns true, false, or a text: the reason "
-        "for a refusal."
+        description="`module:function`, which gets an `ApprovalRequest` and returns true, false, or a string: the "
+        "reason for a refusal."
     )
 
 
 class AgentParts(StrictPart):
     """The declarations of an agent without code."""
 
-    instructions: StrictStr | None = Field(None, description="The instructions of all models: a system text.")
+    instructions: StrictStr | None = Field(None, description="The instructions of all models: a system prompt.")
     session: Literal["event", "key"] | None = Field(
         None,
         description="`event`: each event is a separate conversation. `key`: the events of a key continue one "
@@ -150,7 +150,7 @@ class AgentParts(StrictPart):
     input_type: Text | dict[Text, FieldType] | None = Field(
         None,
         description="What the agent is asked as a tool of another one: a mapping of field to type, or `module:Class`; "
-        "default: a text.",
+        "default: a string.",
     )
     output_type: Text | dict[Text, FieldType] | None = Field(
         None, description="What the answer must be: a mapping of field to type, or `module:Class`; default: text."

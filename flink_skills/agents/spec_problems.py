@@ -206,9 +206,9 @@ def _class_problem(arguments: Mapping[str, Any], kind: str) -> str | None:
     near = near_misses(clazz, names) or [f"{p}.{kind}" for p in near_misses(clazz.partition(".")[0], provider_names())]
     advice = class_advice(clazz, kind, provider_names())
     meant = f"did you mean {near[0]!r}?" if near else advice if advice.startswith("did you mean") else ""
-    hint = f"{meant} There are " if meant else "write one of "
+    hint = f" ({meant})" if meant else ""
     more = ", or PROVIDER:MODEL" if kind == "setup" else ""
-    return f"{clazz!r} is no {kind} of a chat model: {hint}{', '.join(names)}{more}"
+    return f"unknown chat model {kind} {clazz!r}{hint}; expected one of: {', '.join(names)}{more}"
 
 
 def _path_of(error: SkillsError, name: str, setup: Mapping[str, Any], connections: Mapping[str, Any]) -> Path:

@@ -48,7 +48,7 @@ def agent_tool_spec(name: str, description: str, agent: Agent) -> ToolSpec:
     except Exception as error:  # what pydantic makes of a user's type
         raise PlanError(f"agent tool {name!r}: input_type has no JSON schema ({error}): use a model") from error
     if schema.get("type") != "object":
-        raise PlanError(f"agent tool {name!r}: input_type is no object with fields: use a pydantic model")
+        raise PlanError(f"agent tool {name!r}: input_type is not an object with fields: use a pydantic model")
     return ToolSpec(name, " ".join(said.split()), plain_schema(schema))
 
 

@@ -26,7 +26,7 @@ from flink_skills.agents.turn_outputs import emitted, failed
 from flink_skills.agents.turn_record import TurnRecords
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import LimitError, TurnError, WorkerError
-from flink_skills.telemetry import CANCELLED, Observed, TurnScope, note
+from flink_skills.telemetry import CANCELLED, ActivityContext, TurnScope, emit
 from flink_skills.tools.base import ToolContext, TurnInterruptedError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Turn:
         self._event_digest = hashlib.sha256(start.event_bytes).digest()
         self._over = self._expired = self._cancelled = False
         self._ended: Callable[[TurnOutcome | None], None] = _nobody
-        self._observed: Observed | None = None
+        self._observed: ActivityContext | None = None
         #: The task that runs the agent's code, while it runs.
         self.code: asyncio.Task[Any] | None = None
         self.scope = TurnScope(
@@ -210,7 +210,7 @@ class Turn:
                 raise
             if not _runs(self.code):
                 # The loop has ended, and all that waits for the outcome with it.
-                self._observed.end("GeneratorExit", elsewhere=True)
+                self._observed.end("GeneratorExit", detached=True)
                 raise
             # The agent's code raised it, or a task that the code awaits. Python closes the awaiting coroutines.
             self._conclude(failed(self, error))
@@ -265,11 +265,11 @@ class Turn:
         self.files.release()
         if self._cancelled or outcome is None:
             outcome = None
-            observed.end(CANCELLED, elsewhere=continues)
+            observed.end(CANCELLED, detached=continues)
         else:
             if telemetry:
                 self._describe(observed.activity.attributes, outcome)
-            observed.end(outcome.error if outcome.status != TurnStatus.DONE else "", elsewhere=continues)
+            observed.end(outcome.error if outcome.status != TurnStatus.DONE else "", detached=continues)
             if more := telemetry.outputs(self.scope, None):
                 outcome = replace(outcome, outputs=(*outcome.outputs, *self.encoding.of_events(more)))
         ended = self._ended
@@ -318,8 +318,8 @@ class Turn:
 
     def _start_anew(self, mismatch: JournalMismatchError) -> None:
         _log.warning(
-            "agent %s, key %s, turn %d: %s; the agent's code is another one than when the turn began, or does not "
-            "ask for the same steps each time: the turn starts anew, without the %d steps that it had finished",
+            "agent %s, key %s, turn %d: %s; the agent's code changed after the turn started, or does not request "
+            "the same steps each time: the turn restarts without the %d steps that it had finished",
             self.runtime.plan.agent_id,
             self.start.key,
             self.start.number,
@@ -328,7 +328,7 @@ class Turn:
         )
         if self._over:
             raise TurnInterruptedError("the turn has ended") from mismatch
-        note("restart", step=mismatch.step, problem=str(mismatch), steps=len(self.journal))
+        emit("restart", step=mismatch.step, problem=str(mismatch), steps=len(self.journal))
         emptied = self.journal.emptied()
         # With what belongs to no step, the note above for one: it is told exactly when the journal is emptied.
         self._append(emptied, True, self.encoding.all(self.runtime.telemetry.outputs(self.scope, "")))

@@ -69,6 +69,6 @@ def crash_problem(crashes: int, config: SkillConfig) -> str | None:
     if crashes < config.get(SkillOptions.WORKER_MAX_CRASHES):
         return None
     return (
-        f"the turn took its worker process down {counted(crashes, 'time')} and is not tried again; "
-        "the TaskManager's log says why, before each line 'is started again'"
+        f"the turn crashed its worker process {counted(crashes, 'time')} and is not retried: read the reason in the "
+        "TaskManager's log, before each line 'Restarting'"
     )

@@ -22,8 +22,8 @@ from flink_skills.tools.base import ToolResult
 __all__ = ["MediaStore", "TurnMedia"]
 
 _CACHE_BYTES = 32 << 20
-_GONE = "it is no longer stored"
-_OLDER = "it is older than the newest content that fits into a request"
+_GONE = "the content is no longer stored"
+_OLDER = "omitted, because a request has room only for newer content"
 
 
 class MediaStore:
@@ -125,13 +125,13 @@ class TurnMedia:
             size += media.size
             problem = self.over_limit(len(kept) + 1, size)
             if problem:
-                sentences.append(media.instead(f"it was left out, because the result of {name} has {problem}"))
+                sentences.append(media.instead(f"omitted, because the result of {name} has {problem}"))
                 size -= media.size
                 continue
             try:
                 kept.append(await self.keep(media))
             except ArtifactError as error:
-                sentences.append(media.instead(f"it cannot be stored: {error}"))
+                sentences.append(media.instead(f"storing the content failed: {error}"))
         content = "\n".join(part for part in (result.content, *sentences) if part)
         sections = result.sections if not sentences else ()
         return replace(result, content=content, media=tuple(kept), sections=sections)

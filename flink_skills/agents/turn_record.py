@@ -107,8 +107,8 @@ class TurnRecords:
         """
         omitted = ""
 
-        def without_event(shown_key: Any) -> dict[str, Any]:
-            return self.record(to_plain(shown_key), error=error + omitted) | {"event": None}
+        def without_event(display_key: Any) -> dict[str, Any]:
+            return self.record(to_plain(display_key), error=error + omitted) | {"event": None}
 
         for make in (full, partial(without_event, key), partial(without_event, self.start.key)):
             try:

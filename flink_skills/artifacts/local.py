@@ -55,7 +55,7 @@ class LocalFolder(Location):
             descriptor = os.open(os.path.join(self.shown, name), _READ)
             with open(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise PlantedError(os.path.join(self.shown, name), "it is not a regular file")
+                    raise PlantedError(os.path.join(self.shown, name), "the path is not a regular file")
                 return file.read(limit)
 
     def names(self, folder: str) -> list[str]:

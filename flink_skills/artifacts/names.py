@@ -14,10 +14,10 @@ __all__ = ["VERSION", "check_name", "folder_of", "owner_of", "plain_name"]
 #: What a version looks like: the first digits of a digest.
 VERSION = re.compile(r"[0-9a-f]{16}")
 
-_LONGEST = 512
-_LONGEST_PART = 255
+_MAX_LENGTH = 512
+_MAX_PART = 255
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
-_LONGEST_PLAIN = 64
+_MAX_PLAIN = 64
 
 
 def owner_of(agent: str, key_text: str) -> str:
@@ -44,18 +44,18 @@ def check_name(name: str) -> str:
 def _problem(name: str) -> str:
     parts = name.split("/")
     if not name:
-        return "it is empty"
-    if len(name) > _LONGEST or any(len(part.encode("utf-8", "replace")) > _LONGEST_PART for part in parts):
-        return f"it has more than {_LONGEST} characters, or a part of more than {_LONGEST_PART} bytes"
+        return "the name is empty"
+    if len(name) > _MAX_LENGTH or any(len(part.encode("utf-8", "replace")) > _MAX_PART for part in parts):
+        return f"the name has more than {_MAX_LENGTH} characters, or a part of more than {_MAX_PART} bytes"
     if name.startswith(("/", "~")) or "\\" in name or re.match(r"[A-Za-z]:", name):
         return "write it as a relative path with '/'"
     if any(part in ("", ".", "..") for part in parts):
-        return "it has an empty part, '.' or '..'"
+        return "the name has an empty part, '.' or '..'"
     if problem := next(filter(None, (name_problem(part, portable=False) for part in parts)), ""):
-        return f"it {problem}"
+        return problem
     tail = name.rpartition("@")
     if tail[1] and (VERSION.fullmatch(tail[2]) or tail[2] == "latest"):
-        return f"its end {'@' + tail[2]!r} would be read as a version"
+        return f"the suffix {'@' + tail[2]!r} would be parsed as a version"
     return ""
 
 
@@ -66,10 +66,10 @@ def plain_name(name: str) -> str:
     'bersicht-1-.csv'
     """
     plain = _NOT_PLAIN.sub("-", PurePosixPath(name).name).strip("-.") or "file"
-    if len(plain) > _LONGEST_PLAIN:
+    if len(plain) > _MAX_PLAIN:
         stem, dot, suffix = plain.rpartition(".")
         keep = f".{suffix}" if dot and stem and len(suffix) < 16 else ""
-        plain = plain[: _LONGEST_PLAIN - len(keep)] + keep
+        plain = plain[: _MAX_PLAIN - len(keep)] + keep
     return plain
 
 

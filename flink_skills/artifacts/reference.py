@@ -55,7 +55,7 @@ def parse_reference(text: str) -> Reference:
     """
     match = _SCHEME.fullmatch(text.strip())
     if match is None:
-        raise ArtifactError(f"{text[:80]!r} is no reference: write {_FORMS}", "invalid")
+        raise ArtifactError(f"{text[:80]!r} is not a valid reference: write {_FORMS}", "invalid")
     scheme, rest = match[1].lower(), match[2]
     if scheme not in SCHEMES:
         raise ArtifactError(f"unsupported input: {scheme}:// is not known; write {_FORMS}", "invalid")
@@ -67,7 +67,7 @@ def parse_reference(text: str) -> Reference:
             raise ArtifactError(f"{text[:80]!r} names no skill: write skill://name/path", "invalid")
         return Reference("skill", path, skill=name)
     if scheme == "host" and not rest.startswith("/"):
-        raise ArtifactError(f"{text[:80]!r} is no absolute path: write host:///path", "invalid")
+        raise ArtifactError(f"{text[:80]!r} is not an absolute path: write host:///path", "invalid")
     if not rest:
         raise ArtifactError(f"{text[:80]!r} names nothing: write {scheme}://path", "invalid")
     return Reference(cast(Scheme, scheme), rest)

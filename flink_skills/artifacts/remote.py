@@ -29,7 +29,7 @@ T = TypeVar("T")
 _COMPLETE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "memory"})
 _ATTEMPTS = 4
 _FIRST_WAIT = 0.25
-_SHORTEST_STALL, _LONGEST_STALL = 1.0, 30.0
+_SHORTEST_STALL, _MAX_STALL = 1.0, 30.0
 
 
 class RemoteFolder(Location):
@@ -169,7 +169,7 @@ class RemoteFolder(Location):
         return Transfer(self.shown, self._protocol, anonymous, "", self._seconds, stall, disk_error)
 
     def _stall(self) -> float:
-        return max(_SHORTEST_STALL, min(_LONGEST_STALL, self._seconds / _ATTEMPTS))
+        return max(_SHORTEST_STALL, min(_MAX_STALL, self._seconds / _ATTEMPTS))
 
     def _given_options(self, *, expanded: bool) -> dict[str, Any]:
         for key in options_keys(self._protocol):

@@ -27,7 +27,7 @@ __all__ = ["Artifact", "ArtifactStore", "open_location"]
 
 _log = logging.getLogger("flink_skills.artifacts")
 _LATEST = "latest"
-_LARGEST_RECORD = 64 << 10
+_MAX_RECORD = 64 << 10
 _BINARY = "application/octet-stream"
 _LOCAL = ("", "file", "local")
 _READ_ONLY = ("http", "https", "zip", "tar", "data", "git", "github", "gist", "ftp")
@@ -132,7 +132,7 @@ class ArtifactStore:
             data = b""
         if hashlib.sha256(data).hexdigest()[:16] != artifact.version:
             message = f"{artifact.ref} in {self._location.shown} is not what was saved"
-            raise ArtifactError(f"{message}: somebody changed or removed its file; save it again", "changed")
+            raise ArtifactError(f"{message}: the file was changed or removed; save it again", "changed")
         return data
 
     def _is_whole(self, folder: str, artifact: Artifact) -> bool:
@@ -157,7 +157,7 @@ class ArtifactStore:
     def _read_json(self, path: str) -> dict[str, Any] | None:
         """A record; None where there is none that was written completely."""
         try:
-            found = json.loads(self._location.read(path, _LARGEST_RECORD))
+            found = json.loads(self._location.read(path, _MAX_RECORD))
         except (FileNotFoundError, ValueError):
             return None
         return found if isinstance(found, dict) else None

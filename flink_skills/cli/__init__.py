@@ -8,10 +8,12 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     try:
         from flink_skills.cli.app import run_app
     except ImportError as error:
-        sys.stderr.write(f"flink-skills: {error.name} is not installed: pip install 'flink-skills[cli]'\n")
+        sys.stderr.write(
+            f"flink-skills: {error.name} is not installed. Install it with: pip install 'flink-skills[cli]'\n"
+        )
         return 2
     return run_app()

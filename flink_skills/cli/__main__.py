@@ -1,4 +1,4 @@
-"""``python -m flink_skills.cli``."""
+"""Entry point of ``python -m flink_skills.cli``."""
 
 import sys
 

@@ -1,10 +1,10 @@
-"""The tools that the models of an agent have, without starting any of them."""
+"""Names of the tools of an agent's models. Starts none of the tools."""
 
 from __future__ import annotations
 
 from flink_skills.agents import compile_plan
 from flink_skills.agents.declaration import declared_pool, read_declaration
-from flink_skills.cli.agents import find_agent
+from flink_skills.cli.agent_args import find_agent
 from flink_skills.options import SkillConfig
 from flink_skills.tools import SkillSettings
 from flink_skills.tools.dynamic import OfferedTools
@@ -12,16 +12,18 @@ from flink_skills.tools.dynamic import OfferedTools
 __all__ = ["offered_tools"]
 
 
-def offered_tools(word: str, config: SkillConfig) -> OfferedTools:
-    """Return the tools of the agent that ``word`` names: those for skills, its own and those of its pool.
+def offered_tools(reference: str, config: SkillConfig) -> OfferedTools:
+    """Return the skill tools, own tools and pool tools of the agent that ``reference`` names.
 
-    The tools of tool sets and of MCP servers are not known before a turn. Raises :class:`SkillsError` for an agent that
-    cannot be imported or compiled.
+    The tools of tool sets and MCP servers are unknown before a turn.
+
+    Raises:
+        SkillsError: The agent cannot be imported or compiled.
 
     >>> offered_tools("shop.agents:Shop", SkillConfig()).agent
     'shop'
     """
-    agent = find_agent(word, "")
+    agent = find_agent(reference, "")
     plan = compile_plan(agent, config=config)
     declared = read_declaration(agent)
     pool = declared_pool(declared)

@@ -1,6 +1,6 @@
-"""The command line as a whole: the options of ``flink-skills`` itself, and exit codes.
+"""Entry point of ``flink-skills``: the top-level command and its exit codes.
 
-Commands are listed in :mod:`flink_skills.cli.commands`.
+:mod:`flink_skills.cli.commands` lists the commands.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typer.core
 
 from flink_skills import __version__
 from flink_skills.cli.commands import COMMANDS, LazyCommand
-from flink_skills.cli.output import complain
+from flink_skills.cli.output import print_error
 from flink_skills.errors import SkillsError
 
 __all__ = ["command_line", "run_app"]
@@ -28,27 +28,31 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # Help in plain text: importing what draws boxes takes longer than everything else together.
+    # Print plain help text: importing rich would take longer than all other imports together.
     rich_markup_mode=None,
     context_settings={"max_content_width": 100},
 )
 
 
 def run_app() -> int:
-    """Run the command of ``sys.argv``. A user's mistake is one message and exit code 2, never a traceback."""
+    """Run the command of ``sys.argv`` and return the exit code.
+
+    A usage error is reported as one message and exit code 2, never as a traceback.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: no terminal is too old to be told
+        # Escape characters that the encoding lacks, as stderr does.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if not sys.warnoptions:
-        # What libraries of object stores will no longer support some day is nothing that a user can act on.
+        # Hide deprecation warnings of object-store libraries: users cannot act on them.
         warnings.simplefilter("ignore", FutureWarning)
-    # The library that talks to the JVM logs a Ctrl-C or the end by a signal on the root logger, with its stack.
-    logging.getLogger().addFilter(_is_no_interrupt)
+    # Py4J logs interrupts and exits on the root logger with a stack trace.
+    logging.getLogger().addFilter(_has_no_interrupt)
     try:
         command_line()()
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
     except SkillsError as error:
-        complain(str(error))
+        print_error(str(error))
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -56,7 +60,7 @@ def run_app() -> int:
 
 
 def command_line() -> typer.core.TyperGroup:
-    """All commands as one that can be called."""
+    """Return the click group of all commands."""
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)  # noqa: S101 - a Typer with a callback is a group
     for name, entry in COMMANDS.items():
@@ -64,7 +68,7 @@ def command_line() -> typer.core.TyperGroup:
     return group
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
+def _has_no_interrupt(record: logging.LogRecord) -> bool:
     return not (record.exc_info and record.exc_info[0] in (KeyboardInterrupt, SystemExit))
 
 

@@ -1,4 +1,4 @@
-"""One skill as a catalog shows it. Nothing of the skill is run."""
+"""Data of one skill in a catalog. No code of the skill runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flink_skills.skill import AgentSkill, Diagnostic
 from flink_skills.skill.inspection import about_tokens
 from flink_skills.skill.requirements import missing_requirements
 from flink_skills.tools.dynamic import tool_names_of
-from flink_skills.tools.skills.surroundings import command_surroundings
+from flink_skills.tools.skills.command_environment import command_environment
 
 __all__ = ["CatalogSkill", "Length", "describe_skill"]
 
@@ -25,23 +25,28 @@ _SCRIPT = re.compile(r"\.(?:py|sh|bash|zsh|fish|m?js|cjs|tsx?|rb|pl|php|r|jl|lua
 
 @dataclass(frozen=True)
 class Length:
-    """How long a text is for a model; tokens are about."""
+    """Length of a string in characters, and approximately in tokens."""
 
     chars: int = 0
     tokens: int = 0
 
     @classmethod
     def of(cls, text: str) -> Length:
-        """The length of ``text``."""
+        """Return the length of ``text``."""
         return cls(len(text), about_tokens(text))
 
 
 @dataclass
 class CatalogSkill:
-    """A skill. ``files`` are pairs of path and bytes; ``seen_by`` are numbers of the catalog's viewers.
+    """Skill of a catalog.
 
-    ``menu`` is what each request to a model spends on it, ``body`` what loading it adds. ``tools`` are the names of
-    tools that it brings itself, ``missing`` what it requires and this machine has not.
+    Attributes:
+        files: Pairs of path and size in bytes.
+        menu: Length of the menu entry, which is part of each request to a model.
+        body: Length of the instructions that loading the skill adds.
+        tools: Names of the bundled tools.
+        missing: Requirements that this host does not meet.
+        seen_by: Indexes into the viewers of the catalog.
     """
 
     name: str
@@ -65,22 +70,22 @@ class CatalogSkill:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the total size of the files in bytes."""
         return sum(size for _, size in self.files)
 
     def to_json(self) -> dict[str, Any]:
-        """The skill as plain data."""
+        """Return the skill as JSON data."""
         data = asdict(self)
         data["files"] = [{"path": path, "bytes": size} for path, size in self.files]
-        data["diagnostics"] = [diagnostic_json(said) for said in self.diagnostics]
+        data["diagnostics"] = [diagnostic_json(diagnostic) for diagnostic in self.diagnostics]
         return data
 
 
 def describe_skill(
     skill: AgentSkill, config: SkillConfig, *, origin: str, diagnostics: Sequence[Diagnostic]
 ) -> CatalogSkill:
-    """What is shown of ``skill``. What cannot be read is left out: a diagnostic says why."""
-    found = CatalogSkill(
+    """Return the catalog entry of ``skill``. Unreadable parts are omitted, and a diagnostic has the reason."""
+    entry = CatalogSkill(
         skill.name,
         skill.description,
         origin,
@@ -88,28 +93,28 @@ def describe_skill(
         allowed_tools=None if skill.allowed_tools is None else list(skill.allowed_tools),
         license=skill.license or "",
         compatibility=skill.compatibility or "",
-        missing=missing_requirements(skill, command_surroundings(config)),
+        missing=missing_requirements(skill, command_environment(config)),
         is_hidden=skill.hidden,
         is_remote=skill.remote,
         diagnostics=list(diagnostics),
     )
     try:
-        found.digest = skill.digest
-        found.files = [(path, size) for path, (size, _) in sorted(skill.files.manifest().items())]
-        found.body = Length.of(skill.instructions)
-        found.documents = list(skill.docs)
-        found.tools = tool_names_of(skill)
+        entry.digest = skill.digest
+        entry.files = [(path, size) for path, (size, _) in sorted(skill.files.manifest().items())]
+        entry.body = Length.of(skill.instructions)
+        entry.documents = list(skill.docs)
+        entry.tools = tool_names_of(skill)
     except (ResourceError, OSError):
-        return found
-    found.scripts = [
+        return entry
+    entry.scripts = [
         path
-        for path, _ in found.files
-        if path not in found.documents and (path.startswith(_SCRIPT_FOLDERS) or _SCRIPT.search(path))
+        for path, _ in entry.files
+        if path not in entry.documents and (path.startswith(_SCRIPT_FOLDERS) or _SCRIPT.search(path))
     ]
-    return found
+    return entry
 
 
 def _menu_line(skill: AgentSkill) -> str:
-    entry = MenuEntry(skill.name, skill.description, skill.origin if skill.remote else "")
-    text = render_menu([entry], 1 << 30, "").text
+    menu_entry = MenuEntry(skill.name, skill.description, skill.origin if skill.remote else "")
+    text = render_menu([menu_entry], 1 << 30, "").text
     return text.partition("<available_skills>\n")[2].rpartition("</available_skills>")[0]

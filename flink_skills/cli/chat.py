@@ -1,4 +1,4 @@
-"""``flink-skills chat``: an interactive session with an agent, by the turns of a job."""
+"""``flink-skills chat``: an interactive session with an agent that runs the same turns as a job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.words import Assignments
+from flink_skills.cli.common_options import Assignments
 
 __all__ = ["chat"]
 
@@ -18,46 +18,54 @@ def chat(
         typer.Argument(
             metavar="JOB",
             show_default=False,
-            help="A job file, whose agent, skills and options are used; with several agents, --agent names one.",
+            help="Job file whose agent, skills and options are used. If it has several agents, select one with "
+            "--agent.",
         ),
     ] = None,
     *,
     skills: Annotated[
         list[str] | None,
-        typer.Option("--skills", metavar="SOURCE", help="Folder, archive or URL of skills; may be repeated."),
+        typer.Option("--skills", metavar="SOURCE", help="Folder, archive or URL of skills. Can be repeated."),
     ] = None,
     agent: Annotated[
         str | None,
         typer.Option(
             "--agent",
             metavar="AGENT",
-            help="module:Class or a YAML file; default: a plain agent. With JOB: the name of one of its agents.",
+            help="Agent: module:Class or a YAML file. With JOB: name of an agent in the job file. Default: a plain "
+            "agent.",
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="offline (default), or PROVIDER:NAME.")] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", help="Where the provider's API is.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Model: offline or PROVIDER:NAME. Default: offline, or the model of the agent."),
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="Base URL of the provider's API. Requires --model.")
+    ] = None,
     api_key_env: Annotated[
         str | None,
-        typer.Option("--api-key-env", metavar="VARIABLE", help="Environment variable with the API key."),
+        typer.Option(
+            "--api-key-env", metavar="VARIABLE", help="Environment variable with the API key. Requires --model."
+        ),
     ] = None,
-    instructions: Annotated[str, typer.Option("--instructions", help="System text of the plain agent.")] = "",
+    instructions: Annotated[str, typer.Option("--instructions", help="System prompt of the plain agent.")] = "",
     profile: Annotated[
         str | None,
-        typer.Option("--profile", help="The model's tools: core (default), full, knowledge_only, or TOOL,TOOL."),
+        typer.Option("--profile", help="Tools of the model: core, full, knowledge_only, or TOOL,TOOL. Default: core."),
     ] = None,
     stream: Annotated[
         bool | None,
-        typer.Option("--stream/--no-stream", help="Show answers while they arrive; default: on a terminal."),
+        typer.Option("--stream/--no-stream", help="Show answers while they arrive. Default: only on a terminal."),
     ] = None,
     set_: Assignments = None,
 ) -> None:
-    """Talk to an agent with skills, by the same turns that a job runs.
+    """Talk to an agent with skills.
 
-    Each line is an event of one key, whose conversation and workspace go on; a line that is a JSON object is a
-    structured event. Answers go to stdout, everything else to stderr: tool calls, commands, skills that were loaded,
-    tokens. /help lists commands. Ctrl-C interrupts an answer, Ctrl-D ends the session. Without a terminal, lines are
-    read from stdin, one turn each.
-    Exit code 0; 3 when a turn failed without a terminal; 130 after Ctrl-C without a terminal; 2 for bad usage.
+    Each line is an event of one key and runs one turn, as in a job. The conversation and the workspace persist between
+    lines. A line that is a JSON object is a structured event. Answers go to stdout. Tool calls, commands, loaded skills
+    and token counts go to stderr. /help lists the commands of the session. Ctrl-C interrupts an answer, and Ctrl-D ends
+    the session. Without a terminal, lines are read from stdin.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""A conversation with an open agent: the turns of one key, on an event loop of their own thread."""
+"""Conversation with an open agent: the turns of one key on an event loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -23,96 +23,100 @@ from flink_skills.telemetry import Observer
 from flink_skills.tools import SkillState
 from flink_skills.tools.base import ToolSpec
 
-__all__ = ["Conversation", "event_of"]
+__all__ = ["Conversation", "parse_event"]
 
 T = TypeVar("T")
-_STOP_SECONDS = 30
+_JOIN_SECONDS = 30
 
 
 class Conversation:
-    """An agent, opened as a worker opens it, and the session of one key.
+    """Agent, opened as a worker opens it, and the session of one key.
 
-    Turns run on a thread, so that the agent's background work goes on while a person thinks. Everything here is
-    called from one other thread, but for :meth:`interrupt`.
+    The event loop runs in a separate thread, so that the agent's background tasks continue between turns. All methods
+    except :meth:`interrupt` must be called from the same thread.
 
     >>> with Conversation(plan, scratch_dir, observer) as conversation:
-    ...     outcome = conversation.say("hello")
+    ...     outcome = conversation.run_turn("hello")
     """
 
     def __init__(self, plan: AgentPlan, scratch_dir: str, observer: Observer) -> None:
-        """Raises :class:`~flink_skills.errors.SkillsError` for what no turn could do without."""
+        """Open the agent.
+
+        Raises:
+            SkillsError: The agent, its skills or its model cannot be opened.
+        """
         self._plan = replace(plan, session="key")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="flink-skills-chat", daemon=True)
         self._thread.start()
-        self._running: asyncio.Task[TurnOutcome] | None = None
-        self._interrupted = False
+        self._current_task: asyncio.Task[TurnOutcome] | None = None
+        self._is_interrupted = False
         self._number = 1
-        self._begin()
-        telemetry = telemetry_of(plan, SkillConfig(plan.options), events=False).also(observer)
+        self._start_session()
+        telemetry = telemetry_of(plan, SkillConfig(plan.options), events=False).with_observers(observer)
         try:
-            self.runtime = self._call(
+            self.runtime = self._wait_for(
                 AgentRuntime.open(self._plan, scratch_dir=scratch_dir, telemetry=telemetry, quiet=True)
             )
         except BaseException:
-            self._end_loop()
+            self._stop_loop()
             raise
 
-    def _begin(self) -> None:
+    def _start_session(self) -> None:
         self._session = Session()
         self._turn = 1
         self.usage = Usage()
 
     @property
     def key(self) -> str:
-        """The key of the conversation."""
+        """Return the key of the conversation."""
         return "chat" if self._number == 1 else f"chat-{self._number}"
 
     @property
     def turns(self) -> int:
-        """How many turns have ended well."""
+        """Return the number of successful turns."""
         return self._turn - 1
 
-    def say(self, line: str) -> TurnOutcome | None:
-        """Run a turn to its end. None: it was interrupted; the conversation is then as it was before."""
-        self._interrupted = False
-        outcome = self._call(self._run(line))
+    def run_turn(self, line: str) -> TurnOutcome | None:
+        """Run a turn. Return None if it was interrupted, which leaves the conversation unchanged."""
+        self._is_interrupted = False
+        outcome = self._wait_for(self._run(line))
         if outcome is not None and outcome.status == TurnStatus.DONE:
             self._session = outcome.session
             self._turn += 1
         return outcome
 
     def interrupt(self) -> None:
-        """Cancel the turn that runs. Only notes it, so that a signal handler may call it."""
-        self._interrupted = True
+        """Request cancellation of the current turn. Safe to call from a signal handler."""
+        self._is_interrupted = True
         self._loop.call_soon_threadsafe(self._cancel)
 
     def reset(self) -> None:
-        """Begin another conversation: that of a new key, with an empty workspace."""
+        """Start a new conversation with a new key and an empty workspace."""
         self._number += 1
-        self._begin()
+        self._start_session()
 
     def models(self) -> list[ModelRuntime]:
-        """The agent's chat models, with what they may use now."""
+        """Return the agent's chat models with their current skills and tools."""
         return list(self.runtime.generation.models.values())
 
-    def loaded(self, model: ModelRuntime) -> SkillState:
-        """What is loaded in the conversation with ``model``."""
-        kept = self._session.conversation().skill_states.get(model.name)
-        return SkillState.from_json(kept) if kept is not None else SkillState()
+    def skill_state(self, model: ModelRuntime) -> SkillState:
+        """Return the skills that are loaded in the conversation with ``model``."""
+        stored = self._session.conversation().skill_states.get(model.name)
+        return SkillState.from_json(stored) if stored is not None else SkillState()
 
     def tools(self, model: ModelRuntime) -> list[ToolSpec]:
-        """The tools of ``model``, with those that its loaded skills bring themselves."""
+        """Return the tools of ``model``, including the bundled tools of its loaded skills."""
         if not model.is_dynamic:
             return model.tools.specs()
-        return model.tools_with(model.tools, self.loaded(model), {}).specs()
+        return model.tools_with(model.tools, self.skill_state(model), {}).specs()
 
     def close(self) -> None:
-        """End commands, and remove what belongs to the conversation."""
+        """Terminate running commands, close the agent and stop the event loop."""
         try:
-            self._call(self._close())
+            self._wait_for(self._close())
         finally:
-            self._end_loop()
+            self._stop_loop()
 
     def __enter__(self) -> Conversation:
         return self
@@ -121,41 +125,41 @@ class Conversation:
         self.close()
 
     async def _run(self, line: str) -> TurnOutcome | None:
-        event = event_of(line)
+        event = parse_event(line)
         start = TurnStart(key_to_text(self.key), self._turn, json.dumps(event).encode(), event, self._session)
         turn = Turn(self.runtime, start, lambda entry, reset, outputs: None)
-        self._running = asyncio.ensure_future(turn.run())
+        self._current_task = asyncio.ensure_future(turn.run())
         self._cancel()
         try:
-            return await self._running
+            return await self._current_task
         except asyncio.CancelledError:
             return None
         finally:
-            self._running = None
+            self._current_task = None
             self.usage += turn.usage
 
     async def _close(self) -> None:
-        if self._running is not None:  # the session is ended from outside
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        if self._current_task is not None:  # A signal ended the session during a turn.
+            self._current_task.cancel()
+            await asyncio.gather(self._current_task, return_exceptions=True)
         await self.runtime.close()
 
     def _cancel(self) -> None:
-        if self._interrupted and self._running is not None:
-            self._running.cancel()
+        if self._is_interrupted and self._current_task is not None:
+            self._current_task.cancel()
 
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def _end_loop(self) -> None:
-        self._call(_end_tasks())
+    def _stop_loop(self) -> None:
+        self._wait_for(_cancel_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_STOP_SECONDS)
+        self._thread.join(_JOIN_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
 
 
-async def _end_tasks() -> None:
+async def _cancel_tasks() -> None:
     loop = asyncio.get_running_loop()
     tasks = asyncio.all_tasks(loop) - {asyncio.current_task()}
     for task in tasks:
@@ -164,17 +168,17 @@ async def _end_tasks() -> None:
     await loop.shutdown_asyncgens()
 
 
-def event_of(line: str) -> Any:
-    """The event of a line: a record where it is a JSON object, as ``flink-skills run`` reads it, else the text.
+def parse_event(line: str) -> Any:
+    """Return the event of a line: a record if the line is a JSON object, otherwise the string.
 
-    >>> event_of('{"job": "a"}')["job"], event_of("hello")
+    >>> parse_event('{"job": "a"}')["job"], parse_event("hello")
     ('a', 'hello')
     """
     if line.lstrip().startswith("{"):
         try:
-            read = json.loads(line)
+            value = json.loads(line)
         except (ValueError, RecursionError):
             return line
-        if isinstance(read, dict):
-            return Record(read)
+        if isinstance(value, dict):
+            return Record(value)
     return line

@@ -1,4 +1,4 @@
-"""The session of ``flink-skills chat``: lines in, turns, and what interrupts them."""
+"""Interactive loop of ``flink-skills chat``: input lines, turns and interrupts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Any
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.turn import ERROR_TAG, TurnOutcome, TurnStatus
-from flink_skills.cli.agents import find_agent, model_setup, skill_sources
+from flink_skills.cli.agent_args import find_agent, model_setup, skill_sources
 from flink_skills.cli.chat_commands import COMMANDS, run_command, tokens_text
 from flink_skills.cli.chat_conversation import Conversation
 from flink_skills.cli.chat_view import ChatView, LogToView
-from flink_skills.cli.interruption import ended_by_signals
-from flink_skills.cli.output import complain, counted, diagnostic_line, print_line
-from flink_skills.cli.words import configuration
+from flink_skills.cli.common_options import configuration
+from flink_skills.cli.output import counted, diagnostic_line, print_error, print_line
+from flink_skills.cli.signals import exit_on_signals
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillOptions
 
@@ -35,7 +35,7 @@ _PROMPT = "> "
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What the command line asks for."""
+    """Arguments of ``flink-skills chat``."""
 
     job: Path | None = None
     skills: tuple[str, ...] = ()
@@ -50,23 +50,27 @@ class ChatRequest:
 
 
 def run_chat(request: ChatRequest) -> int:
-    """Hold the session; returns the exit code. Raises :class:`SkillsError` for what it cannot begin with."""
+    """Run the session and return the exit code.
+
+    Raises:
+        SkillsError: The arguments, the agent or its skills cannot be used.
+    """
     plan = _compile(request)
     stream = sys.stdout.isatty() if request.stream is None else request.stream
     view = ChatView(stream=stream)
     with (
-        _logging_to(view),
-        ended_by_signals(),
-        # On a terminal Ctrl-C is a key of the session, even if the parent process ignores SIGINT.
+        _log_to(view),
+        exit_on_signals(),
+        # On a terminal, Ctrl-C interrupts an answer even if the parent process ignores SIGINT.
         _on_interrupt(signal.default_int_handler) if sys.stdin.isatty() else contextlib.nullcontext(),
         tempfile.TemporaryDirectory(prefix="flink-skills-", ignore_cleanup_errors=True) as scratch,
     ):
         conversation = Conversation(plan, scratch, view)
         try:
-            _introduce(conversation, plan)
+            _print_introduction(conversation, plan)
             return _Session(conversation, view).run()
         finally:
-            with _on_interrupt(signal.SIG_IGN):  # closing takes seconds at most
+            with _on_interrupt(signal.SIG_IGN):  # Closing takes only seconds.
                 conversation.close()
 
 
@@ -76,7 +80,7 @@ def _compile(request: ChatRequest) -> AgentPlan:
     setup = model_setup(request.model, request.base_url)
     if request.api_key_env is not None:
         if setup is None:
-            raise ConfigError("--api-key-env needs --model PROVIDER:NAME")
+            raise ConfigError("--api-key-env requires --model PROVIDER:NAME")
         setup = replace(setup, api_key_env=request.api_key_env)
     if request.job is not None:
         return _compile_of_job(request, request.job, setup)
@@ -96,20 +100,22 @@ def _compile_of_job(request: ChatRequest, job: Path, setup: ModelSetup | None) -
     from flink_skills.job.local import LocalJob
     from flink_skills.job.reading import read_job
 
-    given = {"--skills": request.skills, "--instructions": request.instructions}
-    wrong = [word for word, value in given.items() if value]
-    if wrong:
-        raise ConfigError(f"{job} is a job file, which says itself what {', '.join(wrong)} would")
+    options = {"--skills": request.skills, "--instructions": request.instructions}
+    invalid = [option for option, value in options.items() if value]
+    if invalid:
+        raise ConfigError(
+            f"{', '.join(invalid)} cannot be combined with the job file {job}. Set the values in the file."
+        )
     profile = [] if request.profile is None else [f"{SkillOptions.TOOLS.key}={request.profile}"]
-    read = read_job(job, (*request.assignments, *profile))
-    with read.hiding():
-        found = LocalJob(read, model=setup)
-        if request.agent is None and len(found.names) > 1:
-            raise ConfigError(f"{job} has several agents: name one with --agent {' | '.join(found.names)}")
-        return found.plan(request.agent if request.agent is not None else found.names[0])
+    declared = read_job(job, (*request.assignments, *profile))
+    with declared.hiding():
+        local_job = LocalJob(declared, model=setup)
+        if request.agent is None and len(local_job.names) > 1:
+            raise ConfigError(f"{job} has several agents. Select one with --agent {' | '.join(local_job.names)}")
+        return local_job.plan(request.agent if request.agent is not None else local_job.names[0])
 
 
-def _introduce(conversation: Conversation, plan: AgentPlan) -> None:
+def _print_introduction(conversation: Conversation, plan: AgentPlan) -> None:
     manager = conversation.runtime.manager
     skills = len(manager.get_skills())
     models = ", ".join(model.setup.label for model in plan.models) or "none"
@@ -119,12 +125,13 @@ def _introduce(conversation: Conversation, plan: AgentPlan) -> None:
         f"isolation {conversation.runtime.isolation}",
         stream=sys.stderr,
     )
-    said = manager.diagnostics
-    for diagnostic in said:
+    diagnostics = manager.diagnostics
+    for diagnostic in diagnostics:
         if diagnostic.severity == "error":
             print_line(*diagnostic_line(diagnostic), stream=sys.stderr)
-    if warnings := sum(diagnostic.severity == "warning" for diagnostic in said):
-        print_line(f"{counted(warnings, 'warning')}: see flink-skills validate", stream=sys.stderr)
+    if warnings := sum(diagnostic.severity == "warning" for diagnostic in diagnostics):
+        text = f"{counted(warnings, 'warning')}. Run flink-skills validate to see the details."
+        print_line(text, stream=sys.stderr)
 
 
 class _Session:
@@ -132,57 +139,57 @@ class _Session:
         self._conversation = conversation
         self._view = view
         self._is_interactive = sys.stdin.isatty()
-        self._failed = False
+        self._has_failed = False
 
     def run(self) -> int:
-        read = _line_reader(self._is_interactive)
+        read_line = _line_reader(self._is_interactive)
         if self._is_interactive:
-            print_line("/help lists commands; Ctrl-C interrupts an answer, Ctrl-D ends the session", stream=sys.stderr)
+            print_line("/help lists commands. Ctrl-C interrupts an answer. Ctrl-D ends the session.", stream=sys.stderr)
         while True:
             try:
-                line = read()
+                line = read_line()
                 if line is None:
                     break
-                if not self._take(line.strip()):
+                if not self._handle(line.strip()):
                     break
             except KeyboardInterrupt:
                 if not self._is_interactive:
                     return INTERRUPTED
                 sys.stderr.write("\n")
-        return SOME_ERRORS if self._failed and not self._is_interactive else DONE
+        return SOME_ERRORS if self._has_failed and not self._is_interactive else DONE
 
-    def _take(self, line: str) -> bool:
-        """Do what a line asks for; False when the session is to end."""
+    def _handle(self, line: str) -> bool:
+        """Run the command or the turn of a line. Return False to end the session."""
         if not line:
             return True
         if line.startswith("/") and not line.startswith("//"):
             return run_command(line, self._conversation)
-        self._turn(line[1:] if line.startswith("//") else line)
+        self._run_turn(line[1:] if line.startswith("//") else line)
         return True
 
-    def _turn(self, line: str) -> None:
-        self._view.begin()
-        begun = time.monotonic()
+    def _run_turn(self, line: str) -> None:
+        self._view.start_turn()
+        started = time.monotonic()
         with self._interruptible():
-            outcome = self._conversation.say(line)
+            outcome = self._conversation.run_turn(line)
         if outcome is None:
-            self._view.line(("interrupted: the conversation is as it was before this message", "yellow"))
+            self._view.line(("Interrupted. The conversation does not contain this message.", "yellow"))
             if not self._is_interactive:
                 raise KeyboardInterrupt
             return
-        self._show(outcome, time.monotonic() - begun)
+        self._show(outcome, time.monotonic() - started)
 
     def _interruptible(self) -> contextlib.AbstractContextManager[None]:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a shell
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # The shell started the process in the background.
             return contextlib.nullcontext()
         return _on_interrupt(lambda number, frame: self._conversation.interrupt())
 
     def _show(self, outcome: TurnOutcome, seconds: float) -> None:
         records = [(tag, output) for tag, output in outcome.outputs if tag != ERROR_TAG]
-        self._view.end([(tag, output if tag else output["output"]) for tag, output in records])
+        self._view.end_turn([(tag, output if tag else output["output"]) for tag, output in records])
         if outcome.status != TurnStatus.DONE:
-            self._failed = True
-            complain(f"the turn failed: {outcome.message}")
+            self._has_failed = True
+            print_error(f"the turn failed: {outcome.message}")
             return
         self._view.line((_summary(outcome, self._conversation.turns, seconds), "dim"))
 
@@ -201,24 +208,27 @@ def _summary(outcome: TurnOutcome, number: int, seconds: float) -> str:
 
 
 def _line_reader(interactive: bool) -> Callable[[], str | None]:
-    """Reads a line, None at the end; with history and completion where both ends are a terminal."""
+    """Return a function that reads a line, and returns None at the end of the input.
+
+    On a terminal the function has a history and completes commands.
+    """
     if interactive and sys.stdout.isatty():
-        with contextlib.suppress(ImportError):  # a Python without it can still read lines
+        with contextlib.suppress(ImportError):  # Some Python builds lack readline.
             import readline
 
             names = [f"/{name}" for name in COMMANDS]
-            readline.set_completer(lambda text, at: [*(n for n in names if n.startswith(text)), None][at])
+            readline.set_completer(lambda text, state: [*(n for n in names if n.startswith(text)), None][state])
             readline.set_completer_delims(" ")
             readline.parse_and_bind("tab: complete")
 
-        def ask() -> str | None:
+        def read_with_prompt() -> str | None:
             try:
                 return input(_PROMPT)
             except EOFError:
                 sys.stdout.write("\n")
                 return None
 
-        return ask
+        return read_with_prompt
 
     def read() -> str | None:
         if interactive:
@@ -231,17 +241,17 @@ def _line_reader(interactive: bool) -> Callable[[], str | None]:
 
 @contextlib.contextmanager
 def _on_interrupt(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
-    """Handle SIGINT by ``handler`` while the context is open."""
-    before = signal.signal(signal.SIGINT, handler)
+    """Handle SIGINT with ``handler`` within the context."""
+    previous = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager
-def _logging_to(view: ChatView) -> Iterator[None]:
-    """The package's warnings among the lines of the session, and not over them."""
+def _log_to(view: ChatView) -> Iterator[None]:
+    """Print the warnings of the package as separate lines of the session."""
     logger, handler = logging.getLogger("flink_skills"), LogToView(view)
     propagate = logger.propagate
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""What a person sees of a turn: the answer while it arrives on stdout, and what happens meanwhile on stderr."""
+"""Terminal output of a turn: the answer on stdout, tool calls and other activities on stderr."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from typing import Any, TextIO
 from flink_skills.agents.messages import ModelResponse
 from flink_skills.cli.output import Styled, print_line, visible
 from flink_skills.execution import CommandResult
-from flink_skills.telemetry import Activity, Delta, Note, Observer, TextDelta, ToolCallDelta
+from flink_skills.telemetry import Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta
 
-__all__ = ["ChatView", "LogToView", "short"]
+__all__ = ["ChatView", "LogToView", "truncate"]
 
-_ARGUMENT, _RESULT, _COMMAND = 60, 100, 100
-_DIM, _BAD, _NAME = "dim", "red", "cyan"
+_MAX_ARGUMENT, _MAX_RESULT, _MAX_COMMAND = 60, 100, 100
+_DIM, _ERROR, _NAME = "dim", "red", "cyan"
 
 
 class ChatView(Observer):
-    """Shows turns as they happen.
+    """Observer that prints turns while they run.
 
-    With ``stream``, text of the model appears as it arrives; without, only what the turn puts out at its end, whole.
-    Lines are written by one thread at a time, whichever that is.
+    With ``stream``, the model's text is printed as it arrives. Without it, only the outputs of the turn are printed.
+    The class is thread-safe.
     """
 
     def __init__(self, *, stream: bool) -> None:
-        self.hears_deltas = stream
+        self.wants_deltas = stream
         self._lock = threading.RLock()
-        self._speaking: Activity | None = None
-        self._said = ""
+        self._active_chat: Activity | None = None
+        self._answer = ""
         self._open_line: TextIO | None = None
-        # The call whose arguments stand in the open line, and those that were shown, if only in part.
-        self._writing = -1
-        self._written: set[int] = set()
-        # Calls of tools whose effect has been told, so that their result is no news.
-        self._told: set[Activity] = set()
+        # Index of the call whose arguments are in the open line, and indexes of all calls shown so far.
+        self._open_call = -1
+        self._shown_calls: set[int] = set()
+        # Tool calls whose effect is already printed, so that their result is omitted.
+        self._reported_calls: set[Activity] = set()
 
     def line(self, *parts: Styled | str) -> None:
-        """A line on stderr, below what was said so far."""
+        """Print a line on stderr below the current output."""
         with self._lock:
             self._close_line()
             print_line(*parts, stream=sys.stderr)
 
-    def _say(self, text: str) -> None:
+    def _write_answer(self, text: str) -> None:
         if not text:
             return
         if self._open_line is sys.stderr:
@@ -60,24 +60,24 @@ class ChatView(Observer):
     def _close_line(self) -> None:
         if self._open_line is not None:
             self._write(self._open_line, "\n")
-        self._writing = -1
+        self._open_call = -1
 
-    def begin(self) -> None:
-        """A turn begins."""
+    def start_turn(self) -> None:
+        """Reset the state at the start of a turn."""
         with self._lock:
-            self._speaking, self._said, self._open_line = None, "", None
-            self._writing = -1
-            self._told.clear()
+            self._active_chat, self._answer, self._open_line = None, "", None
+            self._open_call = -1
+            self._reported_calls.clear()
 
-    def end(self, outputs: Sequence[tuple[str, Any]]) -> None:
-        """The turn has ended: show its outputs, pairs of tag and value, but for the text that was shown already."""
+    def end_turn(self, outputs: Sequence[tuple[str, Any]]) -> None:
+        """Print the outputs of the turn, as pairs of tag and value, except text that is already printed."""
         with self._lock:
             self._close_line()
             for tag, output in outputs:
                 if tag:
-                    self.line((f"  output {tag}: ", _DIM), short(_as_text(output), _RESULT))
-                elif not (self._said and _is_same(output, self._said)):
-                    self._say(_as_text(output))
+                    self.line((f"  output {tag}: ", _DIM), truncate(_as_text(output), _MAX_RESULT))
+                elif not (self._answer and _is_same(output, self._answer)):
+                    self._write_answer(_as_text(output))
                     self._close_line()
 
     def started(self, activity: Activity) -> None:
@@ -89,34 +89,34 @@ class ChatView(Observer):
             self.line("  " * depth, ("agent ", _DIM), (activity.name, _NAME))
         elif activity.kind == "chat" and not depth:
             with self._lock:
-                if self._speaking is None:
-                    self._speaking, self._said = activity, ""
-                    self._written.clear()
+                if self._active_chat is None:
+                    self._active_chat, self._answer = activity, ""
+                    self._shown_calls.clear()
 
     def delta(self, activity: Activity, delta: Delta) -> None:
         with self._lock:
-            if activity is not self._speaking:
+            if activity is not self._active_chat:
                 return
             if isinstance(delta, TextDelta):
-                self._said += delta.text
-                self._say(delta.text)
+                self._answer += delta.text
+                self._write_answer(delta.text)
             elif isinstance(delta, ToolCallDelta):
                 if delta.is_streaming:
-                    self._say_arguments(delta)
-            elif self._said or self._written:
-                self._said = ""
-                self._written.clear()
-                self.line(("  the answer broke off and does not count", _DIM))
+                    self._write_arguments(delta)
+            elif self._answer or self._shown_calls:
+                self._answer = ""
+                self._shown_calls.clear()
+                self.line(("  The answer was interrupted and is discarded.", _DIM))
 
-    def _say_arguments(self, delta: ToolCallDelta) -> None:
-        """Show the arguments of a call while they are written: one call at a time, each in a line of its own."""
-        if delta.index != self._writing:
-            if delta.index in self._written:
-                return  # calls take turns: the whole of it comes with the call
+    def _write_arguments(self, delta: ToolCallDelta) -> None:
+        """Print the arguments of a call while they arrive, in a separate line for each call."""
+        if delta.index != self._open_call:
+            if delta.index in self._shown_calls:
+                return  # The calls alternate. The complete arguments follow with the call.
             self._close_line()
             self._write(sys.stderr, f"  {visible(delta.name)} … ")
-            self._writing = delta.index
-            self._written.add(delta.index)
+            self._open_call = delta.index
+            self._shown_calls.add(delta.index)
         self._write(sys.stderr, visible(delta.arguments).replace("\n", " "))
 
     def ended(self, activity: Activity) -> None:
@@ -129,61 +129,64 @@ class ChatView(Observer):
         elif activity.kind == "command":
             self._end_command(activity)
 
-    def noted(self, note: Note) -> None:
-        said = note.attributes
-        depth = _depth(note.activity) + 2 if note.activity is not None else 1
+    def emitted(self, event: PointEvent) -> None:
+        attributes = event.attributes
+        depth = _depth(event.activity) + 2 if event.activity is not None else 1
         indent = "  " * depth
-        if note.kind == "retry":
-            what = f"the model is asked again in {said['pause']:.1f} s: {said['error']}"
-            self.line(indent, (what, _BAD))
-        elif note.kind == "fallback":
-            self.line(indent, (f"model {said['to']} is asked instead of {said['model']}: {said['error']}", _BAD))
-        elif note.kind == "skill" and said.get("outcome") == "ok":
-            what = f"read {said['path']} of" if said.get("path") else "loaded"
-            if said.get("action") in ("activate", "read"):
-                if note.activity is not None:
-                    self._told.add(note.activity)
-                self.line(indent, (f"{what} skill {said['skill']} {said.get('digest', '')[:12]}".rstrip(), _DIM))
+        if event.kind == "retry":
+            text = f"The request is retried in {attributes['pause']:.1f} s: {attributes['error']}"
+            self.line(indent, (text, _ERROR))
+        elif event.kind == "fallback":
+            text = f"Model {attributes['to']} replaces {attributes['model']}: {attributes['error']}"
+            self.line(indent, (text, _ERROR))
+        elif event.kind == "skill" and attributes.get("outcome") == "ok":
+            action = f"read {attributes['path']} of" if attributes.get("path") else "loaded"
+            if attributes.get("action") in ("activate", "read"):
+                if event.activity is not None:
+                    self._reported_calls.add(event.activity)
+                self.line(
+                    indent, (f"{action} skill {attributes['skill']} {attributes.get('digest', '')[:12]}".rstrip(), _DIM)
+                )
 
     def _end_chat(self, activity: Activity) -> None:
         with self._lock:
-            is_speaking = activity is self._speaking
-            if is_speaking:
-                self._speaking = None
+            is_active = activity is self._active_chat
+            if is_active:
+                self._active_chat = None
             response: ModelResponse | None = activity.attributes.get("response")
-            if response is None or (is_speaking and self.hears_deltas) or not response.tool_calls:
+            if response is None or (is_active and self.wants_deltas) or not response.tool_calls:
                 return
-            # What it says beside its calls is no output of the turn, so this is its only place.
+            # Text next to tool calls is not an output of the turn, so print it here.
             if response.text.strip():
-                self.line("  " * (_depth(activity) + 1), ("says ", _DIM), short(response.text, _RESULT))
+                self.line("  " * (_depth(activity) + 1), ("text: ", _DIM), truncate(response.text, _MAX_RESULT))
 
     def _end_tool(self, activity: Activity) -> None:
         attributes = activity.attributes
-        bad = bool(activity.error or attributes.get("is_error"))
-        if activity in self._told and not bad:
+        has_failed = bool(activity.error or attributes.get("is_error"))
+        if activity in self._reported_calls and not has_failed:
             return
         content = activity.error or str(attributes.get("content", ""))
-        label = ("error: ", _BAD) if bad else ("gives: ", _DIM)
-        self.line("  " * (_depth(activity) + 2), label, short(content, _RESULT))
+        label = ("error: ", _ERROR) if has_failed else ("result: ", _DIM)
+        self.line("  " * (_depth(activity) + 2), label, truncate(content, _MAX_RESULT))
 
     def _end_command(self, activity: Activity) -> None:
         command = activity.attributes.get("command", "")
-        words = command if isinstance(command, str) else " ".join(command)
+        command_line = command if isinstance(command, str) else " ".join(command)
         result: CommandResult | None = activity.attributes.get("result")
         if result is None:
-            ending, seconds = activity.error or "started", activity.duration
+            status, seconds = activity.error or "started", activity.duration
         else:
-            ending, seconds = activity.error or "exit 0", result.duration
-        style = _BAD if activity.error else _DIM
-        parts = ("  " * (_depth(activity) + 2), ("$ ", _DIM), short(words, _COMMAND), "  ")
-        self.line(*parts, (f"{ending}, {seconds:.2f} s", style))
+            status, seconds = activity.error or "exit 0", result.duration
+        style = _ERROR if activity.error else _DIM
+        parts = ("  " * (_depth(activity) + 2), ("$ ", _DIM), truncate(command_line, _MAX_COMMAND), "  ")
+        self.line(*parts, (f"{status}, {seconds:.2f} s", style))
         if result is not None and activity.error and result.stderr.strip():
             last = result.stderr.decode("utf-8", "replace").strip().splitlines()[-1]
-            self.line("  " * (_depth(activity) + 3), (short(last, _RESULT), _BAD))
+            self.line("  " * (_depth(activity) + 3), (truncate(last, _MAX_RESULT), _ERROR))
 
 
 class LogToView(logging.Handler):
-    """Shows warnings of the package among the lines of a session, and not twice what a turn says itself."""
+    """Log handler that prints warnings of the package. It skips messages of turns, which the session prints."""
 
     def __init__(self, view: ChatView) -> None:
         super().__init__(logging.WARNING)
@@ -191,29 +194,29 @@ class LogToView(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name != "flink_skills.turn":
-            style = _BAD if record.levelno >= logging.ERROR else "yellow"
+            style = _ERROR if record.levelno >= logging.ERROR else "yellow"
             self._view.line((record.getMessage(), style))
 
 
-def short(text: str, most: int) -> str:
-    """A text as part of a line: its white space as single blanks, cut to ``most`` characters.
+def truncate(text: str, max_length: int) -> str:
+    """Return ``text`` as one line of at max_length ``max_length`` characters. Whitespace is collapsed.
 
-    >>> short("one\\n two three", 8)
+    >>> truncate("one\\n two three", 8)
     'one two…'
     """
-    line = " ".join(text[: most * 8].split())
-    return line if len(line) <= most and len(text) <= most * 8 else line[: most - 1].rstrip() + "…"
+    line = " ".join(text[: max_length * 8].split())
+    return line if len(line) <= max_length and len(text) <= max_length * 8 else line[: max_length - 1].rstrip() + "…"
 
 
 def _arguments_text(arguments: Mapping[str, Any] | str) -> str:
     if isinstance(arguments, str):
-        return short(arguments, _ARGUMENT)
-    written = {name: json.dumps(value, ensure_ascii=False) for name, value in arguments.items()}
-    return " ".join(f"{name}={short(value, _ARGUMENT)}" for name, value in written.items())
+        return truncate(arguments, _MAX_ARGUMENT)
+    values = {name: json.dumps(value, ensure_ascii=False) for name, value in arguments.items()}
+    return " ".join(f"{name}={truncate(value, _MAX_ARGUMENT)}" for name, value in values.items())
 
 
 def _depth(activity: Activity) -> int:
-    """How many agents that are tools it is inside of."""
+    """Return the number of agent tools that enclose the activity."""
     depth = 0
     link = activity.parent
     while link is not None:
@@ -226,10 +229,10 @@ def _as_text(output: Any) -> str:
     return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2, default=str)
 
 
-def _is_same(output: Any, said: str) -> bool:
+def _is_same(output: Any, printed: str) -> bool:
     if isinstance(output, str):
-        return output.strip() == said.strip()
+        return output.strip() == printed.strip()
     try:
-        return bool(json.loads(said) == output)
+        return bool(json.loads(printed) == output)
     except (ValueError, RecursionError):
         return False

@@ -1,4 +1,4 @@
-"""``flink-skills doctor``: what isolates the commands of skills on this machine."""
+"""``flink-skills doctor``: the isolation of commands on this host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, configuration
+from flink_skills.cli.common_options import FAILED, Assignments, Format, OutputFormat, configuration
 
 if TYPE_CHECKING:
     from flink_skills.execution import IsolationLevel, IsolationReport
@@ -24,17 +24,17 @@ def doctor(
             "--min-level",
             metavar="LEVEL",
             show_default=False,
-            help="The isolation to demand, like skills.shell.min-isolation (LANDLOCK by default): NONE, HYGIENE, "
-            "LANDLOCK_PARTIAL, LANDLOCK, NAMESPACE or REMOTE.",
+            help="Required isolation level: NONE, HYGIENE, LANDLOCK_PARTIAL, LANDLOCK, NAMESPACE or REMOTE. Default: "
+            "skills.shell.min-isolation, which is LANDLOCK unless set.",
         ),
     ] = None,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
-    """Find out how well this machine isolates the commands of skills, by trying what a command must not be able to do.
+    """Determine how well this host isolates commands.
 
-    Run it where the job's commands run, in the TaskManager's container and as its user, with the job's options
-    skills.shell.* as --set. Exit code 0; 1 when the isolation is below --min-level; 2 for bad usage.
+    The command runs probes that attempt forbidden actions. Run it in the container of the TaskManager, as the same user
+    and with the job's options skills.shell.* as --set.
 
     Examples:
 
@@ -46,107 +46,113 @@ def doctor(
     from flink_skills.execution.workspace.scratch import check_commands
 
     config = configuration(set_)
-    wanted = _wanted(min_level, config)
+    required = _required_level(min_level, config)
     check_commands(config)
     report = _examine(config)
     if format_ is Format.JSON:
         print_json(report.to_json())
     else:
-        _print(report, "bold green" if report.level >= wanted else "bold red")
-    if report.level < wanted:
-        _say_too_low(report, wanted)
+        _print(report, "bold green" if report.level >= required else "bold red")
+    if report.level < required:
+        _print_too_low(report, required)
         raise typer.Exit(FAILED)
 
 
-def _wanted(word: str | None, config: SkillConfig) -> IsolationLevel:
-    """The level that is demanded; the options demand it too, because they decide what is tried."""
+def _required_level(name: str | None, config: SkillConfig) -> IsolationLevel:
+    """Return the required level, and set it in ``config``, which selects the backends to probe."""
     from flink_skills.errors import ConfigError
     from flink_skills.execution import IsolationLevel
     from flink_skills.options import SkillOptions
 
-    if word is None:
+    if name is None:
         return IsolationLevel.parse(config.get(SkillOptions.SHELL_MIN_ISOLATION))
     try:
-        wanted = IsolationLevel.parse(word)
+        required = IsolationLevel.parse(name)
     except ConfigError as error:
         raise ConfigError(f"--min-level: {error}") from None
-    config.set(SkillOptions.SHELL_MIN_ISOLATION, max(wanted, IsolationLevel.HYGIENE).name)
-    return wanted
+    config.set(SkillOptions.SHELL_MIN_ISOLATION, max(required, IsolationLevel.HYGIENE).name)
+    return required
 
 
 def _examine(config: SkillConfig) -> IsolationReport:
     import asyncio
 
-    from flink_skills.cli.interruption import Interruption
-    from flink_skills.cli.output import complain
+    from flink_skills.cli.output import print_error
+    from flink_skills.cli.signals import SignalGuard
     from flink_skills.errors import ExecutionError
     from flink_skills.execution import WorkspaceManager
     from flink_skills.execution.isolation.selection import choose_backend
     from flink_skills.execution.workspace.scratch import scratch_workspaces
 
-    found: list[IsolationReport] = []
+    reports: list[IsolationReport] = []
 
     async def examine(workspaces: WorkspaceManager) -> None:
         backend, report = await choose_backend(config, workspaces)
-        found.append(report)
+        reports.append(report)
         if backend is not None:
             await backend.close()
 
-    with Interruption() as interruption:
+    with SignalGuard() as guard:
         try:
             with scratch_workspaces(config) as workspaces:
-                asyncio.run(interruption.until_then(examine(workspaces)))
+                asyncio.run(guard.run_cancellable(examine(workspaces)))
         except asyncio.CancelledError:
-            raise typer.Exit(interruption.exit_code) from None
-        except ExecutionError as error:  # no folder, or something in it that cannot be removed
-            complain(str(error))
-            if not found:
+            raise typer.Exit(guard.exit_code) from None
+        except ExecutionError as error:  # The scratch directory cannot be created or removed.
+            print_error(str(error))
+            if not reports:
                 raise typer.Exit(FAILED) from None
-    return found[0]
+    return reports[0]
 
 
 def _print(report: IsolationReport, style: str) -> None:
-    from flink_skills.cli.isolation_words import cannot, gap, level_sentence, way_to
-    from flink_skills.cli.limit_words import LIMITS, limit_text
+    from flink_skills.cli.isolation_text import enforced_sentence, gap_sentence, level_sentence, requirements
+    from flink_skills.cli.limit_args import LIMITS, limit_text
     from flink_skills.cli.output import Column, print_line, print_table
 
     version = f" ({report.backend_version})" if report.backend_version else ""
     seconds = f"{report.milliseconds / 1000:.2f} s"
     abi = report.landlock_abi or "none"
     print_line((report.level.name, style), f": {level_sentence(report.level)}")
-    print_line(f"Backend {report.backend or 'none'}{version}; commands run as uid {report.uid}, network {report.net}.")
+    print_line(f"Backend {report.backend or 'none'}{version}. Commands run as uid {report.uid}, network {report.net}.")
     print_line(f"Kernel {report.kernel}, Landlock ABI {abi}, seccomp of this process {report.seccomp_outer}.")
     if report.shortfall:
         print_line(f"{report.shortfall[0].upper()}{report.shortfall[1:]}.")
-    heading = f"Tried within {seconds}, and stopped:" if report.proved else ""
+    if report.cgroups:
+        print_line("Each command has a cgroup, in which the kernel enforces its limits of memory and processes.")
+    elif report.no_cgroups:
+        print_line(f"The launcher alone enforces limits, without a delegated cgroup v2: {report.no_cgroups}.")
+    heading = f"Verified by probes in {seconds}:" if report.proved else ""
     for title, rows in (
-        (heading, [[name, cannot(name)] for name in report.proved]),
-        ("Not enforced:", [[name, gap(name)] for name in report.not_enforced]),
+        (heading, [[name, enforced_sentence(name)] for name in report.proved]),
+        ("Not enforced:", [[name, gap_sentence(name)] for name in report.not_enforced]),
     ):
         if rows:
             sys.stdout.write(f"\n{title}\n")
-            print_table([Column("NAME"), Column("WHAT IT MEANS", wrapped=True)], rows)
+            print_table([Column("NAME"), Column("MEANING", wrapped=True)], rows)
     sys.stdout.write("\nLimits of each command:\n")
     limits = report.limits.to_json()
     print_table(
-        [Column("NAME"), Column("VALUE", right=True), Column("OF WHAT, AND THE OPTION THAT SETS IT", wrapped=True)],
+        [Column("NAME"), Column("VALUE", right=True), Column("MEANING AND OPTION", wrapped=True)],
         [
-            [name, limit_text(name, value), f"{LIMITS[name].what} ({LIMITS[name].option.key})"]
+            [name, limit_text(name, value), f"{LIMITS[name].description} ({LIMITS[name].option.key})"]
             for name, value in limits.items()
         ],
     )
     if report.skipped:
         sys.stdout.write("\nNot used:\n")
-        rows = [[name, "\n".join(filter(None, (reason, way_to(name))))] for name, reason in report.skipped.items()]
-        print_table([Column("BACKEND"), Column("WHY, AND WHAT IT TAKES", wrapped=True)], rows)
+        rows = [
+            [name, "\n".join(filter(None, (reason, requirements(name))))] for name, reason in report.skipped.items()
+        ]
+        print_table([Column("BACKEND"), Column("REASON AND REQUIREMENTS", wrapped=True)], rows)
 
 
-def _say_too_low(report: IsolationReport, wanted: IsolationLevel) -> None:
-    from flink_skills.cli.output import complain
+def _print_too_low(report: IsolationReport, required: IsolationLevel) -> None:
+    from flink_skills.cli.output import print_error
 
-    less = report.acceptable
-    accept = "" if less is None else f", or have the job accept less (skills.shell.min-isolation: {less.name})"
-    complain(
-        f"commands cannot be isolated at {wanted.name} here, only at {report.level.name}: "
-        f"mend what is said above{accept}"
+    lower = report.acceptable
+    alternative = "" if lower is None else f", or set skills.shell.min-isolation to {lower.name}"
+    print_error(
+        f"isolation level {required.name} is not available on this host; the best level is {report.level.name}. "
+        f"Fix the problems above{alternative}."
     )

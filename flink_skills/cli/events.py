@@ -1,4 +1,4 @@
-"""Reading events from JSON lines, and writing records."""
+"""Input events and error records in JSON Lines files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, TextIO
 from flink_skills.agents.event import Record, field_of
 from flink_skills.errors import ConfigError
 
-__all__ = ["BadLine", "InputEvent", "bad_line_record", "read_events", "read_failed"]
+__all__ = ["BadLine", "InputEvent", "bad_line_record", "read_error_records", "read_events"]
 
 
 @dataclass(frozen=True)
 class InputEvent:
-    """An event, with its line number and its text as it was."""
+    """Event with its line number and its original text."""
 
     line: int
     key: Any
@@ -28,7 +28,7 @@ class InputEvent:
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that is no event, and why."""
+    """Line that does not contain a valid event, and the problem."""
 
     line: int
     problem: str
@@ -36,60 +36,68 @@ class BadLine:
 
 
 def read_events(path: Path, key: str | Callable[[Record], Any]) -> Iterator[InputEvent | BadLine]:
-    """Yield the events of a file of JSON lines, and the lines that are not events. Empty lines are left out.
+    """Yield the events and the invalid lines of a JSON Lines file. Empty lines are skipped.
 
-    ``key`` is the field of an event that is its key, or a function of the event. Raises :class:`ConfigError` when the
-    file cannot be read.
+    ``key`` is the name of the key field, or a function that returns the key of an event.
+
+    Raises:
+        ConfigError: The file cannot be read.
     """
-    with _opened(path) as file:
-        yield from _read(file, key if callable(key) else lambda event: field_of(event, key))
+    with _open_lines(path) as file:
+        yield from _parse_lines(file, key if callable(key) else lambda event: field_of(event, key))
 
 
-def read_failed(path: Path) -> Iterator[InputEvent | BadLine]:
-    """The events of error records, a record a line. Records of turns that went well are passed over.
+def read_error_records(path: Path) -> Iterator[InputEvent | BadLine]:
+    """Yield the events of a file of error records, one record a line. Records of successful turns are skipped.
 
-    Raises :class:`ConfigError` when the file cannot be read, or a line is no record: a file of events needs a key.
+    Raises:
+        ConfigError: The file cannot be read, a line is not a record, or there is no error record.
     """
-    found = 0
-    with _opened(path) as file:
+    count = 0
+    with _open_lines(path) as file:
         for number, raw in enumerate(file, start=1):
             line = raw.strip()
             if not line:
                 continue
-            record = _record(line, f"--input {path}, line {number}")
+            record = _parse_record(line, f"--input {path}, line {number}")
             if record["error"] is None:
                 continue
-            found += 1
+            count += 1
             if record["turn"] is None:
-                yield BadLine(number, "what was no event cannot be run again", line)
+                yield BadLine(number, "the input line was not a valid event, so it cannot be rerun", line)
                 continue
             event = record["event"]
             yield InputEvent(number, record["key"], Record(event) if isinstance(event, dict) else event, line)
-    if not found:
-        raise ConfigError(f"--input {path}: there are no error records, so there is nothing to run again")
+    if not count:
+        raise ConfigError(f"--input {path}: the file has no error records to rerun")
 
 
-def _record(line: str, place: str) -> dict[str, Any]:
+def _parse_record(line: str, location: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except ValueError as error:
         raise ConfigError(
-            f"{place}: not JSON ({error}), and without --key FIELD each line is an error record"
+            f"{location}: the line is not valid JSON ({error}). Without --key FIELD, each line must be an error record."
         ) from error
-    needed = ("key", "turn", "error") if isinstance(record, dict) and record.get("error") is None else _OF_FAILURES
-    missing = [name for name in needed if not isinstance(record, dict) or name not in record]
+    required = (
+        ("key", "turn", "error") if isinstance(record, dict) and record.get("error") is None else _ERROR_RECORD_FIELDS
+    )
+    missing = [name for name in required if not isinstance(record, dict) or name not in record]
     if missing:
-        raise ConfigError(f"{place}: no error record (it has no {missing[0]!r}): give --key FIELD for a file of events")
-    found: dict[str, Any] = record
-    return found
+        raise ConfigError(
+            f"{location}: the line is not an error record: field {missing[0]!r} is missing. "
+            "Pass --key FIELD if the file contains events."
+        )
+    result: dict[str, Any] = record
+    return result
 
 
-_OF_FAILURES = ("key", "turn", "error", "event")
+_ERROR_RECORD_FIELDS = ("key", "turn", "error", "event")
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[TextIO]:
-    """The lines of ``path``. Raises :class:`ConfigError` when it cannot be read."""
+def _open_lines(path: Path) -> Iterator[TextIO]:
+    """Open ``path``, or return stdin for ``-``."""
     if str(path) == "-":
         yield sys.stdin
         return
@@ -100,7 +108,7 @@ def _opened(path: Path) -> Iterator[TextIO]:
         raise ConfigError(f"--input {path}: {error.strerror or error}") from error
 
 
-def _read(file: TextIO, key: Callable[[Record], Any]) -> Iterator[InputEvent | BadLine]:
+def _parse_lines(file: TextIO, key: Callable[[Record], Any]) -> Iterator[InputEvent | BadLine]:
     for number, raw in enumerate(file, start=1):
         line = raw.strip()
         if not line:
@@ -108,10 +116,10 @@ def _read(file: TextIO, key: Callable[[Record], Any]) -> Iterator[InputEvent | B
         try:
             event = json.loads(line)
         except ValueError as error:
-            yield BadLine(number, f"not JSON ({error})", line)
+            yield BadLine(number, f"the line is not valid JSON ({error})", line)
             continue
         if not isinstance(event, dict):
-            yield BadLine(number, f"a JSON {_KINDS.get(type(event), 'value')} and not an object", line)
+            yield BadLine(number, f"expected a JSON object, got {_JSON_TYPES.get(type(event), 'a value')}", line)
             continue
         try:
             record = Record(event)
@@ -120,11 +128,18 @@ def _read(file: TextIO, key: Callable[[Record], Any]) -> Iterator[InputEvent | B
             yield BadLine(number, str(error), line)
 
 
-_KINDS = {list: "list", str: "text", int: "number", float: "number", bool: "boolean", type(None): "null"}
+_JSON_TYPES = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    type(None): "null",
+}
 
 
 def bad_line_record(bad: BadLine, agent: str) -> dict[str, Any]:
-    """Return the error record of a line that is not an event, for the agent that would have got it."""
+    """Return the error record of an invalid line for the agent ``agent``."""
     return {
         "agent": agent,
         "key": None,

@@ -1,4 +1,4 @@
-"""``flink-skills exec``: one command as a job would run it."""
+"""``flink-skills exec``: one command as a job runs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.words import Assignments, Backend, Inputs, LimitWords, Timeout, configuration
+from flink_skills.cli.common_options import Assignments, Backend, Inputs, LimitOptions, Timeout, configuration
 from flink_skills.errors import ConfigError
 
 __all__ = ["execute"]
@@ -18,36 +18,48 @@ def execute(
         typer.Argument(
             metavar="COMMAND",
             show_default=False,
-            help="One word is a text for the shell; several are a program and its arguments.",
+            help="Command to run. One argument is passed to the shell. Several arguments are run directly as a program "
+            "and its arguments.",
         ),
     ] = None,
     *,
     skill: Annotated[
         str | None,
         typer.Option(
-            "--skill", metavar="NAME", show_default=False, help="Run it as this skill's, in the skill's folder."
+            "--skill",
+            metavar="NAME",
+            show_default=False,
+            help="Run the command as a command of this skill, in its folder. Requires --source.",
         ),
     ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option(
-            "--source", metavar="SOURCE", show_default=False, help="Where the skill is, as for list; may be repeated."
+            "--source",
+            metavar="SOURCE",
+            show_default=False,
+            help="Folder, archive or URL that contains the skill. Can be repeated.",
         ),
     ] = None,
     backend: Backend = None,
     timeout: Timeout = None,
-    limit: LimitWords = None,
+    limit: LimitOptions = None,
     input_: Inputs = None,
     stdin: Annotated[
         str | None,
-        typer.Option("--stdin", metavar="FILE", show_default=False, help="The command's stdin; - for this one's."),
+        typer.Option(
+            "--stdin",
+            metavar="FILE",
+            show_default=False,
+            help="File for the command's stdin. - passes on the stdin of this process. Default: empty.",
+        ),
     ] = None,
     set_: Assignments = None,
 ) -> None:
-    """Run a command exactly as a job would: isolated, limited, in a workspace of its own. Prints how it ended as JSON.
+    """Run one command as a job runs it.
 
-    The command sees no file of yours but those of --input and a copy of the skill; its workspace is removed at the
-    end. Exit code 0 when the command ran, whatever came of it; 1 when it could not be run safely; 2 for bad usage.
+    The command runs isolated and with limits in a temporary workspace, which is removed afterwards. Of your files, it
+    sees only the files of --input and a copy of the skill. The result is printed as JSON.
 
     Examples:
 
@@ -55,18 +67,18 @@ def execute(
 
         flink-skills exec --skill log-triage --source ./skills --input app.log -- python3 scripts/triage.py
     """
+    from flink_skills.cli.exec_once import ExecRequest, run_exec
     from flink_skills.cli.output import print_json
-    from flink_skills.cli.trial import Asked, run_trial
 
     if not command or not command[0].strip():
-        raise ConfigError("there is no command: write it after the options, such as 'flink-skills exec -- id'")
+        raise ConfigError("the command is missing. Pass it after the options, for example: flink-skills exec -- id")
     if (skill is None) is not (not source):
-        missing, given = ("--skill NAME", "--source") if skill is None else ("--source SOURCE", "--skill")
-        raise ConfigError(f"{given} needs {missing}: give both, or leave both out")
+        missing, present = ("--skill NAME", "--source") if skill is None else ("--source SOURCE", "--skill")
+        raise ConfigError(f"{present} requires {missing}. Set both or neither.")
     config = configuration(set_)
     if backend is not None:
         config.set("skills.shell.backend", backend)
-    asked = Asked(
+    request = ExecRequest(
         command=command[0] if len(command) == 1 else tuple(command),
         config=config,
         skill=skill,
@@ -76,6 +88,6 @@ def execute(
         inputs=tuple(input_ or ()),
         stdin=stdin,
     )
-    code, result = run_trial(asked)
+    code, result = run_exec(request)
     print_json(result)
     raise typer.Exit(code)

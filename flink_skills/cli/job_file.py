@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flink_skills.cli.job_local import LocalRequest, run_locally
-from flink_skills.cli.output import complain, counted, print_line
+from flink_skills.cli.output import counted, print_error, print_line
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import ConfigError, SkillsError
 
@@ -18,7 +18,7 @@ DONE, FAILED, USAGE, SOME_ERRORS = 0, 1, 2, 3
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What the command line asks for."""
+    """Arguments of ``flink-skills run`` for a job file."""
 
     file: Path
     assignments: tuple[str, ...] = ()
@@ -33,26 +33,30 @@ class JobRequest:
 
 
 def run_job_request(request: JobRequest) -> int:
-    """Do it; returns the exit code."""
+    """Run, check or explain the job file, and return the exit code.
+
+    Raises:
+        ConfigError: Options exclude or require each other.
+    """
     if request.failed is not None and (request.check or request.explain):
-        raise ConfigError("--input runs a job file on what has failed: leave out --check and --explain")
+        raise ConfigError("--input reruns failed events and cannot be combined with --check or --explain")
     if request.check and request.explain:
-        raise ConfigError("give --check or --explain, not both")
+        raise ConfigError("--check and --explain cannot be combined. Omit one of them.")
     if request.flink_plan and not request.explain:
-        raise ConfigError("--flink-plan needs --explain")
+        raise ConfigError("--flink-plan requires --explain")
     if request.load is not None and not request.explain:
-        raise ConfigError("--load needs --explain")
+        raise ConfigError("--load requires --explain")
     if request.reach and not (request.check or request.explain):
-        raise ConfigError("--reach needs --check or --explain")
+        raise ConfigError("--reach requires --check or --explain")
     if request.as_json and not (request.check or request.explain):
-        raise ConfigError("--format json needs --check or --explain; a job writes to its tables")
+        raise ConfigError("--format json requires --check or --explain: a job writes its outputs to tables")
     try:
         return _run(request)
     except DocumentError as error:
-        # Each problem begins with its file and line, as a compiler's does.
+        # Each problem starts with its file and line, as in compiler output.
         for problem in error.problems:
             print_line(str(problem), stream=sys.stderr)
-        complain(f"{counted(len(error.problems), 'problem')} in the job file")
+        print_error(f"invalid job file: {counted(len(error.problems), 'problem')}")
         return USAGE
 
 
@@ -80,28 +84,33 @@ def _run(request: JobRequest) -> int:
 def _execute(request: JobRequest) -> int:
     from flink_skills.job.running import run_job_file
 
-    def tell(message: str) -> None:
-        complain(f"warning: {message}")
+    def print_warning(message: str) -> None:
+        print_error(f"warning: {message}")
 
-    def summarize(line: str) -> None:
+    def print_summary(line: str) -> None:
         print_line(line, stream=sys.stderr)
 
     try:
         failed = run_job_file(
-            request.file, request.assignments, local=True, failed=request.failed, tell=tell, summarize=summarize
+            request.file,
+            request.assignments,
+            local=True,
+            failed=request.failed,
+            tell=print_warning,
+            summarize=print_summary,
         )
     except DocumentError:
         raise
     except SkillsError as error:
-        if not _has_failed(error):
+        if not _is_job_failure(error):
             raise
-        complain(f"the job failed: {error}")
+        print_error(f"the job failed: {error}")
         return FAILED
     return SOME_ERRORS if failed else DONE
 
 
-def _has_failed(error: SkillsError) -> bool:
-    """Whether a job ran and failed; without Flink none has."""
+def _is_job_failure(error: SkillsError) -> bool:
+    """Return True if a job was submitted and failed. Without Flink no job can have been submitted."""
     try:
         from flink_skills.flink.failures import JobFailedError
     except ImportError:

@@ -10,12 +10,12 @@ from typing import Any
 
 from flink_skills.agents.event import key_of
 from flink_skills.agents.turn import TurnOutcome
-from flink_skills.cli.agents import model_setup
+from flink_skills.cli.agent_args import model_setup
 from flink_skills.cli.events import BadLine, bad_line_record, read_events
-from flink_skills.cli.interruption import ended_by_signals
-from flink_skills.cli.output import complain
-from flink_skills.cli.problems import left_out_reported
+from flink_skills.cli.output import print_error
+from flink_skills.cli.problems import report_omitted_skills
 from flink_skills.cli.run import BAD_LINE, Sink, private_stdout
+from flink_skills.cli.signals import exit_on_signals
 from flink_skills.errors import TurnError
 from flink_skills.job.local import LocalJob
 from flink_skills.job.reading import read_job
@@ -27,7 +27,7 @@ DONE, FAILED, SOME_ERRORS = 0, 1, 3
 
 @dataclass(frozen=True)
 class LocalRequest:
-    """The request of ``--local``: the agents of the job on a file of events."""
+    """Arguments of ``--local``, which runs the agents of a job file on a file of events."""
 
     input: Path
     agent: str | None = None
@@ -40,34 +40,34 @@ class LocalRequest:
 def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest) -> int:
     """Run the agents of a job file on events, and return the exit code.
 
-    Each output that the job would write to a table is a record with the name of its agent.
+    Each output that the job writes to a table becomes a record with the name of its agent.
     """
-    read = read_job(file, assignments)
+    declared = read_job(file, assignments)
     with (
-        read.hiding(),
-        ended_by_signals(),
-        left_out_reported(),
+        declared.hiding(),
+        exit_on_signals(),
+        report_omitted_skills(),
         private_stdout() as stdout,
         contextlib.ExitStack() as stack,
     ):
-        job = LocalJob(read, model=model_setup(request.model, request.base_url))
+        job = LocalJob(declared, model=model_setup(request.model, request.base_url))
         entry = job.entry(request.agent)
-        # Every plan is checked before the first turn.
-        for stage in read.stages:
+        # Compile every plan before the first turn, so that no turn runs if one of them is invalid.
+        for stage in declared.stages:
             job.plan(stage.name)
         lines = list(read_events(request.input, lambda event: key_of(event, entry.keys)))
         sink = Sink(request.output, request.errors, stdout, stack)
         events = []
         for line in lines:
             if isinstance(line, BadLine):
-                complain(f"{request.input}, line {line.line}: {line.problem}")
+                print_error(f"{request.input}, line {line.line}: {line.problem}")
                 sink.write(bad_line_record(line, job.plan(entry.name).operator_name), BAD_LINE)
             else:
                 events.append((line.key, line.event))
         try:
             turns = asyncio.run(_run(job, entry, events, sink))
         except TurnError as error:
-            complain(f"the job failed: {error}")
+            print_error(f"the job failed: {error}")
             return FAILED
         sink.summarize(events=len(events), turns=turns)
         return SOME_ERRORS if sink.failures else DONE

@@ -1,4 +1,4 @@
-"""``flink-skills list``: the skills that a job would have of some sources."""
+"""``flink-skills list``: the skills of sources as a job loads them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, Sources, configuration
+from flink_skills.cli.common_options import FAILED, Assignments, Format, OutputFormat, Sources, configuration
 
 if TYPE_CHECKING:
-    from flink_skills.cli.reading import LoadedSkill, Reading
+    from flink_skills.cli.source_contents import LoadedSkill, SourceContents
 
 __all__ = ["list_skills"]
 
@@ -17,10 +17,10 @@ _SHORT_DIGEST = 12
 
 
 def list_skills(sources: Sources, *, format_: OutputFormat = Format.TEXT, set_: Assignments = None) -> None:
-    """List the skills of sources: name, description, where they are from, files, size and digest.
+    """List the skills of sources as a job loads them.
 
-    Of several skills with one name, the one that a job would use is listed and the others are reported.
-    Exit code 0; 1 when a source cannot be read, has no skill, or a skill is skipped; 2 for bad usage.
+    The list has the name, description, origin, number of files, size and digest of each skill. If several skills have
+    the same name, only the skill that a job uses is listed, and the others are reported on stderr.
 
     Examples:
 
@@ -30,34 +30,34 @@ def list_skills(sources: Sources, *, format_: OutputFormat = Format.TEXT, set_: 
     """
     from flink_skills.cli.output import print_json
     from flink_skills.cli.problems import report_problems
-    from flink_skills.cli.reading import Depth, read_sources
+    from flink_skills.cli.source_contents import Depth, read_sources
 
-    reading = read_sources(sources, configuration(set_), Depth.FILES)
+    contents = read_sources(sources, configuration(set_), Depth.FILES)
     if format_ is Format.JSON:
-        print_json([_row(read) for read in reading.loaded])
-    elif reading.loaded:
-        _print(reading)
-    report_problems(reading)
-    raise typer.Exit(FAILED if reading.has_errors else 0)
+        print_json([_to_json(skill) for skill in contents.loaded])
+    elif contents.loaded:
+        _print(contents)
+    report_problems(contents)
+    raise typer.Exit(FAILED if contents.has_errors else 0)
 
 
-def _row(read: LoadedSkill) -> dict[str, object]:
-    sizes = read.sizes
+def _to_json(loaded: LoadedSkill) -> dict[str, object]:
+    sizes = loaded.sizes
     return {
-        "name": read.name,
-        "description": read.skill.description,
-        "path": read.path,
-        "origin": read.origin,
-        "digest": read.digest,
+        "name": loaded.name,
+        "description": loaded.skill.description,
+        "path": loaded.path,
+        "origin": loaded.origin,
+        "digest": loaded.digest,
         "files": len(sizes),
         "bytes": sum(sizes.values()),
     }
 
 
-def _print(reading: Reading) -> None:
+def _print(contents: SourceContents) -> None:
     from flink_skills.cli.output import Column, print_table, size_text
 
-    several = len({read.origin for read in reading.loaded}) > 1
+    several = len({loaded.origin for loaded in contents.loaded}) > 1
     columns = [
         Column("NAME"),
         Column("FILES", right=True, optional=True),
@@ -67,16 +67,16 @@ def _print(reading: Reading) -> None:
         Column("DESCRIPTION"),
     ]
     rows = []
-    for read in reading.loaded:
-        sizes = read.sizes
+    for loaded in contents.loaded:
+        sizes = loaded.sizes
         rows.append(
             [
-                read.name,
+                loaded.name,
                 f"{len(sizes):,}",
                 size_text(sum(sizes.values())),
-                (read.digest or "?")[:_SHORT_DIGEST],
-                *((reading.shown(read.origin),) if several else ()),
-                " ".join(read.skill.description.split()),
+                (loaded.digest or "?")[:_SHORT_DIGEST],
+                *((contents.display_path(loaded.origin),) if several else ()),
+                " ".join(loaded.skill.description.split()),
             ]
         )
     print_table(columns, rows)

@@ -1,4 +1,4 @@
-"""``flink-skills lock``: write down the digests of skills, or compare skills with what was written down."""
+"""``flink-skills lock``: write a lock file with the digests of skills, or compare skills with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, Sources, configuration
+from flink_skills.cli.common_options import FAILED, Assignments, Format, OutputFormat, Sources, configuration
 from flink_skills.errors import ConfigError, ResourceError, SkillLockError
 
 __all__ = ["lock"]
@@ -22,18 +22,18 @@ def lock(
     *,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="The lock file; - for standard output."),
+        typer.Option("--output", "-o", metavar="FILE", help="Lock file. - writes to stdout."),
     ] = "skills.lock",
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; compare the skills with the lock file.")
+        bool, typer.Option("--check", help="Compare the skills with the lock file, and write no file.")
     ] = False,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
-    """Write the digests of all skills of the sources to a lock file, which a job's option skills.lock enforces.
+    """Write a lock file with the digest of each skill.
 
-    The same skills always give the same text. With --check, every skill that differs, is missing or is new is named.
-    Nothing is written when a source cannot be read. Exit code 0; 1 when something is wrong; 2 for bad usage.
+    A job enforces the lock file that its option skills.lock names. The same skills always produce the same lock file.
+    --check reports each skill that differs, is missing or is new. If a source cannot be read, no file is written.
 
     Examples:
 
@@ -41,55 +41,56 @@ def lock(
 
         flink-skills lock ./skills --check -o deploy/skills.lock
     """
-    from flink_skills.cli.output import complain, counted, print_json, print_line
-    from flink_skills.cli.places import absolute_path
+    from flink_skills.cli.output import counted, print_error, print_json, print_line
     from flink_skills.cli.problems import report_problems
-    from flink_skills.cli.reading import Depth, read_sources
+    from flink_skills.cli.source_args import absolute_path
+    from flink_skills.cli.source_contents import Depth, read_sources
     from flink_skills.manager.lockfile import SkillLock, outdated_message
 
     if check and output == "-":
-        raise ConfigError("--check compares with a file: name it with -o")
-    reading = read_sources(sources, configuration(set_), Depth.FILES)
-    report_problems(reading)
-    made, written, problem = SkillLock(), False, ""
-    # What a job would skip is in no lock; what could not be read must not be missing in one.
-    if any(said.severity == "error" and said.code in _UNREADABLE for said in reading.diagnostics):
-        what = "the lock" if output == "-" else output
-        problem = f"{what} is not {'checked' if check else 'written'}: mend or leave out what cannot be read"
+        raise ConfigError("--check requires a lock file. Set it with --output FILE.")
+    contents = read_sources(sources, configuration(set_), Depth.FILES)
+    report_problems(contents)
+    skill_lock, written, problem = SkillLock(), False, ""
+    # The lock omits skills that a job skips, but it must not omit skills that cannot be read now.
+    if any(one.severity == "error" and one.code in _UNREADABLE for one in contents.diagnostics):
+        target = "the lock" if output == "-" else output
+        action = "checked" if check else "written"
+        problem = f"{target} is not {action}: a source or skill cannot be read. Fix or omit it."
     else:
         try:
-            made = SkillLock.of(read.skill for read in reading.loaded)
-            if check and (outdated := SkillLock.read(output).check(read.skill for read in reading.loaded)):
-                complain(outdated_message(outdated))
+            skill_lock = SkillLock.of(loaded.skill for loaded in contents.loaded)
+            if check and (outdated := SkillLock.read(output).check(loaded.skill for loaded in contents.loaded)):
+                print_error(outdated_message(outdated))
         except (ResourceError, SkillLockError, ConfigError) as error:
             problem = str(error)
         else:
-            written = not check and output != "-" and _write(made.to_text(), output)
+            written = not check and output != "-" and _write(skill_lock.to_text(), output)
     if problem:
-        complain(problem)
+        print_error(problem)
     if format_ is Format.JSON:
         path = output if output == "-" else absolute_path(output)
-        print_json({"path": path, "written": written, "matches": not problem, **made.to_json()})
+        print_json({"path": path, "written": written, "matches": not problem, **skill_lock.to_json()})
     elif output == "-":
-        sys.stdout.write("" if problem else made.to_text())
+        sys.stdout.write("" if problem else skill_lock.to_text())
     elif not problem:
-        said = "matches" if check else "written" if written else "is up to date"
-        print_line((output, "bold"), f" {said}: {counted(len(made.skills), 'skill')}")
-    raise typer.Exit(FAILED if problem or reading.has_errors else 0)
+        state = "matches" if check else "written" if written else "unchanged"
+        print_line((output, "bold"), f" {state}: {counted(len(skill_lock.skills), 'skill')}")
+    raise typer.Exit(FAILED if problem or contents.has_errors else 0)
 
 
 def _write(text: str, path: str) -> bool:
-    """Write the lock, all of it or nothing, unless the same is there; whether it was written."""
+    """Write the lock atomically. Return False if the file already has this content."""
     file = Path(path)
-    part = file.with_name(f".{file.name[:100]}.{secrets.token_hex(6)}")
+    temporary = file.with_name(f".{file.name[:100]}.{secrets.token_hex(6)}")
     try:
         if file.is_file() and file.read_bytes() == text.encode():
             return False
         try:
-            part.write_bytes(text.encode())
-            part.replace(file)
+            temporary.write_bytes(text.encode())
+            temporary.replace(file)
         finally:
-            part.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"--output {path}: {error.strerror or error}") from error
     return True

@@ -1,7 +1,8 @@
-"""``flink-skills new``: the folder of a skill to begin with."""
+"""``flink-skills new``: create a skill from a template."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -12,21 +13,23 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.new_template import files_of
+from flink_skills.cli.job_template import job_files
+from flink_skills.cli.new_template import render_template
 from flink_skills.errors import ConfigError
 
 __all__ = ["new"]
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_MOST = 64
+_MAX_LENGTH = 64
 
 
 class Part(str, Enum):
-    """What a new skill can have besides its instructions."""
+    """Optional parts of a new skill."""
 
     SCRIPTS = "scripts"
     REFERENCES = "references"
     TOOLS = "tools"
+    JOB = "job"
 
 
 def new(
@@ -35,70 +38,99 @@ def new(
         typer.Argument(
             metavar="NAME",
             show_default=False,
-            help="The skill's name: lowercase letters, digits and single hyphens, at most 64 characters.",
+            help="Name of the skill: lowercase letters, digits and single hyphens, at most 64 characters.",
         ),
     ],
     *,
     directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where the skill's folder goes; made if it is not there.")
+        Path, typer.Option("--dir", metavar="DIR", help="Parent directory. Created if it does not exist.")
     ] = Path(),
     with_: Annotated[
         list[Part] | None,
-        typer.Option("--with", show_default=False, help="What else the skill has; may be repeated."),
+        typer.Option(
+            "--with", show_default=False, help="Add a part to the skill. Can be repeated. Default: only SKILL.md."
+        ),
     ] = None,
 ) -> None:
-    """Make the folder of a new skill, from a template that is valid and runs as it is.
+    """Create a skill from a template.
 
-    Without --with it has a SKILL.md with instructions. --with scripts adds a command, --with references a document to
-    read when needed, --with tools a function that models call. Comments in the files say what to change. Nothing that
-    is there is changed. Exit code 0; 2 for bad usage, such as a name that the format does not allow.
+    The new skill is valid and runs without changes. It has a SKILL.md with instructions. --with scripts adds a command,
+    --with references adds a document that models read on demand, and --with tools adds a function that models call.
+    --with job writes job.yaml and events.jsonl, a job for the skill, into the current directory. Comments in the files
+    describe what to change. Existing files are never changed.
 
     Examples:
 
         flink-skills new late-orders
 
         flink-skills new late-orders --dir skills --with scripts --with references
+
+        flink-skills new late-orders --dir skills --with scripts --with job
     """
     from flink_skills.cli.output import print_line
 
-    _check(name)
+    _check_name(name)
     parts = [part.value for part in with_ or ()]
-    folder = directory / name
-    _write(folder, files_of(name, parts))
-    for path in sorted(str(file) for file in folder.rglob("*") if file.is_file()):
+    skill_dir = directory / name
+    job = job_files(name, str(skill_dir)) if Part.JOB.value in parts else {}
+    _check_job(job)
+    _write(skill_dir, render_template(name, parts))
+    _write_job(job)
+    for path in (*sorted(str(file) for file in skill_dir.rglob("*") if file.is_file()), *job):
         print_line(path)
     event = shlex.quote(f'{{"id": 1, "text": "something about {name.replace("-", " ")}"}}')
     print_line("Try it:")
-    print_line(f"  flink-skills validate --strict {shlex.quote(str(folder))}")
-    print_line(f"  echo {event} | flink-skills run --input - --key id --skills {shlex.quote(str(folder))} --local")
+    print_line(f"  flink-skills validate --strict {shlex.quote(str(skill_dir))}")
+    print_line(f"  echo {event} | flink-skills run --input - --key id --skills {shlex.quote(str(skill_dir))} --local")
+    if job:
+        print_line("  flink-skills run job.yaml --check")
 
 
-def _check(name: str) -> None:
-    if _NAME.fullmatch(name) and len(name) <= _MOST:
+def _check_name(name: str) -> None:
+    if _NAME.fullmatch(name) and len(name) <= _MAX_LENGTH:
         return
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    nearest = re.sub(r"[^a-z0-9]+", "-", plain)[:_MOST].strip("-")
-    mend = f"; try {nearest}" if nearest else ""
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    suggestion = re.sub(r"[^a-z0-9]+", "-", ascii_name)[:_MAX_LENGTH].strip("-")
+    fix = f" Use for example {suggestion}." if suggestion else ""
     raise ConfigError(
-        f"NAME {name!r}: a skill's name has lowercase letters, digits and single hyphens inside, {_MOST} at most{mend}"
+        f"NAME {name!r}: a skill name consists of lowercase letters, digits and single hyphens between them, "
+        f"at most {_MAX_LENGTH} characters.{fix}"
     )
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
-    """All files or none."""
-    made = False
+def _check_job(files: dict[str, str]) -> None:
+    """Raise ConfigError if a file of the job exists in the current directory."""
+    for file in files:
+        if os.path.lexists(file):
+            raise ConfigError(f"{file} exists in the current directory. Rename or remove it first.")
+
+
+def _write_job(files: dict[str, str]) -> None:
+    """Create the files of the job in the current directory."""
+    for file, text in files.items():
+        try:
+            with Path(file).open("x", encoding="utf-8") as stream:
+                stream.write(text)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigError(f"{file} cannot be created in the current directory: {reason}") from error
+
+
+def _write(skill_dir: Path, files: dict[str, str]) -> None:
+    """Write all files. If one cannot be written, remove the directory again."""
+    created = False
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir()
-        made = True
+        skill_dir.parent.mkdir(parents=True, exist_ok=True)
+        skill_dir.mkdir()
+        created = True
         for path, text in files.items():
-            (folder / path).parent.mkdir(exist_ok=True)
-            (folder / path).write_text(text, encoding="utf-8")
+            (skill_dir / path).parent.mkdir(exist_ok=True)
+            (skill_dir / path).write_text(text, encoding="utf-8")
     except FileExistsError as error:
-        if not made and folder.exists():
-            raise ConfigError(f"{folder} is there already: take another name, or remove it first") from error
-        raise ConfigError(f"{folder}: {error.filename} is no folder; choose another --dir") from error
+        if not created and skill_dir.exists():
+            raise ConfigError(f"{skill_dir} already exists. Choose another name, or remove it first.") from error
+        raise ConfigError(f"{skill_dir}: {error.filename} is not a directory. Choose another --dir.") from error
     except OSError as error:
-        if made:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise ConfigError(f"{folder} cannot be made: {error.strerror or error}; choose another --dir") from error
+        if created:
+            shutil.rmtree(skill_dir, ignore_errors=True)
+        raise ConfigError(f"{skill_dir} cannot be created: {error.strerror or error}. Choose another --dir.") from error

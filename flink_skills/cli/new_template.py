@@ -1,19 +1,19 @@
-"""The files of a new skill, as ``flink-skills new`` writes them. ``$name`` and its like are replaced."""
+"""Template files of ``flink-skills new``. Placeholders such as ``$name`` are replaced."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from string import Template
 
-__all__ = ["files_of"]
+__all__ = ["render_template"]
 
 _HEAD = """\
 ---
-# Name and description are all that a model sees before it loads the skill.
+# Before a model loads the skill, it sees only the name and the description.
 name: $name
-# Say what the skill does and when to use it, in the words of the events that it is for. Models choose by it.
+# State what the skill does and when to use it, with terms from its events. Models select skills by description.
 description: Describes events about $words. Use for each event that mentions $words.
-# Lines such as these are optional: compatibility, license, metadata (a map of text to text).
+# Optional fields: compatibility, license, metadata (a map of strings to strings).
 compatibility: $compatibility
 ---
 
@@ -22,7 +22,7 @@ compatibility: $compatibility
 """
 
 _PLAIN = """\
-Say what the event is about in one sentence. Then name the fields that it has, and what each of them says.
+Summarize the event in one sentence. Then list its fields and their values.
 """
 
 _SCRIPT_STEP = """\
@@ -34,28 +34,28 @@ Pass the event on standard input:
 python3 scripts/describe.py
 ```
 
-It prints one JSON object with `summary` and `fields`. Exit status 2: there was no event.
+It prints one JSON object with `summary` and `fields`. Exit code 2 means that there was no event.
 
 """
 
 _TOOL_STEP = """\
 ## Call the tool
 
-`count_words` counts the words of a text. Call it for the longest text of the event.
+`count_words` counts the words of a string. Call it for the longest string of the event.
 
 """
 
 _REFERENCE_STEP = """\
-## Look it up
+## Look up fields
 
-`references/$name.md` says what the fields of an event mean. Read it when a field is not clear from its name.
+`references/$name.md` describes the fields of an event. Read it if the name of a field is unclear.
 
 """
 
 _ANSWER = """\
 ## Answer
 
-Answer with the summary in one sentence, and quote the field that it rests on.
+Answer with the summary in one sentence, and quote the field that supports it.
 """
 
 _TOOLS_SECTION = """
@@ -64,16 +64,16 @@ Tools:
 """
 
 _SCRIPT = '''\
-"""Describes an event: reads it from standard input, or from inputs/event.json, and prints one JSON object.
+"""Describe an event from standard input or from inputs/event.json, and print one JSON object.
 
-This runs in a sandbox on the TaskManager: no network, no files but those of this skill and of the workspace. What
-helps when more is needed:
+This script runs in a sandbox on the TaskManager. It has no network, and it sees only the files of this skill and of the
+workspace. Environment variables:
 
-  $$OUTPUT_DIR   files for people or for later steps
-  $$WORK_DIR     scratch space of this event's key; inputs/event.json is the event
-  $$FLINK_SKILLS_CALL_ID   the same on every retry of this call, so that others can recognise a repetition
+  $$OUTPUT_DIR             directory for output files
+  $$WORK_DIR               workspace of the event's key; inputs/event.json is the event
+  $$FLINK_SKILLS_CALL_ID   ID of this call, which is the same on every retry (use it as an idempotency key)
 
-Keep to the standard library, or say in SKILL.md (compatibility) what must be installed.
+Use only the standard library, or list the required packages in SKILL.md (compatibility).
 """
 
 import json
@@ -83,7 +83,7 @@ from pathlib import Path
 
 
 def describe(event):
-    """The answer for one event, as a dict."""
+    """Return the summary and the fields of one event."""
     fields = sorted(event) if isinstance(event, dict) else []
     number = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
     summary = f"an event about $words with {number}" if fields else "an event about $words, as text"
@@ -91,7 +91,7 @@ def describe(event):
 
 
 def read_event():
-    """What was passed on standard input; models forget it at times, and the runtime keeps the event as a file."""
+    """Return the event from standard input, or from the file that the runtime writes if the input is empty."""
     text = sys.stdin.read().strip()
     file = Path(os.environ.get("WORK_DIR", "."), "inputs", "event.json")
     return text or (file.read_text(encoding="utf-8").strip() if file.is_file() else "")
@@ -100,8 +100,8 @@ def read_event():
 def main():
     text = read_event()
     if not text:
-        # What stands on standard error is what the model reads when the command fails: say what to do.
-        print("pass the event on standard input", file=sys.stderr)
+        # If a command fails, the model reads standard error. Tell it what to do.
+        print("Pass the event on standard input.", file=sys.stderr)
         return 2
     try:
         event = json.loads(text)
@@ -118,36 +118,38 @@ if __name__ == "__main__":
 _REFERENCE = """\
 # Fields of events about $words
 
-A model reads this file only when SKILL.md tells it to, so it may be long.
+A model reads this file only if SKILL.md refers to it, so it can be long.
 
-| field | meaning |
+| Field | Meaning |
 |---|---|
-| `id` | what the event is about |
-| `text` | what somebody wrote |
+| `id` | Identifier of the event |
+| `text` | Message of the event |
 """
 
 _TOOLS = '''\
-"""Tools that models get when they load this skill. They run in the sandbox, never in the worker.
+"""Tools that models receive when they load this skill. They run in the sandbox, never in the worker.
 
-Every public function is a tool: its annotations are the schema, its docstring is what the model reads. Models with the
-tools "core" do not get them: set skills.tools to full, or skills.bundled-tools to true.
+Each public function is a tool. Its annotations define the schema, and the model reads its docstring. The profile "core"
+does not include bundled tools: set skills.tools to full, or skills.bundled-tools to true.
 """
 
 
 def count_words(text: str) -> int:
-    """How many words a text has.
+    """Count the words of a string.
 
     Args:
-        text: The text, as it stands in the event.
+        text: String from the event, verbatim.
     """
     return len(text.split())
 '''
 
 
-def files_of(name: str, parts: Collection[str]) -> dict[str, str]:
-    """The content of each file of the skill ``name`` by its path; ``parts`` are some of scripts, references and tools.
+def render_template(name: str, parts: Collection[str]) -> dict[str, str]:
+    """Return the content of each file of the skill ``name`` by path.
 
-    >>> sorted(files_of("late-orders", ["scripts"]))
+    ``parts`` can contain ``scripts``, ``references`` and ``tools``.
+
+    >>> sorted(render_template("late-orders", ["scripts"]))
     ['SKILL.md', 'scripts/describe.py']
     """
     steps = [
@@ -156,18 +158,20 @@ def files_of(name: str, parts: Collection[str]) -> dict[str, str]:
         _REFERENCE_STEP if "references" in parts else "",
     ]
     body = "".join(steps) + _ANSWER if any(steps) else _PLAIN
-    found = {"SKILL.md": _HEAD + body + (_TOOLS_SECTION if "tools" in parts else "")}
+    files = {"SKILL.md": _HEAD + body + (_TOOLS_SECTION if "tools" in parts else "")}
     if "scripts" in parts:
-        found["scripts/describe.py"] = _SCRIPT
+        files["scripts/describe.py"] = _SCRIPT
     if "references" in parts:
-        found[f"references/{name}.md"] = _REFERENCE
+        files[f"references/{name}.md"] = _REFERENCE
     if "tools" in parts:
-        found["tools.py"] = _TOOLS
+        files["tools.py"] = _TOOLS
     words = name.replace("-", " ")
     values = {
         "name": name,
         "words": words,
         "title": words[0].upper() + words[1:],
-        "compatibility": "python3, standard library only" if {"scripts", "tools"} & {*parts} else "needs no programs",
+        "compatibility": "python3, standard library only"
+        if {"scripts", "tools"} & {*parts}
+        else "requires no programs",
     }
-    return {path: Template(text).substitute(values) for path, text in found.items()}
+    return {path: Template(text).substitute(values) for path, text in files.items()}

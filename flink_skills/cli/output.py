@@ -1,6 +1,6 @@
-"""Writing for people and for programs: results go to stdout, everything else to stderr.
+"""Text and JSON output: results go to stdout, all messages to stderr.
 
-Names, descriptions and paths are other people's text: in text form, what a terminal would obey or not show is
+Names, descriptions and paths are untrusted content. In text output, control characters and invisible characters are
 written as ``<U+…>``.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Column",
     "Styled",
-    "complain",
     "counted",
     "diagnostic_json",
     "diagnostic_line",
+    "print_error",
     "print_json",
     "print_json_line",
     "print_json_object",
@@ -38,66 +38,66 @@ __all__ = [
 ]
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
-# Where nobody looks at it through a window, no line is broken, whatever its length.
+# Width without a terminal: lines are never wrapped.
 _UNLIMITED = 1_000_000
-_NARROWEST = 24
+_MIN_WIDTH = 24
 
 
 def print_json(data: Any) -> None:
-    """Write ``data`` to stdout. Characters that a terminal would obey or hide are escaped, which JSON allows."""
-    sys.stdout.write(_shown_json(json.dumps(data, indent=2, ensure_ascii=not _is_utf8())) + "\n")
+    """Write ``data`` to stdout as JSON, with control characters and invisible characters escaped."""
+    sys.stdout.write(_escape_hidden(json.dumps(data, indent=2, ensure_ascii=not _is_utf8())) + "\n")
 
 
 def print_json_object(members: Iterable[tuple[str, object]]) -> None:
-    """Write a JSON object to stdout, in the form of :func:`print_json`, while its members are produced.
+    """Write a JSON object to stdout while its members are produced, in the format of :func:`print_json`.
 
-    The value of a member is JSON data, or an iterator over the elements of an array.
+    The value of a member is JSON data or an iterator over the elements of an array.
     """
-    before = "{\n"
+    prefix = "{\n"
     for key, value in members:
-        sys.stdout.write(f"{before}  {json.dumps(key)}: ")
-        before = ",\n"
+        sys.stdout.write(f"{prefix}  {json.dumps(key)}: ")
+        prefix = ",\n"
         if not isinstance(value, Iterator):
-            sys.stdout.write(_indented(value, "  "))
+            sys.stdout.write(_to_indented_json(value, "  "))
             continue
         start = "[\n"
         for element in value:
-            sys.stdout.write(f"{start}    {_indented(element, '    ')}")
+            sys.stdout.write(f"{start}    {_to_indented_json(element, '    ')}")
             start = ",\n"
         sys.stdout.write("[]" if start == "[\n" else "\n  ]")
     sys.stdout.write("\n}\n")
 
 
-def _indented(data: object, indent: str) -> str:
-    text = _shown_json(json.dumps(data, indent=2, ensure_ascii=not _is_utf8()))
+def _to_indented_json(data: object, indent: str) -> str:
+    text = _escape_hidden(json.dumps(data, indent=2, ensure_ascii=not _is_utf8()))
     return text.replace("\n", f"\n{indent}")
 
 
 def print_json_line(data: Any) -> None:
-    """The same on one line, for programs that read line by line."""
-    sys.stdout.write(_shown_json(json.dumps(data, ensure_ascii=not _is_utf8())) + "\n")
+    """Write ``data`` to stdout as one line of JSON, with hidden characters escaped."""
+    sys.stdout.write(_escape_hidden(json.dumps(data, ensure_ascii=not _is_utf8())) + "\n")
 
 
 def _is_utf8() -> bool:
     return codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
 
 
-def _shown_json(text: str) -> str:
+def _escape_hidden(text: str) -> str:
     return without_hidden(text, lambda char: json.dumps(char)[1:-1])
 
 
 def print_line(*parts: Styled | str, stream: TextIO | None = None) -> None:
-    """Write one line, never broken: parts are texts, or texts with a style."""
+    """Write one line without wrapping. Each part is a string, or a pair of string and style."""
     out = stream or sys.stdout
     styled = [(part, "") if isinstance(part, str) else part for part in parts]
-    shown = [(visible(text).replace("\n", " "), style) for text, style in styled]
-    if not _is_for_people(out):
-        out.write("".join(text for text, _ in shown) + "\n")
+    printable = [(visible(text).replace("\n", " "), style) for text, style in styled]
+    if not _is_styled(out):
+        out.write("".join(text for text, _ in printable) + "\n")
         return
     from rich.text import Text
 
     line = Text()
-    for text, style in shown:
+    for text, style in printable:
         line.append(text, style)
     _console(out).print(line, soft_wrap=True)
 
@@ -106,30 +106,30 @@ Styled = tuple[str, str]
 
 
 def diagnostic_line(diagnostic: Diagnostic, *, path: str | None = None) -> list[Styled | str]:
-    """``path:line: severity CODE: message (mend)``, as the parts of :func:`print_line`."""
-    place = diagnostic.path if path is None else path
-    place += f":{diagnostic.line}" if diagnostic.line else ""
-    mend = f" ({diagnostic.mend})" if diagnostic.mend else ""
+    """Return ``path:line: severity CODE: message (fix)`` as parts for :func:`print_line`."""
+    location = diagnostic.path if path is None else path
+    location += f":{diagnostic.line}" if diagnostic.line else ""
+    fix = f" ({diagnostic.fix})" if diagnostic.fix else ""
     label = f"{diagnostic.severity} {diagnostic.code}"
-    message = diagnostic.message.removeprefix(f"skill source {diagnostic.path}: ")  # which stands there already
-    return [f"{place or diagnostic.skill}: ", (label, _STYLES[diagnostic.severity]), f": {message}{mend}"]
+    message = diagnostic.message.removeprefix(f"skill source {diagnostic.path}: ")  # The line starts with the path.
+    return [f"{location or diagnostic.skill}: ", (label, _STYLES[diagnostic.severity]), f": {message}{fix}"]
 
 
 def diagnostic_json(diagnostic: Diagnostic) -> dict[str, Any]:
-    """A diagnostic with exactly the keys of ``validate``; the mend is the end of the message."""
-    mend = f" ({diagnostic.mend})" if diagnostic.mend else ""
+    """Return a diagnostic as JSON data. The message ends with the fix."""
+    fix = f" ({diagnostic.fix})" if diagnostic.fix else ""
     return {
         "skill": diagnostic.skill,
         "path": diagnostic.path,
         "line": diagnostic.line,
         "code": diagnostic.code,
         "severity": diagnostic.severity,
-        "message": f"{diagnostic.message}{mend}",
+        "message": f"{diagnostic.message}{fix}",
     }
 
 
-def complain(message: str) -> None:
-    """Say on stderr what went wrong; a list of problems keeps its lines."""
+def print_error(message: str) -> None:
+    """Print an error message on stderr. Later lines of the message stay separate lines."""
     first, *more = message.splitlines() or [""]
     print_line(("flink-skills: ", "bold red"), first, stream=sys.stderr)
     for line in more:
@@ -137,7 +137,7 @@ def complain(message: str) -> None:
 
 
 class Column(NamedTuple):
-    """A column of a table. A narrow terminal does without the ``optional`` ones, from the right."""
+    """Column of a table. On a narrow terminal, ``optional`` columns are omitted from the right."""
 
     name: str
     right: bool = False
@@ -146,19 +146,20 @@ class Column(NamedTuple):
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-    """Write rows to stdout, one line each: on a terminal, what is too long of the last column is cut.
+    """Write rows to stdout, one line each.
 
-    A last column that is ``wrapped`` gets as many lines as it needs instead. Elsewhere nothing is cut.
+    On a terminal, the last column is truncated to the available width, or wrapped if it is declared ``wrapped``.
+    Without a terminal, text is never truncated.
     """
     cells = [[visible(cell) for cell in row] for row in rows]
-    if not _is_for_people(sys.stdout) and not any("\n" in cell or "\t" in cell for row in cells for cell in row):
+    if not _is_styled(sys.stdout) and not any("\n" in cell or "\t" in cell for row in cells for cell in row):
         _write_plain(columns, cells)
         return
     from rich.table import Table
 
     console = _console(sys.stdout)
     if console.is_terminal and not columns[-1].wrapped:
-        columns, cells = _fitted(list(columns), cells, console.width)
+        columns, cells = _fit_width(list(columns), cells, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     for column in columns:
         table.add_column(
@@ -176,7 +177,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
 
 def _write_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     table = [[column.name for column in columns], *rows]
-    widths = [max(_width(row[at]) for row in table) for at in range(len(columns))]
+    widths = [max(_width(row[index]) for row in table) for index in range(len(columns))]
     for row in table:
         cells = []
         for column, cell, width in zip(columns, row, widths, strict=True):
@@ -185,19 +186,19 @@ def _write_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> No
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
-def _fitted(columns: list[Column], rows: list[list[str]], width: int) -> tuple[list[Column], list[list[str]]]:
-    """Without the columns that have no place, and the last one cut to what is left for it."""
+def _fit_width(columns: list[Column], rows: list[list[str]], width: int) -> tuple[list[Column], list[list[str]]]:
+    """Omit optional columns that do not fit, and truncate the last column to the remaining width."""
 
-    def left() -> int:
-        others = range(len(columns) - 1)
-        return width - sum(2 + max(_width(row[at]) for row in [[c.name for c in columns], *rows]) for at in others)
+    def remaining() -> int:
+        table = [[column.name for column in columns], *rows]
+        return width - sum(2 + max(_width(row[index]) for row in table) for index in range(len(columns) - 1))
 
-    while left() < _NARROWEST and len(columns) > 1:
-        at = max((at for at, column in enumerate(columns) if column.optional), default=len(columns) - 1)
-        columns = columns[:at] + columns[at + 1 :]
-        rows = [row[:at] + row[at + 1 :] for row in rows]
+    while remaining() < _MIN_WIDTH and len(columns) > 1:
+        index = max((i for i, column in enumerate(columns) if column.optional), default=len(columns) - 1)
+        columns = columns[:index] + columns[index + 1 :]
+        rows = [row[:index] + row[index + 1 :] for row in rows]
     if len(columns) > 1:
-        rows = [[*row[:-1], _cut(row[-1], left())] for row in rows]
+        rows = [[*row[:-1], _truncate(row[-1], remaining())] for row in rows]
     return columns, rows
 
 
@@ -209,7 +210,7 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-def _cut(text: str, width: int) -> str:
+def _truncate(text: str, width: int) -> str:
     from rich.text import Text
 
     line = Text(text)
@@ -218,7 +219,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes as a person reads them.
+    """Return a number of bytes with a unit.
 
     >>> size_text(120), size_text(2_100_000)
     ('120 B', '2.0 MB')
@@ -230,8 +231,8 @@ def size_text(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
 
 
-def _is_for_people(stream: TextIO) -> bool:
-    """Whether colours and widths matter. Where not, the library that knows of them is not even imported."""
+def _is_styled(stream: TextIO) -> bool:
+    """Return True if the stream is written with rich, which is not imported otherwise."""
     return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
@@ -239,6 +240,6 @@ def _console(stream: TextIO) -> Console:
     from rich.console import Console
 
     width = None if stream.isatty() else _UNLIMITED
-    # Rich would still write bold text with NO_COLOR.
+    # Disable styles explicitly: rich writes bold text even with NO_COLOR.
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(file=stream, width=width, color_system=colors, highlight=False, markup=False, emoji=False)

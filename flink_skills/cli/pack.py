@@ -1,4 +1,4 @@
-"""``flink-skills pack``: one archive of skills, the same bytes for the same skills."""
+"""``flink-skills pack``: a reproducible archive of skills."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, Strict, configuration
+from flink_skills.cli.common_options import FAILED, Assignments, Format, OutputFormat, Strict, configuration
 
 if TYPE_CHECKING:
     from flink_skills.sources.packing import Packing
@@ -18,26 +18,29 @@ __all__ = ["pack"]
 def pack(
     folders: Annotated[
         list[str],
-        typer.Argument(metavar="DIR", show_default=False, help="A folder of skills or of one skill, or a URL."),
+        typer.Argument(
+            metavar="DIR", show_default=False, help="Folder of skills or of one skill, or a URL. Can be repeated."
+        ),
     ],
     *,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="The archive: .zip, .tar, .tar.gz or .tgz."),
+        typer.Option("--output", "-o", metavar="FILE", help="Archive to write: .zip, .tar, .tar.gz or .tgz."),
     ] = "skills.zip",
     allow_secrets: Annotated[
-        bool, typer.Option("--allow-secrets", help="Pack files that look like secrets, with a warning.")
+        bool,
+        typer.Option("--allow-secrets", help="Pack files that look like secrets, with a warning instead of an error."),
     ] = False,
     strict: Strict = False,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
-    """Pack skills into one archive that jobs can read from a path, the job JAR or a URL.
+    """Pack skills into one archive for jobs.
 
-    The same skills always give the same bytes. Content that a job would reject is rejected here, with all problems,
-    and no archive is written. This includes files that look like secrets: .env, private keys, files with tokens.
-    Generated files, such as __pycache__, node_modules and .venv, are not packed. Exit code 0; 1 for rejected content;
-    2 for bad usage.
+    Jobs can read the archive from a path, the job JAR or a URL. The same skills always produce the same bytes. If a job
+    would reject the content, all problems are reported and no archive is written. This includes files that look like
+    secrets: .env, private keys, files with tokens. Generated files, such as __pycache__, node_modules and .venv, are
+    not packed.
 
     Examples:
 
@@ -48,7 +51,7 @@ def pack(
         flink-skills pack s3://bucket/skills/ -o ops.tar
     """
     from flink_skills.cli.output import diagnostic_json, print_json
-    from flink_skills.cli.places import absolute_path, is_url, source_word
+    from flink_skills.cli.source_args import absolute_path, is_url, parse_source
     from flink_skills.options import SkillOptions
     from flink_skills.skill import Limits
     from flink_skills.sources import SourceContext, SourceSpec, open_source
@@ -56,16 +59,16 @@ def pack(
 
     config = configuration(set_, strict=strict)
     context = SourceContext(config)
-    # The leases of these trees keep them in the store until they are packed.
+    # The leases keep these trees in the store until they are packed.
     trees = {folder: open_source("url", folder, context).resolve() for folder in folders if is_url(folder)}
     packing = pack_skills(
         [
-            place
+            location
             for folder in folders
-            for place in (
+            for location in (
                 [str(SourceSpec("path", tree.path, format=tree.format)) for tree in trees[folder]]
                 if folder in trees
-                else [source_word(folder)[1]]
+                else [parse_source(folder)[1]]
             )
         ],
         absolute_path(output),
@@ -88,7 +91,7 @@ def pack(
                     }
                     for skill in packing.skills
                 ],
-                "diagnostics": [diagnostic_json(said) for said in packing.diagnostics],
+                "diagnostics": [diagnostic_json(diagnostic) for diagnostic in packing.diagnostics],
             }
         )
     _print(packing, output, table=format_ is Format.TEXT)
@@ -96,20 +99,24 @@ def pack(
 
 
 def _print(packing: Packing, output: str, *, table: bool) -> None:
-    from flink_skills.cli.output import Column, complain, counted, diagnostic_line, print_line, print_table, size_text
+    from flink_skills.cli.output import (
+        Column,
+        counted,
+        diagnostic_line,
+        print_error,
+        print_line,
+        print_table,
+        size_text,
+    )
 
-    told = [
-        said
-        for said in packing.diagnostics
-        if said.severity == "error" or (table and (said.severity == "warning" or said.code == "D07"))
-    ]
-    for said in told:
-        print_line(*diagnostic_line(said), stream=sys.stderr)
+    for one in packing.diagnostics:
+        if one.severity == "error" or (table and (one.severity == "warning" or one.code == "D07")):
+            print_line(*diagnostic_line(one), stream=sys.stderr)
     if not packing.sha256:
-        errors = sum(said.severity == "error" for said in packing.diagnostics)
-        complain(f"{output} is not written: {counted(errors, 'error')}")
+        errors = sum(one.severity == "error" for one in packing.diagnostics)
+        print_error(f"{output} is not written because of {counted(errors, 'error')}")
     elif table:
-        columns = [Column("NAME"), Column("IN THE ARCHIVE", optional=True), Column("FILES", right=True)]
+        columns = [Column("NAME"), Column("ARCHIVE PATH", optional=True), Column("FILES", right=True)]
         columns += [Column("SIZE", right=True), Column("DIGEST")]
         rows = [[s.name, s.path, f"{s.files:,}", size_text(s.bytes), s.digest] for s in packing.skills]
         print_table(columns, rows)

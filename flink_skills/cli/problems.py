@@ -1,4 +1,4 @@
-"""What commands other than ``validate`` say on stderr about the skills that they read."""
+"""Diagnostics of skills on stderr, for all commands except ``validate``."""
 
 from __future__ import annotations
 
@@ -12,55 +12,60 @@ from flink_skills.cli.output import counted, diagnostic_line, print_line
 from flink_skills.skill import Diagnostic
 
 if TYPE_CHECKING:
-    from flink_skills.cli.reading import Reading
+    from flink_skills.cli.source_contents import SourceContents
 
-__all__ = ["left_out_reported", "left_out_text", "report_problems"]
+__all__ = ["omitted_text", "report_omitted_skills", "report_problems"]
 
 
-def report_problems(reading: Reading, said: list[Diagnostic] | None = None) -> None:
-    """Write errors, and what concerns sources as a whole; the rest is a number and the way to see it."""
-    every = reading.diagnostics if said is None else said
-    told = [each for each in every if each.severity == "error" or (each.code[0] == "D" and each.severity == "warning")]
-    for each in told:
-        print_line(*diagnostic_line(each, path=reading.shown(each.path)), stream=sys.stderr)
-    _report_left_out(every)
-    warnings = sum(each.severity == "warning" for each in every if each not in told)
+def report_problems(contents: SourceContents, diagnostics: list[Diagnostic] | None = None) -> None:
+    """Print errors and the warnings about sources. Print only the number of the other warnings."""
+    selected = contents.diagnostics if diagnostics is None else diagnostics
+    printed = [one for one in selected if one.severity == "error" or (one.code[0] == "D" and one.severity == "warning")]
+    for diagnostic in printed:
+        print_line(*diagnostic_line(diagnostic, path=contents.display_path(diagnostic.path)), stream=sys.stderr)
+    _print_omitted(selected)
+    warnings = sum(one.severity == "warning" for one in selected if one not in printed)
     if warnings:
         print_line(
-            f"{counted(warnings, 'more warning' if told else 'warning')}: see flink-skills validate", stream=sys.stderr
+            f"{counted(warnings, 'more warning' if printed else 'warning')}. "
+            "Run flink-skills validate to see the details.",
+            stream=sys.stderr,
         )
 
 
 @contextmanager
-def left_out_reported() -> Iterator[None]:
-    """Write the number of skills that limits leave out to stderr at the end, as far as agents log it in the context."""
-    logger = logging.getLogger("flink_skills.runtime")
-    found: set[Diagnostic] = set()
+def report_omitted_skills() -> Iterator[None]:
+    """Print the number of skills that limits omit when the context ends.
 
-    # A handler would keep logging from writing warnings to stderr, a filter does not.
-    def note(record: logging.LogRecord) -> bool:
+    The number comes from the diagnostics that agents log within the context.
+    """
+    logger = logging.getLogger("flink_skills.runtime")
+    logged: set[Diagnostic] = set()
+
+    # Use a filter: with a handler, logging would no longer write warnings to stderr.
+    def collect(record: logging.LogRecord) -> bool:
         arguments = record.args if isinstance(record.args, tuple) else ()
-        found.update(argument for argument in arguments if isinstance(argument, Diagnostic))
+        logged.update(argument for argument in arguments if isinstance(argument, Diagnostic))
         return True
 
-    logger.addFilter(note)
+    logger.addFilter(collect)
     try:
         yield
     finally:
-        logger.removeFilter(note)
-        _report_left_out(found)
+        logger.removeFilter(collect)
+        _print_omitted(logged)
 
 
-def left_out_text(diagnostics: Iterable[Diagnostic]) -> str:
-    """Return how many skills limits leave out, or an empty text if there are none."""
-    every = [each for each in diagnostics if each.left_out]
-    if not every:
+def omitted_text(diagnostics: Iterable[Diagnostic]) -> str:
+    """Return a phrase with the number of skills that limits omit. Return an empty string if there are none."""
+    limited = [one for one in diagnostics if one.left_out]
+    if not limited:
         return ""
-    least = "at least " if any(each.message.startswith("at least ") for each in every) else ""
-    return f"{least}{counted(sum(each.left_out for each in every), 'skill')} left out by limits"
+    prefix = "at least " if any(one.message.startswith("at least ") for one in limited) else ""
+    return f"{prefix}{counted(sum(one.left_out for one in limited), 'skill')} omitted because of limits"
 
 
-def _report_left_out(diagnostics: Iterable[Diagnostic]) -> None:
-    text = left_out_text(diagnostics)
+def _print_omitted(diagnostics: Iterable[Diagnostic]) -> None:
+    text = omitted_text(diagnostics)
     if text:
         print_line(text, stream=sys.stderr)

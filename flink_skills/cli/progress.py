@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar for a person, a line now and then for a log."""
+"""Progress on stderr: a bar on a terminal, otherwise a line at most every ten seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _END = "\x1eend of prints\x1e"
 
 
 class Progress:
-    """Counts turns."""
+    """Progress of the turns of a run."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -43,7 +43,7 @@ class Progress:
             self._bar.start()
 
     def note(self, text: str) -> None:
-        """Say something without disturbing the bar."""
+        """Print a line above the bar."""
         if self._bar is not None:
             self._bar.console.print(visible(text), markup=False, highlight=False)
         else:
@@ -51,24 +51,24 @@ class Progress:
 
     @contextlib.contextmanager
     def above_prints(self) -> Iterator[None]:
-        """Write above the bar what processes print that start in the meantime and inherit stdout.
+        """Print the output of processes that start within the context and inherit stdout above the bar.
 
-        In a mini cluster this is the JVM, which shows the prints of agents. Without a bar they write to stdout.
+        In a MiniCluster this is the JVM, which forwards the output of agents. Without a bar, processes write to stdout.
         """
         if self._bar is None:
             yield
             return
         reader, writer = os.pipe()
-        stdout = os.dup(1)
+        original = os.dup(1)
         os.dup2(writer, 1)
         thread = threading.Thread(target=self._copy, args=(reader,), name="flink-skills-prints", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            os.dup2(stdout, 1)
-            os.close(stdout)
-            # The JVM still has the pipe, so it has no end. All prints of the job precede this line.
+            os.dup2(original, 1)
+            os.close(original)
+            # The JVM keeps the pipe open, so a marker ends the output. The job's prints precede the marker.
             os.write(writer, f"{_END}\n".encode())
             os.close(writer)
             thread.join(_DRAIN_SECONDS)
@@ -80,13 +80,13 @@ class Progress:
             for line in lines:
                 text, end, _ = line.rstrip("\n").partition(_END)
                 if self._bar is not None and (text or not end):
-                    # With the colors of the print, and without other sequences for terminals.
+                    # Keep colors, and drop all other terminal sequences.
                     self._bar.console.print(Text.from_ansi(text), soft_wrap=True)
                 if end:
                     return
 
     def turn(self, *, failed: bool) -> None:
-        """Count a turn that ended."""
+        """Count an ended turn."""
         self._done += 1
         self._failed += failed
         if self._bar is not None:
@@ -98,7 +98,7 @@ class Progress:
             sys.stderr.write(f"{self._done:,} of {turns}, {counted(self._failed, 'error')}\n")
 
     def end(self) -> None:
-        """Leave the terminal as it was."""
+        """Remove the bar and restore the terminal."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

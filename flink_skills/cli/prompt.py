@@ -1,4 +1,4 @@
-"""``flink-skills prompt``: the menu that a model would see, or all that it is sent of skills and tools."""
+"""``flink-skills prompt``: the skill menu of a model, its system prompt and tools, or its first request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, configuration
+from flink_skills.cli.common_options import FAILED, Assignments, Format, OutputFormat, configuration
 from flink_skills.errors import ConfigError, SkillsError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["prompt"]
 
-_NAMED = 20
+_MAX_NAMES = 20
 _EVENT = "An event."
 
 
@@ -31,7 +31,7 @@ def prompt(
         typer.Argument(
             metavar="SOURCE",
             show_default=False,
-            help="Folders, archives or URLs of skills, as for list. With --agent these are the job's.",
+            help="Folder, archive or URL of skills. Can be repeated. With --agent: skills of the job.",
         ),
     ] = None,
     *,
@@ -41,13 +41,13 @@ def prompt(
             "--agent",
             metavar="AGENT",
             show_default=False,
-            help="Show the skills that a chat model of this agent sees: module:Class or a YAML file.",
+            help="Show the menu of a chat model of this agent: module:Class or a YAML file.",
         ),
     ] = None,
     chat_model: Annotated[
         str | None,
         typer.Option(
-            "--chat-model", metavar="NAME", show_default=False, help="The agent's chat model; default: its first."
+            "--chat-model", metavar="NAME", show_default=False, help="Chat model of the agent. Default: the first one."
         ),
     ] = None,
     names: Annotated[
@@ -56,7 +56,7 @@ def prompt(
             "--names",
             metavar="NAME,NAME",
             show_default=False,
-            help="Only these skills, like skill_names of an agent or a model; may be repeated.",
+            help="Limit the menu to these skills, as skill_names does. Can be repeated.",
         ),
     ] = None,
     profile: Annotated[
@@ -65,7 +65,7 @@ def prompt(
             "--profile",
             metavar="PROFILE",
             show_default=False,
-            help="Print all that a model with these tools is sent: core, full, knowledge_only, or TOOL,TOOL.",
+            help="Print the system prompt and the tools of a profile: core, full, knowledge_only, or TOOL,TOOL.",
         ),
     ] = None,
     model: Annotated[
@@ -74,11 +74,14 @@ def prompt(
             "--model",
             metavar="PROVIDER:NAME",
             show_default=False,
-            help="Print the body of the first request to this model. Default: the agent's.",
+            help="Print the body of the first request to this model. Default with --event: the agent's model.",
         ),
     ] = None,
     base_url: Annotated[
-        str | None, typer.Option("--base-url", metavar="URL", show_default=False, help="Base URL of --model.")
+        str | None,
+        typer.Option(
+            "--base-url", metavar="URL", show_default=False, help="Base URL of the provider's API. Requires --model."
+        ),
     ] = None,
     event: Annotated[
         str | None,
@@ -90,22 +93,27 @@ def prompt(
         ),
     ] = None,
     stream: Annotated[
-        bool, typer.Option("--stream", help="With --model or --event: the body that requests a stream.")
+        bool, typer.Option("--stream", help="Print the body of a streaming request. Requires --model or --agent.")
     ] = False,
     max_chars: Annotated[
         int | None,
-        typer.Option("--max-chars", metavar="N", min=1, show_default=False, help="Like skills.prompt.max-chars."),
+        typer.Option(
+            "--max-chars",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help="Maximum size of the menu in characters. Overrides skills.prompt.max-chars.",
+        ),
     ] = None,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
-    """Print the menu of skills exactly as a model would see it, and its size.
+    """Print the skill menu that a model receives, and its size.
 
-    The menu goes to stdout; its size, and what was shortened or left out to fit, to stderr. With --profile the whole
-    system text goes to stdout, then each tool as a line of JSON, and the size of each part to stderr.
-    With --model or --event the body of the request goes to stdout as one line, to the byte as the model's API receives
-    it, and the size of its members to stderr. Nothing is sent, and no key is needed.
-    Exit code 0; 1 when a source cannot be read, has no skill or a name does not exist; 2 for bad usage.
+    The menu goes to stdout. Its size and the names of shortened or omitted skills go to stderr. With --profile, stdout
+    has the complete system prompt and each tool as a line of JSON, and stderr has the size of each part. With --model
+    or --event, stdout has the exact body of the first request as one line, and stderr has the size of its members. The
+    command sends no request and requires no API key.
 
     Examples:
 
@@ -121,25 +129,27 @@ def prompt(
 
         flink-skills prompt ./skills --agent agent.yaml --event '{"job": "billing"}'
     """
-    from flink_skills.cli.output import complain, diagnostic_line, print_json, print_line, visible
+    from flink_skills.cli.output import diagnostic_line, print_error, print_json, print_line, visible
 
     config = configuration(set_, max_chars=max_chars)
-    chosen = None if names is None else _listed(names)
-    if chosen == []:
-        raise ConfigError("--names: give at least one name, such as --names log-triage")
+    selected = None if names is None else _split_names(names)
+    if selected == []:
+        raise ConfigError("--names requires at least one name, for example --names log-triage")
     if not sources and agent is None:
-        raise ConfigError("give a SOURCE of skills or --agent, such as flink-skills prompt ./skills")
+        raise ConfigError("a SOURCE or --agent is required, for example: flink-skills prompt ./skills")
     if chat_model is not None and agent is None:
-        raise ConfigError("--chat-model needs --agent, whose model it names")
+        raise ConfigError("--chat-model requires --agent")
     if profile is not None and agent is not None:
-        raise ConfigError("--profile shows a model without an agent: leave out --profile or --agent")
+        raise ConfigError("--profile and --agent cannot be combined: an agent declares its tools. Omit one of them.")
     if profile is not None:
-        _choose_tools(config, profile)
+        _set_tools(config, profile)
     if model is not None or event is not None or stream:
         if format_ is Format.JSON:
-            raise ConfigError("--format json describes the menu: leave it out, the body of a request is JSON")
+            raise ConfigError(
+                "--format json cannot be combined with --model, --event or --stream: a request body is always JSON"
+            )
         if model is None and agent is None:
-            raise ConfigError("--event and --stream need --model PROVIDER:NAME or --agent AGENT")
+            raise ConfigError("--event and --stream require --model PROVIDER:NAME or --agent AGENT")
         _print_body(
             config,
             model=model,
@@ -147,44 +157,44 @@ def prompt(
             sources=sources or (),
             agent=agent,
             chat_model=chat_model,
-            names=chosen,
+            names=selected,
             event=_EVENT if event is None else event,
             stream=stream,
         )
         return
     if base_url is not None:
-        raise ConfigError("--base-url needs --model PROVIDER:NAME")
+        raise ConfigError("--base-url requires --model PROVIDER:NAME")
     try:
         if agent is not None:
-            shown = _render_of_agent(sources or (), agent, chat_model, chosen, config)
+            menu = _read_agent_menu(sources or (), agent, chat_model, selected, config)
         else:
-            shown = _render(sources or (), chosen, config, tools=profile is not None)
+            menu = _read_menu(sources or (), selected, config, tools=profile is not None)
     except SkillsError as error:
-        complain(str(error))
+        print_error(str(error))
         raise typer.Exit(FAILED) from None
     if format_ is Format.JSON:
-        print_json(shown.to_json())
+        print_json(menu.to_json())
     else:
-        sys.stdout.write("".join(f"{visible(text) if sys.stdout.isatty() else text}\n" for text in shown.texts()))
-        for sentence in shown.sentences():
-            print_line(sentence, stream=sys.stderr)
-    for said in shown.errors:
-        print_line(*diagnostic_line(said), stream=sys.stderr)
-    raise typer.Exit(FAILED if shown.errors else 0)
+        sys.stdout.write("".join(f"{visible(text) if sys.stdout.isatty() else text}\n" for text in menu.stdout_texts()))
+        for line in menu.stderr_lines():
+            print_line(line, stream=sys.stderr)
+    for diagnostic in menu.errors:
+        print_line(*diagnostic_line(diagnostic), stream=sys.stderr)
+    raise typer.Exit(FAILED if menu.errors else 0)
 
 
-def _print_body(config: SkillConfig, *, model: str | None, base_url: str | None, **words: Any) -> None:
-    """Print the body of a request to stdout, and its sizes to stderr."""
-    from flink_skills.cli.agents import model_setup
-    from flink_skills.cli.output import complain, counted, print_line
+def _print_body(config: SkillConfig, *, model: str | None, base_url: str | None, **request: Any) -> None:
+    """Print the body of a request on stdout, and its sizes on stderr."""
+    from flink_skills.cli.agent_args import model_setup
+    from flink_skills.cli.output import counted, print_error, print_line
     from flink_skills.cli.prompt_body import BodyRequest, sent_body
 
     try:
-        body = sent_body(BodyRequest(setup=model_setup(model, base_url), **words), config)
+        body = sent_body(BodyRequest(setup=model_setup(model, base_url), **request), config)
     except SkillsError as error:
-        complain(str(error))
+        print_error(str(error))
         raise typer.Exit(FAILED) from None
-    # Bytes, whatever the encoding of stdout is.
+    # Write bytes, regardless of the encoding of stdout.
     sys.stdout.flush()
     sys.stdout.buffer.write(body.data + b"\n")
     print_line(f"{body.model}: {counted(len(body.data), 'byte')}", stream=sys.stderr)
@@ -192,38 +202,45 @@ def _print_body(config: SkillConfig, *, model: str | None, base_url: str | None,
         print_line(f"{name:<26}{size:>8,} bytes", stream=sys.stderr)
     if body.toolsets:
         print_line(
-            f"without the tools of tool sets, which are not opened: {_some([*body.toolsets])}", stream=sys.stderr
+            f"The body lacks the tools of tool sets, which are not opened: {_join_names([*body.toolsets])}",
+            stream=sys.stderr,
         )
 
 
-def _listed(words: Sequence[str]) -> list[str]:
-    return [name for word in words for each in word.split(",") if (name := each.strip())]
+def _split_names(values: Sequence[str]) -> list[str]:
+    return [name for value in values for part in value.split(",") if (name := part.strip())]
 
 
-def _choose_tools(config: SkillConfig, profile: str) -> None:
-    """Let ``config`` choose the tools; raises :class:`ConfigError` for what is no profile and no tool."""
+def _set_tools(config: SkillConfig, profile: str) -> None:
+    """Set the tools of ``profile`` in ``config``.
+
+    Raises:
+        ConfigError: ``profile`` is neither a profile nor a list of tools.
+    """
     from flink_skills.options import SkillOptions
     from flink_skills.tools.profiles import resolve_tools
 
-    wanted = _listed([profile])
-    if not wanted:
-        raise ConfigError("--profile: give core, full, knowledge_only, or names of tools, such as --profile full")
+    tools = _split_names([profile])
+    if not tools:
+        raise ConfigError(
+            "--profile: expected core, full, knowledge_only, or names of tools, for example --profile full"
+        )
     try:
-        resolve_tools(wanted)
+        resolve_tools(tools)
     except SkillsError as error:
         raise ConfigError(f"--profile: {error}") from None
-    config.set(SkillOptions.TOOLS, wanted)
+    config.set(SkillOptions.TOOLS, tools)
 
 
 @dataclass(frozen=True)
-class _Shown:
-    """The menu, what became of each skill in it, and with ``--profile`` the request that it is part of."""
+class _Menu:
+    """Menu with the state of each skill, and the first request if ``--profile`` is set."""
 
     text: str
     budget: int
     listed: list[str]
     shortened: list[str]
-    left_out: list[str]
+    omitted: list[str]
     hidden: list[str]
     unsupported: list[Diagnostic]
     errors: list[Diagnostic]
@@ -243,120 +260,129 @@ class _Shown:
             "max_chars": self.budget,
             "skills": self.listed,
             "shortened": self.shortened,
-            "left_out": self.left_out,
+            "left_out": self.omitted,
             "hidden": self.hidden,
-            "unsupported": {said.skill: said.message for said in self.unsupported},
+            "unsupported": {diagnostic.skill: diagnostic.message for diagnostic in self.unsupported},
             **(self.request.to_json() if self.request is not None else {}),
         }
 
-    def texts(self) -> list[str]:
-        """What goes to stdout."""
+    def stdout_texts(self) -> list[str]:
+        """Return the lines for stdout."""
         if self.request is None:
             return [self.text] if self.text else []
-        found = [self.request.system] if self.request.system else []
-        return [*found, *(["", *self.request.tools] if found and self.request.tools else self.request.tools)]
+        system = [self.request.system] if self.request.system else []
+        return [*system, *(["", *self.request.tools] if system and self.request.tools else self.request.tools)]
 
-    def sentences(self) -> list[str]:
+    def stderr_lines(self) -> list[str]:
+        """Return the lines for stderr: sizes, and shortened, omitted and hidden skills."""
         from flink_skills.cli.output import counted
 
         size = f"{counted(len(self.text), 'character')} of {self.budget:,}, about {counted(self.tokens, 'token')}"
-        said = [f"{counted(len(self.listed), 'skill')}: {size}"]
+        lines = [f"{counted(len(self.listed), 'skill')}: {size}"]
         if self.shortened:
-            said.append(f"shortened to fit: {_some(self.shortened)}")
-        if self.left_out:
-            said.append(f"left out to fit: {_some(self.left_out)}")
+            lines.append(f"Descriptions shortened to fit: {_join_names(self.shortened)}")
+        if self.omitted:
+            lines.append(f"Omitted to fit: {_join_names(self.omitted)}")
         if self.hidden:
-            said.append(f"not offered because of disable-model-invocation: {_some(self.hidden)}")
-        said += [str(each) for each in self.unsupported]
+            lines.append(f"Not in the menu because of disable-model-invocation: {_join_names(self.hidden)}")
+        lines += [str(diagnostic) for diagnostic in self.unsupported]
         if self.request is not None:
-            said += [_size(part) for part in (*self.request.parts, self.request.fixed, self.request.total)]
-        return said
+            lines += [_size_line(part) for part in (*self.request.parts, self.request.fixed, self.request.total)]
+        return lines
 
 
-def _size(part: Part) -> str:
-    mark = "" if part.fixed else "  (depends on the skills)"
-    return f"{part.name:<26}{part.chars:>8,} characters, about {part.tokens:>6,} tokens{mark}"
+def _size_line(part: Part) -> str:
+    suffix = "" if part.fixed else "  (depends on the skills)"
+    return f"{part.name:<26}{part.chars:>8,} characters, about {part.tokens:>6,} tokens{suffix}"
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+def _join_names(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
-def _render(words: Sequence[str], names: Sequence[str] | None, config: SkillConfig, *, tools: bool) -> _Shown:
-    from flink_skills.cli.places import source_word
+def _read_menu(sources: Sequence[str], names: Sequence[str] | None, config: SkillConfig, *, tools: bool) -> _Menu:
+    from flink_skills.cli.source_args import parse_source
     from flink_skills.manager import AgentSkillManager
 
-    places = [source_word(word) for word in words]
+    parsed = [parse_source(source) for source in sources]
     manager = AgentSkillManager(
-        [location for kind, location in places if kind == "path"],
-        urls=[location for kind, location in places if kind == "url"],
+        [location for kind, location in parsed if kind == "path"],
+        urls=[location for kind, location in parsed if kind == "url"],
         config=config,
     )
     request = _first_request(manager.view(names), config) if tools else None
-    return _shown(manager, names, config, request)
+    return _build_menu(manager, names, config, request)
 
 
-def _render_of_agent(
-    words: Sequence[str], agent: str, chat_model: str | None, names: Sequence[str] | None, config: SkillConfig
-) -> _Shown:
-    """Return the menu of a chat model of ``agent`` in a job with the sources ``words``. ``names`` narrow it further."""
+def _read_agent_menu(
+    sources: Sequence[str], agent: str, chat_model: str | None, names: Sequence[str] | None, config: SkillConfig
+) -> _Menu:
+    """Return the menu of a chat model of ``agent``.
+
+    Args:
+        sources: Skill sources of the job.
+        agent: ``module:Class`` or a YAML file.
+        chat_model: Name of the model. None selects the first model.
+        names: Names of the skills to which the menu is limited. None means no limit.
+        config: Options of the job.
+    """
     from flink_skills.agents import compile_plan
     from flink_skills.agents.generation import check_names
-    from flink_skills.cli.agents import find_agent, job_scope
+    from flink_skills.cli.agent_args import find_agent, job_scope
     from flink_skills.errors import UnknownNameError
     from flink_skills.manager import AgentSkillManager
 
-    scope = job_scope(words, config)
+    scope = job_scope(sources, config)
     plan = compile_plan(find_agent(agent, ""), job_scopes=[scope] if scope.sources else [], config=config)
     models = {model.name: model for model in plan.models}
     if chat_model is not None and chat_model not in models:
         raise UnknownNameError("chat model", chat_model, models, place=f"agent {plan.agent_id}")
     model = models[chat_model] if chat_model is not None else next(iter(plan.models), None)
-    # Tool sets of the agent are not open here.
+    # Do not open the tool sets of the agent.
     with AgentSkillManager.from_scopes(plan.scopes, config=config, tools=None) as manager:
-        known = [skill.name for skill in manager.get_skills()]
-        check_names(plan, model, known)
+        valid_names = [skill.name for skill in manager.get_skills()]
+        check_names(plan, model, valid_names)
         for name in names or ():
-            if name not in known:
-                raise UnknownNameError("skill", name, known, place="--names")
-        visible = {*manager.view(plan.filter_of(model)).names, *_hidden_among(manager, plan.filter_of(model))}
-        seen = sorted(visible)
-        return _shown(manager, seen if names is None else [name for name in names if name in visible], config)
+            if name not in valid_names:
+                raise UnknownNameError("skill", name, valid_names, place="--names")
+        visible = {*manager.view(plan.filter_of(model)).names, *_unsupported_names(manager, plan.filter_of(model))}
+        selected = sorted(visible) if names is None else [name for name in names if name in visible]
+        return _build_menu(manager, selected, config)
 
 
-def _hidden_among(manager: AgentSkillManager, names: Sequence[str] | None) -> list[str]:
-    """The skills that the filter ``names`` lets through, and that the job does not support."""
+def _unsupported_names(manager: AgentSkillManager, names: Sequence[str] | None) -> list[str]:
+    """Return the skills that pass the filter ``names`` and that the job does not support."""
     return [name for name in manager.hidden if names is None or name in names]
 
 
-def _shown(
+def _build_menu(
     manager: AgentSkillManager,
     names: Sequence[str] | None,
     config: SkillConfig,
     request: FirstRequest | None = None,
-) -> _Shown:
+) -> _Menu:
     from flink_skills.manager.menu import parse_menu
     from flink_skills.options import SkillOptions
     from flink_skills.skill.text import clean_line
 
     text = manager.get_system_prompt(names) if request is None else request.menu
     skills = {skill.name: skill for skill in manager.get_skills()}
-    wanted = list(skills) if names is None else sorted(set(names))
+    selected = list(skills) if names is None else sorted(set(names))
     entries = dict(parse_menu(text))
-    unsupported = [manager.hidden[name] for name in wanted if name in manager.hidden]
-    hidden = [name for name in wanted if skills[name].hidden and name not in entries and name not in manager.hidden]
-    # A source without skills is no mere oddity where somebody asks what is in it.
-    errors = [said for said in manager.diagnostics if said.severity == "error" or said.code == "D04"]
-    return _Shown(
+    unsupported = [manager.hidden[name] for name in selected if name in manager.hidden]
+    hidden = [name for name in selected if skills[name].hidden and name not in entries and name not in manager.hidden]
+    # A source without skills is an error here, because the user named it.
+    errors = [one for one in manager.diagnostics if one.severity == "error" or one.code == "D04"]
+    return _Menu(
         text,
         config.get(SkillOptions.PROMPT_MAX_CHARS),
         listed=list(entries),
-        shortened=[name for name, shown in entries.items() if shown != clean_line(skills[name].description)],
-        left_out=[name for name in wanted if name not in entries and name not in hidden and name not in manager.hidden],
+        shortened=[name for name, line in entries.items() if line != clean_line(skills[name].description)],
+        omitted=[name for name in selected if name not in {*entries, *hidden, *manager.hidden}],
         hidden=hidden,
         unsupported=unsupported,
-        errors=[replace(said, severity="error") for said in errors],
+        errors=[replace(diagnostic, severity="error") for diagnostic in errors],
         request=request,
     )
 

@@ -1,4 +1,4 @@
-"""The first request of a model with some tools for skills: its texts, and what each part of them costs."""
+"""Parts of the first request to a model with skills, and their sizes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from flink_skills.tools.skills.guidance import introduction
 __all__ = ["FirstRequest", "Part", "first_request"]
 
 
-class _Bare(Agent):
-    """An agent without words of its own, so that what a model is sent is all for skills."""
+class _BareAgent(Agent):
+    """Agent without instructions, so that the request contains only content for skills."""
 
     name = "prompt"
     model = "offline"
@@ -28,7 +28,7 @@ class _Bare(Agent):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a request; ``fixed`` says that it is the same for any skills."""
+    """Part of a request. ``fixed`` is True if the part does not depend on the skills."""
 
     name: str
     text: str = field(repr=False)
@@ -36,11 +36,12 @@ class Part:
 
     @property
     def chars(self) -> int:
+        """Return the length in characters."""
         return len(self.text)
 
     @property
     def tokens(self) -> int:
-        """About: four characters make one."""
+        """Return the approximate number of tokens: one for four characters."""
         return about_tokens(self.text)
 
     def to_json(self) -> dict[str, Any]:
@@ -49,9 +50,13 @@ class Part:
 
 @dataclass(frozen=True)
 class FirstRequest:
-    """What a model is sent before it has loaded a skill: the system text, and a JSON text for each tool.
+    """System prompt and tools of a request to a model that has not loaded a skill.
 
-    ``menu`` is the beginning of the system text, down to the end of the list of skills.
+    Attributes:
+        profile: Tool profile, or names of tools.
+        menu: Start of the system prompt, up to the end of the list of skills.
+        tools: JSON of each tool.
+        parts: Parts of the system prompt and the tools.
     """
 
     profile: str
@@ -62,12 +67,13 @@ class FirstRequest:
 
     @property
     def fixed(self) -> Part:
-        """What does not depend on the skills."""
-        return _sum("fixed", [part for part in self.parts if part.fixed])
+        """Return the parts that do not depend on the skills, as one part."""
+        return _join_parts("fixed", [part for part in self.parts if part.fixed])
 
     @property
     def total(self) -> Part:
-        return _sum("total", self.parts)
+        """Return all parts as one part."""
+        return _join_parts("total", self.parts)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -81,16 +87,16 @@ class FirstRequest:
 
 
 def first_request(view: SkillView, config: SkillConfig) -> FirstRequest:
-    """The first request of a model with the skills ``view`` in a job with ``config``, and its parts.
+    """Return the first request of a model with the skills ``view`` in a job with ``config``.
 
-    It is made as a turn makes it, but for the event. Names of skills in the schemas of tools are counted with the
-    entries of the menu, since they come and go with the skills. Nothing is started and no folder is made.
+    The request is built as in a turn, but without an event. Skill names in tool schemas form a separate part, because
+    they depend on the skills. The function starts no processes and creates no directories.
 
     >>> request = first_request(manager.view(), SkillConfig())
     >>> [part.name for part in request.parts][:3]
     ['introduction', 'menu entries', 'guidance']
     """
-    plan = compile_plan(_Bare, config=config)
+    plan = compile_plan(_BareAgent, config=config)
     (name,) = (model.name for model in plan.models)
     model = described_models(plan, {name: view}).model(name)
     specs = model.tools.specs()
@@ -99,15 +105,15 @@ def first_request(view: SkillView, config: SkillConfig) -> FirstRequest:
         profile=model.settings.profile or ",".join(model.settings.tools),
         system=model.system,
         menu=menu,
-        tools=tuple(_json(spec) for spec in specs),
+        tools=tuple(_tool_json(spec) for spec in specs),
         parts=(*_system_parts(model.system, menu), *_tool_parts(specs, sorted(view.names))),
     )
 
 
 def _system_parts(system: str, menu: str) -> list[Part]:
-    """The introduction with the frame of the list, the list, and what follows it."""
-    before, opening, rest = menu.partition("<available_skills>\n")
-    entries, closing, note = rest.partition("</available_skills>")
+    """Return the introduction with the tags of the list, the entries of the list, and the guidance."""
+    before, opening, remainder = menu.partition("<available_skills>\n")
+    entries, closing, note = remainder.partition("</available_skills>")
     return [
         Part("introduction", before + opening + closing),
         Part("menu entries", entries + note, fixed=False),
@@ -116,35 +122,35 @@ def _system_parts(system: str, menu: str) -> list[Part]:
 
 
 def _tool_parts(specs: Sequence[ToolSpec], names: Sequence[str]) -> list[Part]:
-    """Each tool without the skills' names, and these."""
-    listed = "".join(_removed(spec.parameters, names) for spec in specs)
+    """Return a part for each tool without the skill names, and a part with the skill names."""
+    listed = "".join(_removed_names(spec.parameters, names) for spec in specs)
     bare = [ToolSpec(spec.name, spec.description, _without_names(spec.parameters, names)) for spec in specs]
-    return [*(Part(spec.name, _json(spec)) for spec in bare), Part("skill names in tools", listed, fixed=False)]
+    return [*(Part(spec.name, _tool_json(spec)) for spec in bare), Part("skill names in tools", listed, fixed=False)]
 
 
 def _without_names(schema: Any, names: Sequence[str]) -> Any:
-    """``schema`` without enumerations of the skills' names."""
+    """Return ``schema`` without enumerations of the skill names."""
     if isinstance(schema, Mapping):
         return {key: _without_names(value, names) for key, value in schema.items() if key != "enum" or value != names}
     return [_without_names(value, names) for value in schema] if isinstance(schema, list) else schema
 
 
-def _removed(schema: Any, names: Sequence[str]) -> str:
-    """What :func:`_without_names` takes out, as it stands in a JSON text."""
+def _removed_names(schema: Any, names: Sequence[str]) -> str:
+    """Return the JSON text that :func:`_without_names` removes."""
     if isinstance(schema, Mapping):
-        here = f'"enum":{_compact(names)},' if schema.get("enum") == names else ""
-        return here + "".join(_removed(value, names) for value in schema.values())
-    return "".join(_removed(value, names) for value in schema) if isinstance(schema, list) else ""
+        removed = f'"enum":{_compact_json(names)},' if schema.get("enum") == names else ""
+        return removed + "".join(_removed_names(value, names) for value in schema.values())
+    return "".join(_removed_names(value, names) for value in schema) if isinstance(schema, list) else ""
 
 
-def _json(spec: ToolSpec) -> str:
-    """A tool as it travels: name, description and parameters."""
-    return _compact({"name": spec.name, "description": spec.description, "parameters": spec.parameters})
+def _tool_json(spec: ToolSpec) -> str:
+    """Return the JSON of a tool: name, description and parameters."""
+    return _compact_json({"name": spec.name, "description": spec.description, "parameters": spec.parameters})
 
 
-def _compact(value: Any) -> str:
+def _compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _sum(name: str, parts: Sequence[Part]) -> Part:
+def _join_parts(name: str, parts: Sequence[Part]) -> Part:
     return Part(name, "".join(part.text for part in parts))

@@ -1,4 +1,4 @@
-"""``flink-skills run``: events of a file through an agent, in a mini cluster or in this process."""
+"""``flink-skills run``: an agent over a file of events, in a MiniCluster or in this process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.turn import ERROR_TAG, TurnStatus
 from flink_skills.agents.turn_counts import kind_of, listed_kinds
-from flink_skills.cli.agents import find_agent, model_setup, skill_sources
-from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_events, read_failed
-from flink_skills.cli.interruption import ended_by_signals
-from flink_skills.cli.output import complain, counted, print_line
-from flink_skills.cli.problems import left_out_reported
+from flink_skills.cli.agent_args import find_agent, model_setup, skill_sources
+from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_error_records, read_events
+from flink_skills.cli.output import counted, print_error, print_line
+from flink_skills.cli.problems import report_omitted_skills
 from flink_skills.cli.progress import Progress
+from flink_skills.cli.signals import exit_on_signals
 from flink_skills.errors import ConfigError, SkillsError, TurnError
 from flink_skills.job.settings import split_assignments
 from flink_skills.options import SkillConfig
@@ -38,7 +38,7 @@ BAD_LINE = "unusable"
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What the command line asks for."""
+    """Arguments of ``flink-skills run`` for an agent."""
 
     agent: str | None
     input: Path
@@ -55,13 +55,13 @@ class RunRequest:
 
 
 def run_job(request: RunRequest) -> int:
-    """Run the job; returns the exit code."""
+    """Run the agent over the events and return the exit code."""
     options, flink_options = split_assignments(request.assignments)
     setup = model_setup(request.model, request.base_url)
-    # From here on the user's modules run, and what they print is no record.
-    with ended_by_signals(), left_out_reported(), private_stdout() as stdout, contextlib.ExitStack() as stack:
+    # The user's modules run from here on. Keep their output out of the records.
+    with exit_on_signals(), report_omitted_skills(), private_stdout() as stdout, contextlib.ExitStack() as stack:
         agent = find_agent(request.agent, request.instructions)
-        lines = list(read_events(request.input, request.key) if request.key else read_failed(request.input))
+        lines = list(read_events(request.input, request.key) if request.key else read_error_records(request.input))
         sink = Sink(request.output, request.errors, stdout, stack)
         run = _Run(request, setup=setup, agent=agent, options=options, lines=lines, sink=sink)
         try:
@@ -71,7 +71,7 @@ def run_job(request: RunRequest) -> int:
                 run.minicluster(flink_options)
         except TurnError as error:
             run.progress.end()
-            complain(f"the job failed: {error}")
+            print_error(f"the job failed: {error}")
             return FAILED
         finally:
             run.progress.end()
@@ -80,7 +80,7 @@ def run_job(request: RunRequest) -> int:
 
 
 class _Run:
-    """One run: its events, where records go and how far it is."""
+    """State of one run: its events, sink and progress."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class _Run:
         self.log = ""
 
     def compile(self, agents_env: Any) -> AgentPlan:
-        """The agent's plan. Only when it is sound are the bad lines reported: bad usage writes no record."""
+        """Compile the agent, then report the invalid lines. A usage error writes no records."""
         for key in self._options:
             agents_env.get_config().set(key, self._options.get(key))
         paths, urls = skill_sources(self._request.skills)
@@ -115,6 +115,7 @@ class _Run:
         return plan
 
     async def local(self) -> None:
+        """Run the events in this process."""
         from flink_skills.flink.environment import AgentsExecutionEnvironment
 
         plan = self.compile(AgentsExecutionEnvironment.get_execution_environment())
@@ -127,29 +128,33 @@ class _Run:
             self.progress.turn(failed=outcome.status != TurnStatus.DONE)
 
     def minicluster(self, flink_options: dict[str, str]) -> None:
+        """Run the events in a MiniCluster."""
         try:
             from flink_skills.flink.minicluster import run_in_minicluster
         except ImportError as error:
             raise ConfigError(
-                f"{error.name} is not installed: pip install 'flink-skills[flink]', or run with --local"
+                f"{error.name} is not installed. Run pip install 'flink-skills[flink]', or use --local."
             ) from error
 
-        def take(record: dict[str, Any]) -> None:
+        def on_record(record: dict[str, Any]) -> None:
             self.sink.write(record)
             self.progress.turn(failed=record["error"] is not None)
 
-        pairs = ((key_to_text(e.key), json.dumps(e.event, ensure_ascii=False)) for e in self.events)
-        self.progress.note(f"{counted(len(self.events), 'event')}; starting a Flink mini cluster")
+        pairs = ((key_to_text(event.key), json.dumps(event.event, ensure_ascii=False)) for event in self.events)
+        self.progress.note(f"{counted(len(self.events), 'event')}; starting a Flink MiniCluster")
         with self.progress.above_prints():
-            summary = run_in_minicluster(self.compile, pairs, flink_options, self._request.parallelism, take)
+            summary = run_in_minicluster(self.compile, pairs, flink_options, self._request.parallelism, on_record)
         self.turns, self.log = sum(agent.turns for agent in summary.agents), summary.log
 
 
 class Sink:
-    """Writes records as JSON lines, each as soon as it is known.
+    """Writer of records as JSON Lines, flushed after each record.
 
-    Outputs go to the file ``output`` (None: to ``stdout``), error records to ``errors`` (None: to the outputs). The
-    files are closed with ``stack``.
+    Args:
+        output: File for outputs. None writes them to ``stdout``.
+        errors: File for error records. None writes them to the same stream as the outputs.
+        stdout: Stream for records without a file.
+        stack: Exit stack that closes the files.
     """
 
     def __init__(self, output: Path | None, errors: Path | None, stdout: TextIO, stack: contextlib.ExitStack) -> None:
@@ -160,7 +165,7 @@ class Sink:
 
     @property
     def failures(self) -> int:
-        """The number of error records."""
+        """Return the number of error records."""
         return self._kinds.total()
 
     @staticmethod
@@ -171,7 +176,7 @@ class Sink:
             raise ConfigError(f"{option} {path}: {error.strerror or error}") from error
 
     def write(self, record: dict[str, Any], kind: str = "") -> None:
-        """Write one record. ``kind`` is the kind of its error in the summary, if that is not the class of the error."""
+        """Write one record. ``kind`` names its error in the summary. An empty string means the class of the error."""
         failed = record["error"] is not None
         if failed:
             self._kinds[kind or kind_of(record["error"])] += 1
@@ -181,7 +186,13 @@ class Sink:
         target.flush()
 
     def summarize(self, *, events: int, turns: int, log: str = "") -> None:
-        """Write the summary of a run to stderr. ``log`` is the location of its log."""
+        """Print the summary of a run on stderr.
+
+        Args:
+            events: Number of events.
+            turns: Number of turns.
+            log: Path of the log. Empty if there is none.
+        """
         numbers = (counted(events, "event"), counted(turns, "turn"), counted(self.outputs, "output"))
         text = f"{', '.join(numbers)}, {counted(self.failures, 'error')}"
         if self.failures:
@@ -191,7 +202,7 @@ class Sink:
 
 @contextlib.contextmanager
 def private_stdout() -> Iterator[TextIO]:
-    """Give stdout to records alone. What an agent or a JVM prints goes to stderr."""
+    """Reserve stdout for records. Other output of the process and of the JVM goes to stderr."""
     sys.stdout.flush()
     private = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""The words of ``flink-skills run``."""
+"""Arguments and options of ``flink-skills run``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.words import Format, OutputFormat
+from flink_skills.cli.common_options import Format, OutputFormat
 from flink_skills.errors import ConfigError
 
 __all__ = ["run"]
 
-_OF_LOCAL_JOBS = ("--local", "--input", "--agent", "--output", "--errors", "--model", "--base-url")
+_LOCAL_JOB_OPTIONS = ("--local", "--input", "--agent", "--output", "--errors", "--model", "--base-url")
 
 
 def run(
@@ -21,33 +21,34 @@ def run(
         typer.Argument(
             metavar="JOB_OR_AGENT",
             show_default=False,
-            help="A job file; or an agent, module:Class or a YAML file, for the events of --input; without either, a "
-            "plain agent with --instructions.",
+            help="Job file, or agent (module:Class or a YAML file) for the events of --input. Default: a plain agent.",
         ),
     ] = None,
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Job file: look for all that is wrong, and submit nothing.")
+        bool, typer.Option("--check", help="Job file: report all problems, and do not submit the job.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Job file: say what the job will be, and submit nothing.")
+        bool, typer.Option("--explain", help="Job file: describe the job, and do not submit it.")
     ] = False,
     reach: Annotated[
         bool,
         typer.Option(
             "--reach",
-            help="With --check or --explain: load the skills of URLs and connect to MCP servers. --check also "
-            "asks each model.",
+            help="With --check or --explain: download skills from URLs and connect to MCP servers. --check also sends "
+            "a request to each model.",
         ),
     ] = False,
-    flink_plan: Annotated[bool, typer.Option("--flink-plan", help="With --explain: Flink's own plan as well.")] = False,
+    flink_plan: Annotated[
+        bool, typer.Option("--flink-plan", help="With --explain: add the execution plan of Flink.")
+    ] = False,
     load: Annotated[
         str | None,
         typer.Option(
             "--load",
             metavar="NAME=N,...",
             show_default=False,
-            help="With --explain: the size that the job needs for a load, such as events=50,answer=2.",
+            help="With --explain: add the resources for a load, for example events=50,answer=2.",
         ),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
@@ -56,34 +57,44 @@ def run(
         Path | None,
         typer.Option(
             "--input",
-            help="Events, one JSON object a line, - for stdin; or error records, to run what has failed again.",
+            help="Events, one JSON object per line, or error records to rerun. - reads stdin.",
         ),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", help="Field of the events that is their key; without it, --input has error records."),
+        typer.Option("--key", help="Event field to key by. Omit it to rerun the error records in --input."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="Where outputs go; default: stdout.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="File for outputs. Default: stdout.")] = None,
     errors: Annotated[
-        Path | None, typer.Option("--errors", help="Where error records go; default: with the outputs.")
+        Path | None, typer.Option("--errors", help="File for error records. Default: same as the outputs.")
     ] = None,
     skills: Annotated[
         list[str] | None,
-        typer.Option("--skills", help="Folder, archive or URL of skills; may be repeated."),
+        typer.Option("--skills", help="Folder, archive or URL of skills. Can be repeated."),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="offline, or PROVIDER:NAME.")] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", help="Where the provider's API is.")] = None,
-    instructions: Annotated[str, typer.Option("--instructions", help="System text of the plain agent.")] = "",
+    model: Annotated[
+        str | None, typer.Option("--model", help="Model: offline or PROVIDER:NAME. Default: the model of the agent.")
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="Base URL of the provider's API. Requires --model.")
+    ] = None,
+    instructions: Annotated[str, typer.Option("--instructions", help="System prompt of the plain agent.")] = "",
     parallelism: Annotated[
-        int | None, typer.Option("--parallelism", min=1, show_default=False, help="Parallelism of the job; default: 1.")
+        int | None,
+        typer.Option(
+            "--parallelism",
+            min=1,
+            show_default=False,
+            help="Parallelism of the job. Default: 1, or the value in the job file.",
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="An option, skills.* or Flink's; wins over a job file."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set an option of skills.* or of Flink. Overrides a job file."),
     ] = None,
     local: Annotated[
         bool,
-        typer.Option("--local", help="Run in this process, without Flink; a job file on the events of --input."),
+        typer.Option("--local", help="Run in this process, without Flink. A job file runs on the events of --input."),
     ] = False,
     job_agent: Annotated[
         str | None,
@@ -91,14 +102,15 @@ def run(
             "--agent",
             metavar="NAME",
             show_default=False,
-            help="With --local: the agent of a job file that gets the events; default: the only one with a table.",
+            help="With --local: agent of the job file that receives the events. Default: the only one with an input "
+            "table.",
         ),
     ] = None,
 ) -> None:
-    """Run a job file, or an agent over a file of events, in a mini cluster of this process.
+    """Run a job file, or an agent over a file of events.
 
-    Exit code 0; 1 when the job failed, or --check found something wrong; 2 for bad usage, or a job file that cannot be
-    used; 3 if turns failed. A run ends with its turns and failures on stderr.
+    The job runs in a MiniCluster of this process, or without Flink if --local is set. The last line on stderr has the
+    number of turns and errors.
 
     Examples:
 
@@ -122,7 +134,7 @@ def run(
 
         print_json(job_schema())
         return
-    of_events = {
+    event_options = {
         "--input": input_,
         "--key": key,
         "--output": output,
@@ -134,25 +146,33 @@ def run(
         "--local": local or None,
         "--agent": job_agent,
     }
-    given = [word for word, value in of_events.items() if value is not None]
-    of_file = {"--check": check, "--explain": explain, "--reach": reach, "--flink-plan": flink_plan, "--load": load}
+    present = [option for option, value in event_options.items() if value is not None]
+    file_options = {
+        "--check": check,
+        "--explain": explain,
+        "--reach": reach,
+        "--flink-plan": flink_plan,
+        "--load": load,
+    }
     if is_job(agent, no_events=input_ is None):
-        allowed = _OF_LOCAL_JOBS if local else ("--input",)
-        others = [word for word in given if word not in allowed]
+        allowed = _LOCAL_JOB_OPTIONS if local else ("--input",)
+        others = [option for option in present if option not in allowed]
         if others:
-            advice = "; with --local it runs on events" if set(others) <= set(_OF_LOCAL_JOBS) else ""
-            raise ConfigError(f"{agent} is a job file, which says itself what {', '.join(others)} would{advice}")
+            advice = ", or add --local to run it on events" if set(others) <= set(_LOCAL_JOB_OPTIONS) else ""
+            raise ConfigError(
+                f"{', '.join(others)} cannot be combined with the job file {agent}. Set the values in the file{advice}."
+            )
         from flink_skills.cli.job_file import JobRequest, run_job_request
         from flink_skills.cli.job_local import LocalRequest
 
-        on_events = None
+        local_request = None
         if local:
             if input_ is None:
-                raise ConfigError(f"--input is missing: --local runs the agents of {agent} on events of a file")
-            words = [word for word, value in of_file.items() if value]
-            if words:
-                raise ConfigError(f"--local runs a job file: leave out {', '.join(words)}")
-            on_events = LocalRequest(input_, job_agent, output, errors, model, base_url)
+                raise ConfigError(f"--input is missing. Pass --input FILE with the events for the agents of {agent}.")
+            excluded = [option for option, value in file_options.items() if value]
+            if excluded:
+                raise ConfigError(f"--local cannot be combined with {', '.join(excluded)}. Omit one of them.")
+            local_request = LocalRequest(input_, job_agent, output, errors, model, base_url)
 
         job = JobRequest(
             file=Path(str(agent)),
@@ -164,16 +184,16 @@ def run(
             load=load,
             as_json=format_ is Format.JSON,
             failed=None if local else input_,
-            local=on_events,
+            local=local_request,
         )
         raise typer.Exit(run_job_request(job))
     if job_agent is not None:
-        raise ConfigError("--agent needs a job file: flink-skills run JOB.yaml --local --agent NAME")
-    wrong = [word for word, value in of_file.items() if value]
-    if wrong:
-        raise ConfigError(f"{', '.join(wrong)} needs a job file: flink-skills run JOB.yaml {wrong[0]}")
+        raise ConfigError("--agent requires a job file: flink-skills run JOB.yaml --local --agent NAME")
+    excluded = [option for option, value in file_options.items() if value]
+    if excluded:
+        raise ConfigError(f"{', '.join(excluded)} requires a job file: flink-skills run JOB.yaml {excluded[0]}")
     if input_ is None:
-        raise ConfigError("--input is missing: give a job file, or --input FILE and --key FIELD")
+        raise ConfigError("--input is missing. Pass a job file, or --input FILE and --key FIELD.")
     from flink_skills.cli.run import RunRequest, run_job
 
     request = RunRequest(
@@ -193,12 +213,15 @@ def run(
     raise typer.Exit(run_job(request))
 
 
-def is_job(word: str | None, *, no_events: bool) -> bool:
-    """Whether the first word of the command is a job file: a YAML file that is one, or that stands alone."""
-    if word is None or not word.endswith((".yaml", ".yml")):
+def is_job(argument: str | None, *, no_events: bool) -> bool:
+    """Return True if the argument is a job file.
+
+    Without events, any YAML file is a job file. With events, it can also be the YAML file of an agent.
+    """
+    if argument is None or not argument.endswith((".yaml", ".yml")):
         return False
     if no_events:
         return True
     from flink_skills.job.reading import is_job_file
 
-    return is_job_file(Path(word))
+    return is_job_file(Path(argument))

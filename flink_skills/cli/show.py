@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, configuration
+from flink_skills.cli.common_options import FAILED, Assignments, Format, OutputFormat, configuration
 from flink_skills.errors import ResourceError, UnknownNameError
 
 if TYPE_CHECKING:
-    from flink_skills.cli.reading import LoadedSkill, Reading
+    from flink_skills.cli.source_contents import LoadedSkill, SourceContents
     from flink_skills.skill import AgentSkill, Limits
     from flink_skills.skill.yaml_values import Node
 
@@ -20,11 +20,13 @@ __all__ = ["show"]
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The name of the skill.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Name of the skill.")],
     *,
     source: Annotated[
         list[str],
-        typer.Option("--source", metavar="SOURCE", help="Where to look for it, as for list; may be repeated."),
+        typer.Option(
+            "--source", metavar="SOURCE", help="Folder, archive or URL that contains the skill. Can be repeated."
+        ),
     ],
     resource: Annotated[
         str | None,
@@ -32,15 +34,15 @@ def show(
             "--resource",
             metavar="PATH",
             show_default=False,
-            help="Print this file of the skill instead, byte for byte.",
+            help="Print the unmodified content of this file of the skill instead.",
         ),
     ] = None,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
-    """Show one skill: its front matter as it stands in the file, its body, its files and what is odd about it.
+    """Show one skill in full, or one of its files.
 
-    Exit code 0; 1 when there is no such skill or file, or the skill has an error; 2 for bad usage.
+    The output has the front matter verbatim, the files, the diagnostics and the body.
 
     Examples:
 
@@ -48,83 +50,84 @@ def show(
 
         flink-skills show log-triage --source ./skills --resource scripts/triage.py > triage.py
     """
-    from flink_skills.cli.output import complain
+    from flink_skills.cli.output import print_error
     from flink_skills.cli.problems import report_problems
-    from flink_skills.cli.reading import Depth, read_sources
+    from flink_skills.cli.source_contents import Depth, read_sources
     from flink_skills.skill import Limits
 
     config = configuration(set_)
-    reading = read_sources(source, config, Depth.FRONT_MATTER if resource else Depth.BODY, only=name)
-    found = next((read for read in reading.loaded if read.name == name), None)
-    if found is None:
-        report_problems(reading)
-        skipped = [read for read in reading.skills if read.name == name]
+    contents = read_sources(source, config, Depth.FRONT_MATTER if resource else Depth.BODY, only=name)
+    skill = next((loaded for loaded in contents.loaded if loaded.name == name), None)
+    if skill is None:
+        report_problems(contents)
+        skipped = [candidate for candidate in contents.skills if candidate.name == name]
         if skipped:
-            complain(f"the skill {name!r} of {reading.shown(skipped[0].path)} cannot be loaded")
+            print_error(f"skill {name!r} in {contents.display_path(skipped[0].path)} cannot be loaded")
         else:
-            complain(str(UnknownNameError("skill", name, [read.name for read in reading.loaded])))
+            print_error(str(UnknownNameError("skill", name, [loaded.name for loaded in contents.loaded])))
         raise typer.Exit(FAILED)
     limits = Limits.from_config(config)
     try:
         if resource is not None:
-            _print_resource(found.skill, resource, limits, format_)
+            _print_resource(skill.skill, resource, limits, format_)
             failed = False
         else:
-            failed = _show(reading, found, limits, format_)
+            failed = _show(contents, skill, limits, format_)
     except ResourceError as error:
-        complain(f"skill {name!r}: {error}")
+        print_error(f"skill {name!r}: {error}")
         raise typer.Exit(FAILED) from None
-    # The skill may be another one than a job would use where a source is missing.
-    unread = [said for said in reading.diagnostics if said.code in ("D04", "D06")]
-    report_problems(reading, unread)
-    raise typer.Exit(FAILED if failed or unread else 0)
+    # Without the unreadable sources, a job may load a different skill of this name.
+    unreadable = [one for one in contents.diagnostics if one.code in ("D04", "D06")]
+    report_problems(contents, unreadable)
+    raise typer.Exit(FAILED if failed or unreadable else 0)
 
 
-def _show(reading: Reading, found: LoadedSkill, limits: Limits, format_: Format) -> bool:
-    """Show the skill; whether there is an error in it."""
+def _show(contents: SourceContents, loaded: LoadedSkill, limits: Limits, format_: Format) -> bool:
+    """Show the skill, and return True if it has an error."""
     from flink_skills.cli.output import diagnostic_json, print_json
 
-    skill, said = found.skill, reading.diagnostics_of(found)
+    skill, diagnostics = loaded.skill, contents.diagnostics_of(loaded)
     front_matter = _front_matter(skill, limits)
     if format_ is Format.JSON:
         print_json(
             {
                 "name": skill.name,
                 "description": skill.description,
-                "path": found.path,
-                "origin": found.origin,
-                "digest": found.digest,
+                "path": loaded.path,
+                "origin": loaded.origin,
+                "digest": loaded.digest,
                 "front_matter": front_matter,
                 "extra": dict(skill.extra),
                 "body": skill.instructions,
-                "files": [{"path": path, "bytes": size} for path, size in found.sizes.items()],
-                "diagnostics": [diagnostic_json(each) for each in said],
+                "files": [{"path": path, "bytes": size} for path, size in loaded.sizes.items()],
+                "diagnostics": [diagnostic_json(one) for one in diagnostics],
             }
         )
     else:
-        _print(reading, found, front_matter)
-    return any(each.severity == "error" for each in said)
+        _print(contents, loaded, front_matter)
+    return any(one.severity == "error" for one in diagnostics)
 
 
-def _print(reading: Reading, found: LoadedSkill, front_matter: dict[str, Any]) -> None:
+def _print(contents: SourceContents, loaded: LoadedSkill, front_matter: dict[str, Any]) -> None:
     from flink_skills.cli.output import Column, diagnostic_line, print_line, print_table, size_text, visible
 
-    print_line((found.name, "bold"), f"  {reading.shown(found.path)}")
-    print_line(f"digest {found.digest}")
+    print_line((loaded.name, "bold"), f"  {contents.display_path(loaded.path)}")
+    print_line(f"digest {loaded.digest}")
     sys.stdout.write("\n")
     fields = [[field, _value_text(value)] for field, value in front_matter.items()]
-    print_table([Column("FIELD"), Column("AS IT STANDS IN THE FILE", wrapped=True)], fields)
+    print_table([Column("FIELD"), Column("VALUE", wrapped=True)], fields)
     sys.stdout.write("\n")
-    files = [[size_text(size), path] for path, size in found.sizes.items()]
+    files = [[size_text(size), path] for path, size in loaded.sizes.items()]
     print_table([Column("SIZE", right=True), Column("FILE", wrapped=True)], files)
-    sys.stdout.write("\n" if reading.diagnostics_of(found) else "")
-    for each in reading.diagnostics_of(found):
-        print_line(*diagnostic_line(each, path=reading.shown(each.path)))
-    sys.stdout.write(f"\n{visible(found.skill.instructions)}\n")
+    diagnostics = contents.diagnostics_of(loaded)
+    sys.stdout.write("\n" if diagnostics else "")
+    for diagnostic in diagnostics:
+        print_line(*diagnostic_line(diagnostic, path=contents.display_path(diagnostic.path)))
+    sys.stdout.write(f"\n{visible(loaded.skill.instructions)}\n")
 
 
 def _value_text(value: Any) -> str:
-    """A value as a person reads it: text as it is, maps and lists a line for each item."""
+    """Return a value as text. Maps and lists have one line for each item."""
     if isinstance(value, dict):
         return "\n".join(f"{key}: {_value_text(item)}" for key, item in value.items())
     if isinstance(value, list):
@@ -133,7 +136,7 @@ def _value_text(value: Any) -> str:
 
 
 def _front_matter(skill: AgentSkill, limits: Limits) -> dict[str, Any]:
-    """The fields with every value in its source text: ``1.0`` stays ``"1.0"`` and ``yes`` stays ``"yes"``."""
+    """Return the fields with the source text of each value: ``1.0`` as ``"1.0"`` and ``yes`` as ``"yes"``."""
     from flink_skills.skill import Report
     from flink_skills.skill.frontmatter import find_block, read_front_matter
 
@@ -155,7 +158,7 @@ def _source_value(node: Node) -> Any:
 
 
 def _print_resource(skill: AgentSkill, path: str, limits: Limits, format_: Format) -> None:
-    """Write a file of the skill as it is, a page at a time; in JSON as text, or base64 where it is none."""
+    """Write the unmodified content of a file. JSON has it as text, or as base64 if it is not UTF-8."""
     from flink_skills.cli.output import print_json
 
     first = skill.files.read(path, 0, limits.resource_read)
@@ -171,8 +174,8 @@ def _print_resource(skill: AgentSkill, path: str, limits: Limits, format_: Forma
     data = first.data
     while len(data) < first.total and (page := skill.files.read(path, len(data), limits.resource_read).data):
         data += page
-    shown: dict[str, Any] = {"name": skill.name, "resource": path, "bytes": len(data)}
+    described: dict[str, Any] = {"name": skill.name, "resource": path, "bytes": len(data)}
     try:
-        print_json({**shown, "text": data.decode()})
+        print_json({**described, "text": data.decode()})
     except UnicodeDecodeError:
-        print_json({**shown, "base64": base64.b64encode(data).decode()})
+        print_json({**described, "base64": base64.b64encode(data).decode()})

@@ -1,4 +1,4 @@
-"""The tools of one skill, described and called by what does so in a job."""
+"""Bundled tools of one skill, described and called with the sandbox of a job."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from flink_skills.cli.left_files import look
-from flink_skills.cli.limit_words import LIMITS, asked_limits, capped_notes
-from flink_skills.cli.trial import LOOKED_INTO, Outcome, left_since, run_in_scratch
-from flink_skills.cli.trial_inputs import named_inputs, one_skill, put_inputs
+from flink_skills.cli.exec_inputs import copy_inputs, open_skill, parse_inputs
+from flink_skills.cli.exec_once import OUTPUT_DIRS, Outcome, changed_files, run_in_scratch
+from flink_skills.cli.limit_args import LIMITS, cap_notes, parse_limits
+from flink_skills.cli.output_listing import list_outputs
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.configuration import limits_from
@@ -21,14 +21,18 @@ from flink_skills.skill import AgentSkill
 from flink_skills.tools import ShellRunner, ToolContext, ToolResult
 from flink_skills.tools.dynamic import BundledTools, Described, tool_places
 
-__all__ = ["AskedTools", "SkillTools", "ToolOutcome", "with_tools"]
+__all__ = ["SkillTools", "ToolOutcome", "ToolsRequest", "run_with_tools"]
 
 
 @dataclass(frozen=True)
-class AskedTools:
-    """The words of a command about the tools of a skill.
+class ToolsRequest:
+    """Arguments of ``flink-skills tools`` and ``flink-skills call``.
 
-    ``limits``, ``timeout`` and ``inputs`` are as for ``flink-skills exec``.
+    Attributes:
+        skill: Name of the skill. None selects the only skill of ``source``.
+        limits: Values of ``--limit NAME=VALUE``.
+        timeout: Value of ``--timeout``.
+        inputs: Paths of ``--input``.
     """
 
     source: str
@@ -41,18 +45,18 @@ class AskedTools:
 
 @dataclass
 class ToolOutcome(Outcome):
-    """The outcome of tools so far. ``places`` are the file and line of each tool."""
+    """Outcome of describing or calling tools. ``locations`` are the file and line of each tool."""
 
     skill: str = ""
     path: str = ""
     described: Described = field(default_factory=Described)
-    places: Mapping[str, str] = field(default_factory=dict)
+    locations: Mapping[str, str] = field(default_factory=dict)
     result: ToolResult | None = None
     seconds: float = 0.0
 
 
 class SkillTools:
-    """The tools of a skill, in a temporary workspace."""
+    """Bundled tools of a skill in a temporary workspace."""
 
     def __init__(self, skill: AgentSkill, bundled: BundledTools, context: ToolContext, outcome: ToolOutcome) -> None:
         self.skill = skill
@@ -62,50 +66,50 @@ class SkillTools:
 
     @property
     def specs(self) -> dict[str, Mapping[str, Any]]:
-        """The descriptions of the tools by name."""
+        """Return the descriptions of the tools by name."""
         return {str(spec["name"]): spec for spec in self._outcome.described.specs}
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The reasons why other tools are missing."""
+        """Return the reasons why other tools are missing."""
         return self._outcome.described.problems
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Call a tool as a model does, and note the result and the files that it left."""
-        workspace = await self._context.need_workspace()
-        before = look(workspace.root, LOOKED_INTO)
+        """Call a tool as a model does, and store the result and the changed files in the outcome."""
+        workspace = await self._context.get_workspace()
+        before = list_outputs(workspace.root, OUTPUT_DIRS)
         started = time.monotonic()
         self._outcome.result = await self._bundled.call(self.skill.name, name, arguments, self._context)
         self._outcome.seconds = time.monotonic() - started
         shell = self._context.shell
-        assert shell is not None  # noqa: S101 - with_tools sets it
-        self._outcome.files, notes = left_since(before, workspace, shell.hidden)
+        assert shell is not None  # noqa: S101 - run_with_tools sets it
+        self._outcome.files, notes = changed_files(before, workspace, shell.hidden)
         self._outcome.notes += notes
 
 
-def with_tools(
-    asked: AskedTools, work: Callable[[SkillTools], Awaitable[None]] | None = None
+def run_with_tools(
+    request: ToolsRequest, work: Callable[[SkillTools], Awaitable[None]] | None = None
 ) -> tuple[int, ToolOutcome]:
     """Describe the tools of a skill, then run ``work`` with them.
 
     Returns:
-        The exit code of a signal that interrupted the command, or 0, and the outcome.
+        The exit code of the signal that interrupted the command, or 0, and the outcome.
 
     Raises:
-        SkillsError: The words of the command line cannot be used. ``work`` may raise :class:`ConfigError` as well.
+        SkillsError: An argument is invalid, or ``work`` raised :class:`ConfigError` or :class:`UnknownNameError`.
     """
-    config = asked.config
+    config = request.config
     check_commands(config)
-    limits = asked_limits(asked.limits, asked.timeout)
+    limits = parse_limits(request.limits, request.timeout)
     job = limits_from(config)
-    outcome = ToolOutcome(notes=capped_notes(limits, job))
+    outcome = ToolOutcome(notes=cap_notes(limits, job))
     for name, value in asdict(replace(job, **limits).capped_by(job)).items():  # type: ignore[arg-type]
         if name in limits:
             config.set(LIMITS[name].option, value)
-    inputs = named_inputs(asked.inputs)
-    refused: list[SkillsError] = []
-    with one_skill(asked.skill, [asked.source], config) as skill:
-        outcome.skill, outcome.path, outcome.places = skill.name, skill.path or "", tool_places(skill)
+    inputs = parse_inputs(request.inputs)
+    usage_errors: list[SkillsError] = []
+    with open_skill(request.skill, [request.source], config) as skill:
+        outcome.skill, outcome.path, outcome.locations = skill.name, skill.path or "", tool_places(skill)
 
         async def run(workspaces: WorkspaceManager) -> None:
             shell = await ShellRunner.start(config, workspaces)
@@ -115,7 +119,7 @@ def with_tools(
             try:
                 workspace = workspaces.for_key("flink-skills call")
                 workspace.ensure()
-                put_inputs(inputs, workspace)
+                copy_inputs(inputs, workspace)
                 context = ToolContext(
                     key="flink-skills call",
                     call_id="call",
@@ -129,12 +133,12 @@ def with_tools(
                     try:
                         await work(SkillTools(skill, bundled, context, outcome))
                     except (ConfigError, UnknownNameError) as error:
-                        refused.append(error)
+                        usage_errors.append(error)
             finally:
                 await bundled.close()
                 await shell.close()
 
-        interrupted = run_in_scratch(config, run, outcome.fail)
-    if refused and not interrupted:
-        raise refused[0]
-    return interrupted, outcome
+        signal_code = run_in_scratch(config, run, outcome.fail)
+    if usage_errors and not signal_code:
+        raise usage_errors[0]
+    return signal_code, outcome

@@ -1,4 +1,4 @@
-"""``flink-skills tools``: the tools that a skill brings, with the descriptions that models get."""
+"""``flink-skills tools``: the bundled tools of a skill with the descriptions that models receive."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flink_skills.cli.words import (
+from flink_skills.cli.common_options import (
     FAILED,
     AsJson,
     Assignments,
     Backend,
     Format,
-    OneSource,
     OutputFormat,
     SkillName,
+    SkillSource,
     Timeout,
     configuration,
 )
@@ -27,7 +27,7 @@ __all__ = ["tools"]
 
 
 def tools(
-    skill_source: OneSource,
+    skill_source: SkillSource,
     *,
     skill: SkillName = None,
     backend: Backend = None,
@@ -36,10 +36,10 @@ def tools(
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
-    """List the tools that a skill brings in tools.py and schema.json, with their parameters.
+    """List the tools that a skill bundles.
 
-    tools.py runs in the sandbox, as in a job, because it decides which tools there are; validate checks it without
-    running it. Exit code 0; 1 when a tool cannot be used or the sandbox does not start; 2 for bad usage.
+    The list has the tools of tools.py and schema.json with their parameters. tools.py runs in the sandbox, as in a job,
+    because it defines the tools at run time.
 
     Examples:
 
@@ -47,29 +47,29 @@ def tools(
 
         flink-skills tools ./skills --skill geo --json
     """
-    from flink_skills.cli.output import complain, print_json
-    from flink_skills.cli.tool_session import AskedTools, with_tools
+    from flink_skills.cli.output import print_error, print_json
+    from flink_skills.cli.tool_session import ToolsRequest, run_with_tools
 
     config = configuration(set_)
     if backend is not None:
         config.set("skills.shell.backend", backend)
-    interrupted, outcome = with_tools(AskedTools(skill_source, config, skill, timeout=timeout))
+    signal_code, outcome = run_with_tools(ToolsRequest(skill_source, config, skill, timeout=timeout))
     if json_ or format_ is Format.JSON:
         print_json(_report(outcome))
     else:
         _print(outcome)
     if outcome.error is not None:
-        complain(outcome.error)
+        print_error(outcome.error)
     for problem in outcome.described.problems:
-        complain(f"skill {outcome.skill}: {problem}")
-    raise typer.Exit(interrupted or (FAILED if outcome.error is not None or outcome.described.problems else 0))
+        print_error(f"skill {outcome.skill}: {problem}")
+    raise typer.Exit(signal_code or (FAILED if outcome.error is not None or outcome.described.problems else 0))
 
 
 def _report(outcome: ToolOutcome) -> dict[str, Any]:
     return {
         "skill": outcome.skill,
         "path": outcome.path,
-        "tools": [{**spec, "from": outcome.places.get(str(spec["name"]), "")} for spec in outcome.described.specs],
+        "tools": [{**spec, "from": outcome.locations.get(str(spec["name"]), "")} for spec in outcome.described.specs],
         "problems": list(outcome.described.problems),
         "error": outcome.error,
     }
@@ -80,13 +80,12 @@ def _print(outcome: ToolOutcome) -> None:
 
     specs = outcome.described.specs
     if outcome.error is None or specs:
-        more = (
-            "" if specs or outcome.described.problems else ": there is neither a tools.py nor a schema.json with tools"
-        )
-        print_line((outcome.skill, "bold"), f": {counted(len(specs), 'tool')}{more}")
+        is_empty = not specs and not outcome.described.problems
+        reason = ". The skill has no tools.py and no schema.json with tools." if is_empty else ""
+        print_line((outcome.skill, "bold"), f": {counted(len(specs), 'tool')}{reason}")
     for spec in specs:
         print_line()
-        print_line((str(spec["name"]), "bold"), f"  ({outcome.places.get(str(spec['name']), '')})")
+        print_line((str(spec["name"]), "bold"), f"  ({outcome.locations.get(str(spec['name']), '')})")
         if spec["description"] != spec["name"]:
             print_line(f"  {spec['description']}")
         _print_parameters(spec["parameters"])
@@ -100,20 +99,20 @@ def _print_parameters(schema: Mapping[str, Any]) -> None:
     rows = [
         [
             f"  {name}",
-            " or ".join(types_of(about, schema)) or "any",
-            "required" if name in required else _default(about),
-            str(about.get("description", "")) if isinstance(about, Mapping) else "",
+            " or ".join(types_of(parameter, schema)) or "any",
+            "required" if name in required else _default(parameter),
+            str(parameter.get("description", "")) if isinstance(parameter, Mapping) else "",
         ]
-        for name, about in schema.get("properties", {}).items()
+        for name, parameter in schema.get("properties", {}).items()
     ]
     if rows:
         columns = [Column("  PARAMETER"), Column("TYPE"), Column("VALUE"), Column("DESCRIPTION", wrapped=True)]
         print_table(columns, rows)
 
 
-def _default(about: Any) -> str:
+def _default(parameter: Any) -> str:
     import json
 
-    if not isinstance(about, Mapping) or "default" not in about:
+    if not isinstance(parameter, Mapping) or "default" not in parameter:
         return "optional"
-    return f"default {json.dumps(about['default'], ensure_ascii=False)}"
+    return f"default {json.dumps(parameter['default'], ensure_ascii=False)}"

@@ -1,4 +1,4 @@
-"""``flink-skills validate``: everything that is odd about skills, and what to do about it."""
+"""``flink-skills validate``: check skills against the format and the limits of a job."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.words import FAILED, Assignments, Format, OutputFormat, Sources, Strict, configuration
+from flink_skills.cli.common_options import FAILED, Assignments, Format, OutputFormat, Sources, Strict, configuration
 
 if TYPE_CHECKING:
-    from flink_skills.cli.reading import Reading, SkillStream
+    from flink_skills.cli.source_contents import SkillStream, SourceContents
 
 __all__ = ["validate"]
 
@@ -25,18 +25,18 @@ def validate(
             "--agent",
             metavar="AGENT",
             show_default=False,
-            help="The agent whose tools the skills may name: module:Class or a YAML file.",
+            help="Agent whose tools the skills can name: module:Class or a YAML file. Default: no agent.",
         ),
     ] = None,
     strict: Strict = False,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
-    """Check skills: front matter, body, links, files, tools, and what they ask for that a job does not have.
+    """Check skills and report how to fix each problem.
 
-    One line for each problem, with its fix, as soon as it is found. Skills with deviations from the format load if they
-    can be understood; --strict follows the format to the letter. Nothing of a skill runs. With --agent, names of tools
-    that neither the skill nor the agent has are warnings. Exit code 0; 1 if there is an error; 2 for bad usage.
+    The checks cover front matter, body, links, files, bundled tools, and requirements that a job does not meet. Each
+    problem is one line with its fix. A skill with format problems still loads if it can be parsed, unless --strict is
+    set. No code of a skill runs. With --agent, a tool name that neither the skill nor the agent provides is a warning.
 
     Examples:
 
@@ -46,7 +46,7 @@ def validate(
 
         flink-skills validate ./skills --agent shop.agents:Shop
     """
-    from flink_skills.cli.reading import SkillStream
+    from flink_skills.cli.source_contents import SkillStream
 
     config = configuration(set_, strict=strict)
     offered = None
@@ -66,33 +66,36 @@ def validate(
 def _print_json(stream: SkillStream, severities: Counter[str]) -> None:
     from flink_skills.cli.output import diagnostic_json, print_json_object
 
-    reading = stream.reading
+    contents = stream.contents
 
-    left_out = 0
+    omitted = 0
 
     def diagnostics() -> Iterator[object]:
-        nonlocal left_out
-        for found in stream:
-            severities[found.severity] += 1
-            left_out += found.left_out
-            yield diagnostic_json(found)
+        nonlocal omitted
+        for diagnostic in stream:
+            severities[diagnostic.severity] += 1
+            omitted += diagnostic.left_out
+            yield diagnostic_json(diagnostic)
 
     def members() -> Iterator[tuple[str, object]]:
         yield "diagnostics", diagnostics()
-        # Known at the end: a skill that was declared before is not among them.
+        # The skills are complete only after the iteration.
         yield (
             "skills",
-            ({"name": r.name, "path": r.path, "status": r.status, "digest": r.digest} for r in reading.skills),
+            (
+                {"name": skill.name, "path": skill.path, "status": skill.status, "digest": skill.digest}
+                for skill in contents.skills
+            ),
         )
-        loaded = _loaded(reading)
+        loaded = _loaded(contents)
         yield (
             "summary",
             {
-                "found": len(reading.skills),
+                "found": len(contents.skills),
                 "loaded": loaded,
-                "skipped": len(reading.skills) - loaded,
-                "strict_valid": len(reading.strict_valid),
-                **({"left_out": left_out} if left_out else {}),
+                "skipped": len(contents.skills) - loaded,
+                "strict_valid": len(contents.strict_valid),
+                **({"left_out": omitted} if omitted else {}),
             },
         )
 
@@ -101,24 +104,24 @@ def _print_json(stream: SkillStream, severities: Counter[str]) -> None:
 
 def _print(stream: SkillStream, severities: Counter[str]) -> None:
     from flink_skills.cli.output import counted, diagnostic_line, print_line
-    from flink_skills.cli.problems import left_out_text
+    from flink_skills.cli.problems import omitted_text
 
-    reading = stream.reading
-    limits = []
-    for found in stream:
-        severities[found.severity] += 1
-        if found.left_out:
-            limits.append(found)
-        print_line(*diagnostic_line(found, path=reading.shown(found.path)))
-    loaded = _loaded(reading)
-    skipped = len(reading.skills) - loaded
+    contents = stream.contents
+    limited = []
+    for diagnostic in stream:
+        severities[diagnostic.severity] += 1
+        if diagnostic.left_out:
+            limited.append(diagnostic)
+        print_line(*diagnostic_line(diagnostic, path=contents.display_path(diagnostic.path)))
+    loaded = _loaded(contents)
+    skipped = len(contents.skills) - loaded
     print_line(
-        (f"{counted(len(reading.skills), 'skill')}: ", "bold"),
-        f"{loaded:,} loaded, {skipped:,} skipped, {len(reading.strict_valid):,} valid in strict mode; ",
-        f"{left_out_text(limits)}; " if limits else "",
+        (f"{counted(len(contents.skills), 'skill')}: ", "bold"),
+        f"{loaded:,} loaded, {skipped:,} skipped, {len(contents.strict_valid):,} valid in strict mode; ",
+        f"{omitted_text(limited)}; " if limited else "",
         ", ".join(counted(severities[severity], severity) for severity in ("error", "warning", "info")),
     )
 
 
-def _loaded(reading: Reading) -> int:
-    return sum(found.status == "loaded" for found in reading.skills)
+def _loaded(contents: SourceContents) -> int:
+    return sum(skill.status == "loaded" for skill in contents.skills)

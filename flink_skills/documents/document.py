@@ -18,12 +18,12 @@ from flink_skills.documents.problems import DocumentError, Path, Place, Problem
 
 __all__ = ["Document", "read_document"]
 
-_LARGEST = 4 << 20
-_DEEPEST = 50
+_MAX_BYTES = 4 << 20
+_MAX_DEPTH = 50
 # Keys and values; what is looked for among them takes its time for each.
-_MOST_VALUES = 10_000
+_MAX_VALUES = 10_000
 # Bits of a number; Python refuses to write much longer ones as digits.
-_LONGEST_NUMBER = 4096
+_MAX_NUMBER = 4096
 _SHOWN = 60
 _SCALARS = {"null", "bool", "int", "float"}
 _CORE = "tag:yaml.org,2002:"
@@ -86,12 +86,12 @@ def read_document(path: str | FilePath, *, text: str | None = None) -> Document:
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        message = f"not YAML: the character U+{ord(text[error.position]):04X} is not allowed; take it out"
+        message = f"invalid YAML: the character U+{ord(text[error.position]):04X} is not allowed; remove it"
         raise DocumentError([Problem(name, message, (), place)]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         what = getattr(error, "problem", None) or getattr(error, "context", None) or str(error)
-        raise DocumentError([Problem(name, f"not YAML: {what}", (), _place(mark) if mark else None)]) from None
+        raise DocumentError([Problem(name, f"invalid YAML: {what}", (), _place(mark) if mark else None)]) from None
     if root is None:
         raise DocumentError([Problem(name, "the file is empty")])
     reader = _Reader(name, loader)
@@ -106,19 +106,24 @@ def _read(path: FilePath) -> str:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             # A pipe that nobody writes to would be waited for.
-            raise DocumentError([Problem(str(path), "is not a regular file")])
+            raise DocumentError([Problem(str(path), "the path is not a regular file")])
         with path.open("rb") as file:
-            content = file.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
+            content = file.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
             raise DocumentError(
-                [Problem(str(path), f"is larger than {_LARGEST >> 20} MiB; this is no file of a job or an agent")]
+                [
+                    Problem(
+                        str(path),
+                        f"the file is larger than {_MAX_BYTES >> 20} MiB; expected a job file or an agent file",
+                    )
+                ]
             )
         return content.decode("utf-8-sig")
     except OSError as error:
         raise DocumentError([Problem(str(path), str(error.strerror or error))]) from None
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise DocumentError([Problem(str(path), "is not UTF-8 text", (), Place(line))]) from None
+        raise DocumentError([Problem(str(path), "the file is not UTF-8 text", (), Place(line))]) from None
 
 
 def _scan(name: str, text: str) -> None:
@@ -130,7 +135,7 @@ def _scan(name: str, text: str) -> None:
             token = scanner.get_token() if scanner.check_token() else None  # type: ignore[no-untyped-call]
         except ValueError as error:
             # A number of a character that there is not; the scanner leaves this to Python.
-            raise DocumentError([Problem(name, f"not YAML: {error}", (), _place(scanner.get_mark()))]) from None
+            raise DocumentError([Problem(name, f"invalid YAML: {error}", (), _place(scanner.get_mark()))]) from None
         if token is None:
             return
         if isinstance(token, (yaml.AnchorToken, yaml.AliasToken)):
@@ -138,12 +143,12 @@ def _scan(name: str, text: str) -> None:
             message = f"YAML anchors and aliases are not used here ({sign}{token.value}): write the value again"
             raise DocumentError([Problem(name, message, (), _place(token.start_mark))])
         values += isinstance(token, (yaml.ScalarToken, *_OPENING))
-        if values > _MOST_VALUES:
-            message = f"has more than {_MOST_VALUES:,} keys and values; this is no file of a job or an agent"
+        if values > _MAX_VALUES:
+            message = f"the file has more than {_MAX_VALUES:,} keys and values; expected a job file or an agent file"
             raise DocumentError([Problem(name, message, (), _place(token.start_mark))])
         depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
-        if depth > _DEEPEST:
-            message = f"is nested more than {_DEEPEST} deep"
+        if depth > _MAX_DEPTH:
+            message = f"the document is nested more than {_MAX_DEPTH} deep"
             raise DocumentError([Problem(name, message, (), _place(token.start_mark))])
 
 
@@ -163,8 +168,8 @@ class _Reader:
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         self.places[path] = _place(node.start_mark)
-        if len(path) > _DEEPEST:
-            self._refuse(node, path[:3], f"is nested more than {_DEEPEST} deep")
+        if len(path) > _MAX_DEPTH:
+            self._refuse(node, path[:3], f"the value is nested more than {_MAX_DEPTH} deep")
             return None
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
@@ -178,7 +183,7 @@ class _Reader:
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self._refuse(key_node, path, "a key is a list or a mapping; write a text")
+                self._refuse(key_node, path, "a key is a list or a mapping; write a string")
                 continue
             key = str(key_node.value)
             if not self._check_characters(key_node, path):
@@ -186,7 +191,7 @@ class _Reader:
             inner = (*path, key)
             if key in found:
                 first = self.keys[inner].line
-                self._refuse(key_node, inner, f"the key is there twice, first in line {first}; keep one of them")
+                self._refuse(key_node, inner, f"the key is duplicated, first in line {first}; keep one of them")
                 continue
             self.keys[inner] = _place(key_node.start_mark)
             found[key] = self.value(value_node, inner)
@@ -203,25 +208,27 @@ class _Reader:
         if tag in _SCALARS:
             try:
                 value = self._loader.construct_object(node)
-                if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
+                if isinstance(value, int) and value.bit_length() > _MAX_NUMBER:
                     raise OverflowError
                 return value
             except (ValueError, LookupError, OverflowError, yaml.YAMLError):
                 shown = repr(node.value) if len(node.value) <= _SHOWN else f"{node.value[:_SHOWN]!r}…"
-                self._refuse(node, path, f"{shown} is no {tag}; write it in quotes")
+                self._refuse(node, path, f"{shown} is not a valid {tag}; write it in quotes")
                 return None
-        self._refuse(node, path, f"has the YAML tag {node.tag.replace(_CORE, '!!')!r}; leave it out")
+        self._refuse(node, path, f"the value has the YAML tag {node.tag.replace(_CORE, '!!')!r}; remove it")
         return None
 
     def _check_characters(self, node: yaml.ScalarNode, path: Path) -> bool:
         half = _SURROGATE.search(node.value)
         if half is not None:
-            self._refuse(node, path, f"holds half of a character, \\u{ord(half[0]):04X}; write the whole one")
+            self._refuse(
+                node, path, f"the value contains half of a character, \\u{ord(half[0]):04X}; write the whole one"
+            )
         return half is None
 
     def _check_tag(self, node: yaml.Node, path: Path, expected: str) -> None:
         if node.tag != _CORE + expected:
-            self._refuse(node, path, f"has the YAML tag {node.tag.replace(_CORE, '!!')!r}; leave it out")
+            self._refuse(node, path, f"the value has the YAML tag {node.tag.replace(_CORE, '!!')!r}; remove it")
 
     def _refuse(self, node: yaml.Node, path: Path, message: str) -> None:
         self.problems.append(Problem(self._file, message, path, _place(node.start_mark)))

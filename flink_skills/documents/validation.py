@@ -15,7 +15,7 @@ from flink_skills.errors import near_misses
 __all__ = ["known_keys", "schema_problems"]
 
 _KINDS = {
-    "string_type": "a text",
+    "string_type": "a string",
     "int_type": "a whole number",
     "float_type": "a number",
     "bool_type": "true or false",
@@ -24,8 +24,8 @@ _KINDS = {
     "model_type": "a mapping",
 }
 # Of one mapping; the nearest name of each is searched for.
-_MOST_UNKNOWN = 40
-_NAMES = {str: "a text", bool: "a truth value", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+_MAX_UNKNOWN = 40
+_NAMES = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
 
 
 def schema_problems(document: Document, model: type[BaseModel]) -> list[Problem]:
@@ -51,22 +51,22 @@ def _problems(document: Document, model: type[BaseModel], error: ValidationError
             continue
         if kinds and not _at(document.data, path) and any(e["type"] == "too_short" for e in errors):
             # A list is one of the forms; this one only has nothing in it.
-            problems.append(document.problem(path, "is empty; write at least one"))
+            problems.append(document.problem(path, "the list is empty; write at least one"))
             continue
         if kinds:
             # Two forms may take the same kind of value; each is named once.
             wanted = [kind for kind in dict.fromkeys(kinds) if kind != "a whole number" or "a number" not in kinds]
-            message = f"is {_described(_at(document.data, path))}; write {' or '.join(wanted)}"
+            message = f"expected {' or '.join(wanted)}, got {_described(_at(document.data, path))}"
             problems.append(document.problem(path, message))
             continue
         if errors[0]["type"] == "extra_forbidden":
             unknown[path[:-1]] = unknown.get(path[:-1], 0) + 1
-            if unknown[path[:-1]] > _MOST_UNKNOWN:
+            if unknown[path[:-1]] > _MAX_UNKNOWN:
                 continue
         problems += [_problem(document, model, path, found) for found in errors[:1]]
     for path, count in unknown.items():
-        if count > _MOST_UNKNOWN:
-            problems.append(document.problem(path, f"… and {count - _MOST_UNKNOWN} more unknown keys"))
+        if count > _MAX_UNKNOWN:
+            problems.append(document.problem(path, f"… and {count - _MAX_UNKNOWN} more unknown keys"))
     return problems
 
 
@@ -84,12 +84,12 @@ def _problem(document: Document, model: type[BaseModel], path: Path, found: Mapp
         value = _at(document.data, path)
         words = [str(word) for schema in _schema_at(model, path) for word in schema.get("enum", ())]
         near = near_misses(str(value), words)
-        hint = f"did you mean {near[0]!r}? There are " if near else "write one of "
-        return document.problem(path, f"{_described(value)} is none of its words: {hint}{', '.join(words)}")
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        return document.problem(path, f"unknown value {_described(value)}{hint}; expected one of: {', '.join(words)}")
     if kind == "too_short":
-        return document.problem(path, "is empty; write at least one")
+        return document.problem(path, "the list is empty; write at least one")
     if kind == "string_too_short":
-        return document.problem(path, "is empty; write a text")
+        return document.problem(path, "the value is empty; write a string")
     return document.problem(path, str(found["msg"]))
 
 
@@ -131,9 +131,9 @@ def _at(data: Any, path: Path) -> Any:
 
 def _described(value: Any) -> str:
     if value is None:
-        return "empty"
+        return "nothing"
     if isinstance(value, str):
-        return repr(value) if len(value) <= 60 and "${" not in value else "a text"
+        return repr(value) if len(value) <= 60 and "${" not in value else "a string"
     name = _NAMES.get(type(value), type(value).__name__)
     shown = str(value).lower() if isinstance(value, bool) else str(value)
     return f"{name} ({shown})" if isinstance(value, (bool, int, float)) else name

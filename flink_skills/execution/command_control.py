@@ -14,7 +14,7 @@ __all__ = ["CommandControl", "NotStartedError"]
 
 
 class NotStartedError(ExecutionError):
-    """The launcher died with the request in its hands."""
+    """The launcher exited before it started the command of the request."""
 
     retryable = True
 
@@ -35,7 +35,7 @@ class CommandControl:
         Raises :class:`NotStartedError` when nothing was run, so that trying again is safe.
         """
         if self._supervisor is None:
-            raise NotStartedError("the supervisor was let go")
+            raise NotStartedError("the supervisor of this command was released")
         control = self._supervisor.socket
         loop = asyncio.get_running_loop()
         received = bytearray()
@@ -56,8 +56,8 @@ class CommandControl:
             return Report(error="the process that watched the command was killed, and the command with it")
         if report is None:
             raise NotStartedError(
-                "the command launcher died before it started the command, or had no file descriptors left for it: see "
-                "the limit on open files (ulimit -n)"
+                "the command launcher exited before it started the command, or had no free file descriptor for it: "
+                "raise the limit on open files (ulimit -n)"
             )
         if report.error is None and not self._ended:
             self._pool.give_back(self._supervisor)

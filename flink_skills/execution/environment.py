@@ -52,7 +52,7 @@ def is_blocked(name: str) -> bool:
 def check_name(option: str, name: str) -> None:
     """Raise :class:`ConfigError`, which names ``option``, for a variable that no command may be given."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"option {option}: {name!r} is no name of a variable: use letters, digits and '_'")
+        raise ConfigError(f"option {option}: {name!r} is not a valid name of a variable: use letters, digits and '_'")
     if is_blocked(name):
         raise ConfigError(
             f"option {option}: {name!r} is never passed on to commands, because variables of this name change what "

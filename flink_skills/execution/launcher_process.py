@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from flink_skills.errors import ExecutionError
-from flink_skills.sources.mends import machine_mend
+from flink_skills.sources.os_errors import os_error_hint
 
 __all__ = ["LauncherProcess"]
 
@@ -121,9 +121,9 @@ class LauncherProcess:
         self.refusal = hello.removeprefix(b"ready").decode("utf-8", "replace")
 
     def _cannot_start(self, error: OSError) -> ExecutionError:
-        mend = machine_mend(error)
+        fix = os_error_hint(error)
         return ExecutionError(
-            f"the command launcher {self._python} cannot be started: {error}" + (f": {mend}" if mend else "")
+            f"the command launcher {self._python} cannot be started: {error}" + (f": {fix}" if fix else "")
         )
 
     async def fork_supervisor(self) -> socket.socket:
@@ -140,12 +140,14 @@ class LauncherProcess:
                     await self._send(theirs.fileno())
             except (BrokenPipeError, ConnectionResetError) as error:
                 ours.close()
-                _log.warning("the command launcher died and is started again: %s", self._last_messages())
+                _log.warning("the command launcher exited and is restarted: %s", self._last_messages())
                 if self._process is not None:
                     self._process.kill()
                     self._process.wait()
                 if last_try:
-                    raise ExecutionError("the command launcher dies again and again") from error
+                    raise ExecutionError(
+                        "the command launcher exited again after a restart: read its output in the worker's log"
+                    ) from error
             except BaseException:
                 ours.close()
                 raise

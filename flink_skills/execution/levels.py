@@ -38,4 +38,4 @@ class IsolationLevel(IntEnum):
             return cls[str(text).strip().upper()]
         except KeyError:
             names = ", ".join(level.name for level in cls)
-            raise ConfigError(f"isolation level {text!r} does not exist: write one of {names}") from None
+            raise ConfigError(f"unknown isolation level {text!r}: expected one of {names}") from None

@@ -34,7 +34,7 @@ _HINTS = {"remote": ": install flink-skills[remote]"}
 def register_backend(name: str, factory: BackendFactory, *, replace: bool = False) -> None:
     """Make ``factory`` known as ``name``. Raises :class:`ConfigError` if the name is taken, unless ``replace``."""
     if not replace and (name in _OWN or name in _registered):
-        raise ConfigError(f"execution backend {name!r} exists already: choose another name or pass replace=True")
+        raise ConfigError(f"execution backend {name!r} already exists: choose another name, or pass replace=True")
     _registered[name] = factory
 
 
@@ -70,7 +70,9 @@ def create_backend(name: str, settings: BackendSettings | None = None) -> Execut
             ) from error
     backend = entry(settings or BackendSettings())
     if not isinstance(backend, ExecutionBackend):
-        raise ConfigError(f"execution backend {name!r} gave a {type(backend).__name__}, not an ExecutionBackend")
+        raise ConfigError(
+            f"execution backend {name!r} returned a {type(backend).__name__} instead of an ExecutionBackend"
+        )
     return backend
 
 

@@ -99,11 +99,11 @@ def _problem_of(request: CommandRequest) -> str:
         if not path.startswith("/"):
             return f"the folder {path!r} is not absolute"
     if not request.limits.wall_time > 0:
-        return f"the limit wall_time {request.limits.wall_time!r} is not above 0 s"
+        return f"the limit wall_time must be more than 0 s, not {request.limits.wall_time!r}"
     if any("\0" in word for word in (*request.argv, request.cwd, *request.env, *request.env.values())):
-        return "arguments and variables cannot hold NUL characters"
+        return "arguments and variables cannot contain NUL characters"
     if any(not name or "=" in name for name in request.env):
-        return "the name of a variable is empty or holds '='"
+        return "the name of a variable is empty or contains '='"
     return ""
 
 

@@ -11,7 +11,7 @@ from flink_skills.execution.launcher_process import LauncherProcess
 
 __all__ = ["Supervisor", "SupervisorPool"]
 
-_MOST_IDLE = 16
+_MAX_IDLE = 16
 _IDLE_SECONDS = 30.0
 
 
@@ -76,7 +76,7 @@ class SupervisorPool:
         now = time.monotonic()
         supervisor.idle_since = now
         self._idle.append(supervisor)
-        while len(self._idle) > _MOST_IDLE:
+        while len(self._idle) > _MAX_IDLE:
             self._idle.pop(0).close()
         self._start_timer(_IDLE_SECONDS)
 
@@ -93,7 +93,7 @@ class SupervisorPool:
         while best is not None or self._idle:
             # A supervisor from another place takes as long as a new one, so the oldest one is used.
             if best is None:
-                if len(self._idle) < _MOST_IDLE:
+                if len(self._idle) < _MAX_IDLE:
                     return None
                 best = self._idle[0]
             self._idle.remove(best)

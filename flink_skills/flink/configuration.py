@@ -138,7 +138,9 @@ def _source_texts(key: str, value: object) -> object:
             value = yaml.safe_load(value)
         except yaml.YAMLError:
             # Neither the text nor the parser's message: both may hold a credential.
-            raise ConfigError(f"option {key}: is no YAML list; write one such as ['/opt/skills']") from None
+            raise ConfigError(
+                f"option {key}: the value is not a YAML list; write one such as ['/opt/skills']"
+            ) from None
     if isinstance(value, str):
         return value
     try:

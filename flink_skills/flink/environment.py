@@ -383,9 +383,9 @@ class AgentsExecutionEnvironment(FixedAttributes):
         self._names.add(found)
         if number > 1:
             _log.warning(
-                "the job has several agents of the name %s: this one is %s, by the order of apply, and its state "
-                "belongs to that name. Give it one of its own, apply(…, name=…): then its state stays when another "
-                "agent comes or goes",
+                "the job has several agents named %s: this one is named %s, in the order of apply, and its state "
+                "belongs to that name. Pass a separate name, apply(…, name=…), to keep its state when another agent "
+                "is added or removed",
                 name,
                 found,
             )

@@ -8,7 +8,7 @@ from flink_skills.errors import SkillsError
 
 __all__ = ["JobFailedError", "job_failure"]
 
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 
 class JobFailedError(SkillsError):
@@ -23,7 +23,7 @@ def job_failure(error: BaseException) -> str | None:
     if found is None:
         return None
     throwable, message = found.java_exception, ""
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         if throwable is None:
             break
         message = str(throwable.getMessage() or throwable.getClass().getSimpleName())

@@ -69,7 +69,7 @@ class _Copier:
             try:
                 return self._from_jar(jar, folder)
             except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-                raise self._refused(f"is damaged: {error}") from error
+                raise self._refused(f"the archive is damaged: {error}") from error
 
     def _from_folder(self, folder: Path) -> Path | None:
         source = self._place / self._wanted
@@ -95,10 +95,12 @@ class _Copier:
     def _add(self, relative: str, content: Content) -> None:
         name = f"{self._last_part}/{relative}"
         if name in self._files:
-            raise self._refused(f"has the entry {relative!r} twice")
+            raise self._refused(f"the entry {relative!r} occurs twice")
         self._files[name] = content
         if len(self._files) > self._limits.entries:
-            raise self._refused(f"has more than {self._limits.entries} files ({SkillOptions.LIMIT_ENTRIES.key})")
+            raise self._refused(
+                f"the resource has more than {self._limits.entries} files ({SkillOptions.LIMIT_ENTRIES.key})"
+            )
 
     def _copy_file(self, content: Content, folder: Path) -> Path:
         folder.mkdir(parents=True)
@@ -127,17 +129,17 @@ class _Copier:
                 self._total += len(data)
                 if size > self._limits.file:
                     raise self._refused(
-                        f"has a file of more than {self._limits.file} bytes ({SkillOptions.LIMIT_FILE.key})"
+                        f"a file has more than {self._limits.file} bytes ({SkillOptions.LIMIT_FILE.key})"
                     )
                 if self._total > self._limits.total:
                     raise self._refused(
-                        f"has more than {self._limits.total} bytes in it ({SkillOptions.LIMIT_TOTAL.key})"
+                        f"the files have more than {self._limits.total} bytes ({SkillOptions.LIMIT_TOTAL.key})"
                     )
                 out.write(data)
 
     def _refused(self, problem: str) -> SourceError:
         return SourceError(
-            f"The skill resource '{self._name}' of {self._place} {problem}.", source=f"resource:{self._name}"
+            f"skill resource {self._name!r}: reading {self._place} failed: {problem}", source=f"resource:{self._name}"
         )
 
 

@@ -74,8 +74,8 @@ def _shape_of(stream: DataStream) -> Shape | None:
         return None
     except JavaException as error:
         raise ConfigError(
-            f"this key is told in Python, and Flink cannot hand these rows to it ({_first_line(error)}): give "
-            "as the key columns of text, whole numbers or booleans, which are read without Python, or CAST that column "
+            f"the key is computed in Python, and Flink cannot pass these rows to Python ({_first_line(error)}): use "
+            "key columns of strings, whole numbers or booleans, which are read without Python, or CAST that column "
             "to another type, such as STRING"
         ) from None
 
@@ -110,12 +110,15 @@ def as_record(event: Any, shape: Shape | None = None) -> Any:
 
 
 def _holds(event: Any) -> bool:
-    """Whether an element is an event: the row before an update is none, the row after it follows. Raises
-    :class:`ConfigError` for a deletion."""
+    """Return True if an element is an event. The row before an update is not, because the row after it follows.
+
+    Raises:
+        ConfigError: The row is a deletion.
+    """
     kind = event.get_row_kind() if isinstance(event, Row) else RowKind.INSERT
     if kind == RowKind.DELETE:
         raise ConfigError(
-            "the agent's input has a DELETE row, and a turn that has run cannot be taken back. Filter deletes out, or "
+            "The input of the agent has a DELETE row, but a finished turn cannot be reverted. Filter out deletes, or "
             "use a query that only inserts or updates."
         )
     return bool(kind != RowKind.UPDATE_BEFORE)

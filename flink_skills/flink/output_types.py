@@ -88,7 +88,7 @@ class OutputTypes:
         what = f"field {path!r} of the outputs" if path else "an output"
         fitting = " or ".join(dict.fromkeys(kind for found in kinds for kind in (found or ())[:1]))
         raise ConfigError(
-            f"{place}: {what} is {' or '.join(map(_name, members))} and not {shape.kind}: declare {fitting}, or "
+            f"{place}: {what} is {' or '.join(map(_name, members))} instead of {shape.kind}: declare {fitting}, or "
             "another output_type"
         )
 

@@ -81,7 +81,7 @@ def shape_of(type_info: TypeInformation | None) -> TypeShape:
 
 
 class _MisfitError(Exception):
-    """A value that its type cannot hold: ``path`` leads to it, ``reason`` continues a sentence."""
+    """A value that its type cannot hold. ``path`` leads to it, and ``reason`` states what the type expects."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(reason)
@@ -101,7 +101,7 @@ def converted(value: Any, shape: TypeShape, place: str) -> Any:
         return _converted(value, shape)
     except _MisfitError as error:
         what = f"field {error.path!r} of an output" if error.path else "an output"
-        raise ConfigError(f"{place}: {what} {error.reason}") from None
+        raise ConfigError(f"{place}: {what} does not fit its type: {error.reason}") from None
 
 
 def _converted(value: Any, shape: TypeShape) -> Any:
@@ -112,7 +112,9 @@ def _converted(value: Any, shape: TypeShape) -> Any:
 
 
 def _is_not(value: Any, shape: TypeShape) -> _MisfitError:
-    return _MisfitError(f"is {type(value).__name__} and not {shape.kind}: declare another type, or emit another value")
+    return _MisfitError(
+        f"expected {shape.kind}, got {type(value).__name__}: declare another type, or emit another value"
+    )
 
 
 def _of(*types: type) -> Callable[[Any, TypeShape], Any]:
@@ -128,10 +130,10 @@ def _integer(value: Any, shape: TypeShape) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
         raise _is_not(value, shape)
     if not isinstance(value, int) and (not math.isfinite(value) or value != int(value)):
-        raise _MisfitError(f"is not a whole number, and {shape.kind} is: declare DOUBLE or BIG_DEC")
+        raise _MisfitError(f"expected a whole number for {shape.kind}: declare DOUBLE or BIG_DEC")
     found, most = int(value), INTEGERS[shape.kind]
     if most is not None and not -most - 1 <= found <= most:
-        raise _MisfitError(f"is too large for {shape.kind}: declare a larger type")
+        raise _MisfitError(f"expected a number in the range of {shape.kind}: declare a larger type")
     return found
 
 
@@ -196,17 +198,17 @@ def _values(value: Any, shape: TypeShape) -> list[Any]:
     if isinstance(value, Mapping):
         if value and not any(name in value for name in shape.names):
             unknown = UnknownNameError("field", shape.names[0], map(str, value)) if shape.names else ""
-            raise _MisfitError(f"has none of the fields {', '.join(shape.names)}: {unknown}")
+            raise _MisfitError(f"expected one or more of the fields {', '.join(shape.names)}: {unknown}")
         return [value.get(name) for name in shape.names]
     if isinstance(value, (Row, list, tuple)):
         if len(value) != len(shape.names):
-            raise _MisfitError(f"has {len(value)} values, and the row has the fields {', '.join(shape.names)}")
+            raise _MisfitError(f"expected values for the fields {', '.join(shape.names)}, got {len(value)} values")
         return list(value)
     if len(shape.names) == 1:
         return [value]
     names = ", ".join(shape.names)
     raise _MisfitError(
-        f"is {type(value).__name__} instead of a row with the fields {names}: emit a dict with these fields, or "
+        f"expected a row with the fields {names}, got {type(value).__name__}: emit a dict with these fields, or "
         "declare them with output_type"
     )
 

@@ -30,7 +30,7 @@ generic_in_memory jdbc hive iceberg paimon hudi delta-catalog fluss nessie
 """
 _PUBLISHED = {"connector": _CONNECTORS, "format": _FORMATS, "catalog": _CATALOGS}
 # A name that only adds something to a known one may be that of another connector.
-_MOST_ADDED = 2
+_MAX_ADDED = 2
 _SIMILARITY = 0.75
 
 
@@ -72,4 +72,4 @@ def _near(name: str, known: Iterable[str]) -> list[str]:
 
 def _is_part(one: str, other: str) -> bool:
     longer, shorter = (one, other) if len(one) > len(other) else (other, one)
-    return shorter in longer and len(longer) - len(shorter) > _MOST_ADDED
+    return shorter in longer and len(longer) - len(shorter) > _MAX_ADDED

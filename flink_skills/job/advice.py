@@ -32,12 +32,12 @@ def job_warnings(builder: JobBuilder) -> list[str]:
         )
     if graph.option(_CHECKPOINTING) in (None, "", "0", "0 ms", "0 s", "0ms", "0s"):
         found.append(
-            f"there are no checkpoints ({_CHECKPOINTING}): after a failure nothing is restarted, and conversations and "
-            "turns under way are lost"
+            f"checkpoints are disabled ({_CHECKPOINTING}): after a failure the job does not restart, and conversations "
+            "and turns in progress are lost"
         )
     if not graph.is_local and read.settings.cluster_only:
         keys = ", ".join(read.settings.cluster_only)
-        found.append(f"a cluster that runs already does not take {keys} from a job")
+        found.append(f"a running cluster does not accept {keys} from a job")
     for key, near in misspelt_options(read.settings.flink).items():
         found.append(f"flink: Flink has no option {key!r}, did you mean {near!r}?")
     tables = read.document.data.get("tables")

@@ -91,7 +91,7 @@ class AgentBuilder:
                 error = UnknownNameError("key column", name, shape.names, place=self._input_name())
                 problems += self._read.problem(path, str(error)).problems
             elif name in self.keys[:number]:
-                problems += self._read.problem(path, f"column {name!r} is there twice").problems
+                problems += self._read.problem(path, f"column {name!r} is duplicated").problems
         problems += self._named_columns(shape)
         if problems:
             raise DocumentError(problems)
@@ -161,7 +161,7 @@ class AgentBuilder:
             for row in failed_rows(records, event_column(rows.errors), table, self.keys):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         if not found.stat().st_size:
-            raise ConfigError(f"--input {records}: there are no error records, so there is nothing to run again")
+            raise ConfigError(f"--input {records}: the file has no error records to rerun")
         self._placing.graph.define(table_of_rows(found, table))
         self._failed_input = True
 

@@ -264,7 +264,7 @@ class _Checker:
     def _diagnose(self, here: SkillsHere, stage: Stage | None = None) -> None:
         title = stage.title if stage is not None else str
         if here.not_looked_at:
-            message = f"not looked at without --reach: {', '.join(here.not_looked_at)}"
+            message = f"unchecked without --reach: {', '.join(here.not_looked_at)}"
             self._add(Check("skills", "unknown", title(message)))
         for diagnostic in here.diagnostics:
             if diagnostic.severity != "info":
@@ -393,7 +393,7 @@ async def _ask(model: ModelPlan | Fallback, config: SkillConfig) -> str:
         try:
             response = await asyncio.wait_for(chat.request(request), timeout)
         except asyncio.TimeoutError:
-            raise ConfigError(f"no answer within {timeout:g} s") from None
+            raise ConfigError(f"the model did not answer within {timeout:g} s") from None
     finally:
         await chat.close()
     return "" if response.text.strip() or response.tool_calls else ", with nothing"

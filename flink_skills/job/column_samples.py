@@ -88,7 +88,7 @@ def never_fits(column: ColumnFill, samples: Samples) -> str | None:
         misfits, count = _misfits(column.of, samples.at(path))
         if len(misfits) < count or not count:
             return None
-        why = f"{'.'.join(path)} {misfits[0]}"
+        why = f"{misfits[0]} in {'.'.join(path)}"
     return why
 
 
@@ -99,7 +99,7 @@ def may_not_fit(column: ColumnFill, samples: Samples) -> str | None:
     for path in column.paths:
         misfits, count = _misfits(column.of, samples.at(path))
         if misfits and len(misfits) < count:
-            return f"{'.'.join(path)} {misfits[0]}"
+            return f"{misfits[0]} in {'.'.join(path)}"
     return None
 
 
@@ -109,7 +109,7 @@ def never_fits_event(column: ColumnFill) -> str | None:
         value = value_of(_EVENT, [path])
         misfits, _ = _misfits(column.of, None if value is None else [value])
         if misfits:
-            return f"{'.'.join(path)} {misfits[0]}"
+            return f"{misfits[0]} in {'.'.join(path)}"
     return None
 
 

@@ -136,7 +136,7 @@ def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
         unknown = str(error)
     else:
         if here.not_looked_at:
-            unknown = f"not looked at without --reach: {', '.join(here.not_looked_at)}"
+            unknown = f"unchecked without --reach: {', '.join(here.not_looked_at)}"
         for model in here.models:
             models[model.model] |= {
                 "skills": list(model.skills),

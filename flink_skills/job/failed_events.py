@@ -105,7 +105,7 @@ def _event(line: str, column: str, place: str) -> tuple[Mapping[str, Any], bool]
                 f"{place}: the event in {column!r} is not JSON ({error}); was the column too short for it?"
             ) from error
     if not isinstance(event, dict):
-        raise ConfigError(f"{place}: the event in {column!r} is no row: {json.dumps(event)[:60]}")
+        raise ConfigError(f"{place}: the event in {column!r} is not a JSON object: {json.dumps(event)[:60]}")
     return event, was_text
 
 

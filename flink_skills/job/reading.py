@@ -100,7 +100,7 @@ def survey_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob
     document = read_document(path)
     if not isinstance(document.data, Mapping):
         kind = type(document.data).__name__
-        raise DocumentError([document.problem((), f"holds a {kind}; write a mapping such as 'name: triage'")])
+        raise DocumentError([document.problem((), f"expected a mapping such as 'name: triage', got a {kind}")])
     problems = schema_problems(document, JobFile) + _empty_sections(document) + _agent_sections(document)
     references = References(document, file.parent)
     data = references.resolved(document.data)
@@ -162,13 +162,13 @@ def _statements(document: Document, text: str) -> tuple[tuple[Statement, ...], l
         if (message := refusal(statement)) is not None
     ]
     if not statements:
-        problems.append(document.problem(at, "holds no statement; write CREATE TABLE …"))
+        problems.append(document.problem(at, "the value contains no statement; write CREATE TABLE …"))
     return tuple(each for each in statements if refusal(each) is None), problems
 
 
 def _empty_sections(document: Document) -> list[Problem]:
     return [
-        document.problem((name,), "is empty; write a mapping, or leave it out", at_key=True)
+        document.problem((name,), "the section is empty; write a mapping, or omit the key", at_key=True)
         for name in EMPTY_SECTIONS
         if name in document.data and document.data[name] is None
     ]
@@ -186,12 +186,14 @@ def _agent_sections(document: Document) -> list[Problem]:
     beside = [name for name in _ONE_AGENT if name in data]
     problems = [
         document.problem(
-            (name,), "cannot be combined with 'agents'; move it into the agent that it belongs to", at_key=True
+            (name,),
+            "the section cannot be combined with 'agents'; move it into the agent that it belongs to",
+            at_key=True,
         )
         for name in beside
     ]
     if data["agents"] is None:
-        problems.append(document.problem(("agents",), "is empty; write at least one agent", at_key=True))
+        problems.append(document.problem(("agents",), "the list is empty; write at least one agent", at_key=True))
     return problems
 
 

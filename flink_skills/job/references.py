@@ -75,7 +75,7 @@ class References:
     def _sql(self, text: str, path: Path) -> str:
         def outside(line: str, number: int) -> None:
             for match in _ONE.finditer(line):
-                message = f"{match[0]} stands outside of quotes; references are for texts: '{match[0]}'"
+                message = f"{match[0]} is outside quotes; references are replaced only in strings: write '{match[0]}'"
                 self.problems.append(self._document.problem(path, message, line=number))
 
         return in_literals(text, lambda literal, line: self._text(literal, path, line=line), outside)
@@ -134,14 +134,14 @@ class References:
         except ConfigError as error:
             if match["default"] is not None:
                 return self._text(match["default"], path)
-            raise ConfigError(_mend(str(error))) from None
+            raise ConfigError(_fix(str(error))) from None
         if match["default"] is not None and not value:
             return self._text(match["default"], path)
         self._inserted.add(value, reference)
         return value
 
 
-def _mend(message: str) -> str:
+def _fix(message: str) -> str:
     """The message of a reference that cannot be resolved, for where a job's main runs."""
     return message.replace("set it on every machine that runs the job", "set it where the job is submitted").replace(
         "put it on every machine that runs the job", "put it where the job is submitted"

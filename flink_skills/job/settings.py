@@ -17,7 +17,7 @@ __all__ = ["JobSettings", "read_settings", "split_assignments"]
 
 _PREFIX = "skills."
 # Wrong options that are named; the nearest name of each is searched for.
-_MOST_WRONG = 40
+_MAX_PROBLEMS_SHOWN = 40
 # Of a value, in a message.
 _SHOWN = 200
 _SOURCES = {
@@ -50,18 +50,18 @@ def read_settings(document: Document, data: Mapping[str, Any], assignments: Iter
     for key, value in _items(data, "options"):
         if value is None:
             continue  # the schema says so
-        if len(problems) >= _MOST_WRONG:
+        if len(problems) >= _MAX_PROBLEMS_SHOWN:
             not_looked_at += 1
             continue
         try:
             if not key.startswith(_PREFIX) and not near_misses(key, [o.key for o in SkillOptions.all()]):
-                raise ConfigError(f"{key!r} is no option skills.*; put options of Flink under 'flink'")
+                raise ConfigError(f"{key!r} is not an option skills.*; write options of Flink under 'flink'")
             skills.set(key, _value(key, value))
         except SkillsError as error:
             message = _without_value(str(error), document, key)
             problems.append(document.problem(("options", key), message, at_key=True))
     if not_looked_at:
-        problems.append(document.problem(("options",), f"… and {not_looked_at} more, which were not looked at"))
+        problems.append(document.problem(("options",), f"… and {not_looked_at} more, which were not checked"))
     flink: dict[str, str] = {}
     cluster_only = []
     for path, value in _flattened(data.get("flink"), ("flink",)):

@@ -21,7 +21,7 @@ _BUSY = 0.6
 # Turns in flight vary: arrivals are not regular, and some answers take longer.
 _SPARE = 1.5
 # The maximum of a TaskManager with skills.worker.processes = 0.
-_MOST_WORKERS = 4
+_MAX_WORKERS = 4
 _MIN_IN_FLIGHT = 50
 _BYTES_OF_TOKEN = 4
 # Sessions in memory have several times the bytes of their stored form.
@@ -147,7 +147,7 @@ def size_of(load: Load, costs: Costs | None = None, options: Mapping[str, int] |
     slots = max(1, math.ceil(cores))
     task_managers = math.ceil(slots / max(1, math.floor(load.cores)))
     slots = math.ceil(slots / task_managers) * task_managers
-    workers = min(slots // task_managers, _MOST_WORKERS)
+    workers = min(slots // task_managers, _MAX_WORKERS)
     per_worker = in_flight * _SPARE / (task_managers * workers)
     session_mb = load.history * _message_bytes(load) / 2**20
     # The conversations of turns in flight are in the cache of their worker; others come and go.

@@ -15,7 +15,7 @@ from flink_skills.agents.plan import AgentPlan
 from flink_skills.endpoint import redact
 from flink_skills.errors import UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope, SkillView
-from flink_skills.manager.unfit import hiding_options
+from flink_skills.manager.unavailable import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic, Limits
 from flink_skills.skill.inspection import about_tokens

@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 )
 _CREATED = ("TABLE", "VIEW", "CATALOG", "DATABASE", "FUNCTION", "MODEL")
 _BEFORE = {"OR", "REPLACE", "TEMPORARY", "SYSTEM", "ALTER", "MATERIALIZED"}
-_MENDS = {
+_FIXES = {
     "SET": "put options of Flink under 'flink'",
     "RESET": "put options of Flink under 'flink'",
     "INSERT": "the job writes to the tables of 'output', 'errors' and 'events' itself",
@@ -107,16 +107,16 @@ def refusal(statement: Statement) -> str | None:
         return None
     if first != "CREATE":
         near = near_misses(first, ("CREATE", "USE"))
-        mend = _MENDS.get(first) or (f"did you mean {near[0]}?" if near else "")
+        fix = _FIXES.get(first) or (f"did you mean {near[0]}?" if near else "")
         shown = first or statement.text.split(maxsplit=1)[0][:40]
-        return f"a job has CREATE statements and USE, not {shown}" + (f": {mend}" if mend else "")
+        return f"a job has CREATE statements and USE, not {shown}" + (f": {fix}" if fix else "")
     kind = next((word for word, _ in words[1:] if word not in _BEFORE), "")
     if kind not in _CREATED:
         near = near_misses(kind, _CREATED)
         hint = f": did you mean CREATE {near[0]}?" if near else ""
         return f"a job can CREATE {', '.join(_CREATED[:-1])} or {_CREATED[-1]}, not {kind or 'nothing'}{hint}"
     if kind == "TABLE" and _selects(statement.text):
-        return "CREATE TABLE … AS would run a job of its own: create a VIEW, and name it under 'input'"
+        return "CREATE TABLE … AS would run a separate job: create a VIEW, and name it under 'input'"
     return None
 
 

@@ -74,7 +74,7 @@ class AgentTables:
         for name, text in self._stage.event_columns.items():
             path = self._stage.path("output", "columns", name)
             if text is None:
-                self._add(path, "is empty; write a path such as event.id, or leave the field out")
+                self._add(path, "the value is empty; write a path such as event.id, or omit the field")
                 continue
             try:
                 found[name] = checked_path(text, given.names, known, is_open=given.is_open)
@@ -115,14 +115,14 @@ class AgentTables:
             elif role == "output" and (sometimes := may_not_fit(column, samples)) is not None:
                 self._placing.warnings.append(
                     self._stage.title(
-                        f"{role}: column {column.name!r} of {name} is {column.of}, so an output becomes an error "
-                        f"record if {sometimes}; use another type, such as STRING, or narrow the agent's output_type"
+                        f"{role}: column {column.name!r} of {name} is {column.of}, so some outputs become error "
+                        f"records ({sometimes}); use another type, such as STRING, or narrow the agent's output_type"
                     )
                 )
         self._placing.warnings += [
             self._stage.title(
                 f"{role}: column {column!r} of {name} is filled only where an output has the field {column!r}, and "
-                "NULL elsewhere: the agent does not say what its outputs are (output_type)"
+                "NULL elsewhere: the agent does not declare an output_type"
             )
             for column in uncertain
         ]
@@ -159,8 +159,8 @@ class AgentTables:
         for column in table.columns:
             if column.written and column.of is None:
                 message = (
-                    f"column {column.name!r} of {table.name} is {column.sql}, which cannot be filled with what an "
-                    "agent says; use another type, such as STRING"
+                    f"column {column.name!r} of {table.name} is {column.sql}, which the values of a record cannot "
+                    "fill; use another type, such as STRING"
                 )
                 self._add(self._stage.path(role, "table"), message)
 

@@ -19,7 +19,7 @@ BASE_DIR = "__BASE_DIR__"
 
 # Only our own tags: escaping all of a body would spoil its commands and code.
 _OWN_TAGS = re.compile(
-    r"<(?=\s*/?\s*(?:skill_content|skill_files|skill_doc|available_skills|loaded_skills)\b)", re.IGNORECASE
+    r"<(?=\s*(?:/\s*)?(?:skill_content|skill_files|skill_doc|available_skills|loaded_skills)\b)", re.IGNORECASE
 )
 
 

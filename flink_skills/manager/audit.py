@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from flink_skills.skill.text import clean_line
-from flink_skills.telemetry import note
+from flink_skills.telemetry import emit
 
 __all__ = ["AuditEvent", "AuditHook", "log_event"]
 
 _log = logging.getLogger("flink_skills.audit")
-_LONGEST = 256
+_MAX_LENGTH = 256
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def log_event(event: AuditEvent) -> None:
     """Write ``event`` as one line of JSON to the logger ``flink_skills.audit``, at level ``INFO``, and tell those who
     observe the turn."""
     # Names and paths may be a model's own words: one line each, and not endless.
-    shown = {name: clean_line(text)[:_LONGEST] for name, text in asdict(event).items() if text}
+    shown = {name: clean_line(text)[:_MAX_LENGTH] for name, text in asdict(event).items() if text}
     if _log.isEnabledFor(logging.INFO):
         _log.info("%s", json.dumps(shown), extra={"skill": shown.get("skill", "")})
-    note("skill", **shown)
+    emit("skill", **shown)

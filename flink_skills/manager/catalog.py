@@ -15,7 +15,7 @@ from flink_skills.skill import AgentSkill, Diagnostic
 
 __all__ = ["Catalog"]
 
-_MOST_AT_ONCE = 4
+_MAX_CONCURRENT = 4
 _COMPARED = ("description", "license", "compatibility", "metadata", "allowed_tools", "extra")
 
 
@@ -78,34 +78,34 @@ class Catalog:
         if len(missing) == 1:
             _try_to_bind(missing[0])
         elif missing:
-            with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(missing)), "skill-digests") as pool:
+            with ThreadPoolExecutor(min(_MAX_CONCURRENT, len(missing)), "skill-digests") as pool:
                 list(pool.map(_try_to_bind, missing))
 
     def _choose(self, winner: _Candidate, challenger: _Candidate) -> _Candidate:
         """The one of two skills of the same name that is used; the other one becomes a diagnostic."""
         same_level = winner.source.level == challenger.source.level
         if same_level and winner.source.skill is not None and challenger.source.skill is None:
-            why = "was made in code, and wins over the other sources"
+            why = "skills created in code take precedence"
         elif same_level and winner.skill.remote and not challenger.skill.remote:
             winner, challenger = challenger, winner
-            why = "is on this machine, and wins over what comes over a network"
+            why = "local sources take precedence over network sources"
         elif winner.source is challenger.source:
-            why = "comes first in the same source"
+            why = "the first skill of a source takes precedence"
         elif same_level:
-            why = "was declared first"
+            why = "the source that is declared first takes precedence"
         else:
-            why = "is the agent's, which wins over the job's"
+            why = "sources of the agent take precedence over sources of the job"
             if winner.skill.remote and not challenger.skill.remote:
-                why += ", though it is remote and this one is not"
+                why += ", even if they are remote"
         used, unused = winner.skill, challenger.skill
         place = unused.path or ""
         if _same_content(winner, challenger):
-            message, mend = f"is the same as {used.path}", "remove one of them"
-            self.diagnostics.append(Diagnostic("D03", "info", message, unused.name, place, mend=mend))
+            message, fix = f"the skill is identical to {used.path}", "remove one of them"
+            self.diagnostics.append(Diagnostic("D03", "info", message, unused.name, place, fix=fix))
         else:
-            message = f"is not used: the skill {unused.name!r} of {used.origin} ({used.path}) {why}"
-            mend = "rename one of them or remove the source that is not wanted"
-            self.diagnostics.append(Diagnostic("D02", "warning", message, unused.name, place, mend=mend))
+            message = f"the skill is not used: {used.name!r} of {used.origin} ({used.path}) overrides it ({why})"
+            fix = "rename one of them, or remove one of the sources"
+            self.diagnostics.append(Diagnostic("D02", "warning", message, unused.name, place, fix=fix))
         return winner
 
 

@@ -10,7 +10,7 @@ from flink_skills.errors import ResourceError
 from flink_skills.manager.entry import Entry
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
 from flink_skills.skill.inspection import inspect_skill
-from flink_skills.skill.requirements import Surroundings
+from flink_skills.skill.requirements import RuntimeEnvironment
 from flink_skills.skill.support import check_support
 
 __all__ = ["Inspector", "inspect_entries"]
@@ -18,7 +18,7 @@ __all__ = ["Inspector", "inspect_entries"]
 #: Returns what only a layer above knows to be wrong with a skill. The second argument is whether loading is strict.
 Inspector = Callable[[AgentSkill, bool], Iterable[Diagnostic]]
 
-_MOST_AT_ONCE = 4
+_MAX_CONCURRENT = 4
 
 
 def inspect_entries(
@@ -29,19 +29,19 @@ def inspect_entries(
     commands: bool,
     inspectors: Sequence[Inspector] = (),
     tools: Collection[str] = (),
-    surroundings: Surroundings | None = None,
+    environment: RuntimeEnvironment | None = None,
 ) -> list[tuple[Diagnostic, ...]]:
     """Bind and inspect skills, several at once. What was found is kept: asking again costs nothing.
 
-    ``commands``, ``tools`` and ``surroundings`` are those of :func:`check_support`. ``inspectors`` return more
+    ``commands``, ``tools`` and ``environment`` are those of :func:`check_support`. ``inspectors`` return more
     diagnostics.
     """
-    support = partial(check_support, commands=commands, tools=tools, surroundings=surroundings)
+    support = partial(check_support, commands=commands, tools=tools, environment=environment)
     missing = [entry for entry in entries if entry.findings is None]
     if len(missing) == 1:
         _inspect(missing[0], limits, strict, support, inspectors)
     elif missing:
-        with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(missing)), "skill-inspection") as pool:
+        with ThreadPoolExecutor(min(_MAX_CONCURRENT, len(missing)), "skill-inspection") as pool:
             list(pool.map(lambda entry: _inspect(entry, limits, strict, support, inspectors), missing))
     return [entry.findings or () for entry in entries]
 
@@ -63,6 +63,6 @@ def _inspect(
         for inspector in inspectors:
             found += inspector(skill, strict)
     except ResourceError as error:
-        mend = "check the files and their permissions"
-        found = [Diagnostic("D05", "error", str(error), skill.name, skill.path or "", mend=mend)]
+        fix = "check the files and their permissions"
+        found = [Diagnostic("D05", "error", str(error), skill.name, skill.path or "", fix=fix)]
     entry.findings = tuple(found)

@@ -20,7 +20,7 @@ from flink_skills.sources.catalog_index import read_index
 
 __all__ = ["Declared", "LoadedSource", "LoadedTree", "declared_sources", "iterate_tree", "read_sources"]
 
-_MOST_AT_ONCE = 8
+_MAX_CONCURRENT = 8
 
 
 class Declared(NamedTuple):
@@ -103,7 +103,7 @@ def read_sources(
     # Every source is made before the first is read: a location that can never work fails at once.
     sources = [one.open(context) for one in declared]
     if len(sources) > 1:
-        with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(sources)), "skill-sources") as pool:
+        with ThreadPoolExecutor(min(_MAX_CONCURRENT, len(sources)), "skill-sources") as pool:
             resolved = list(pool.map(lambda source: _resolve(source, again=bool(before)), sources))
     else:
         resolved = [_resolve(source, again=bool(before)) for source in sources]
@@ -125,7 +125,7 @@ def read_sources(
         report = Report(sources[position].origin, strict=strict)
         if not any(tree.entries for tree in trees) and (trees or not found):
             message = f"there is no skill in {sources[position].origin}"
-            report.add("D04", message, mend="a skill is a folder with a SKILL.md")
+            report.add("D04", message, fix="a skill is a folder with a SKILL.md")
         loaded.append(LoadedSource(one, tuple(trees), diagnostics=tuple(report.diagnostics)))
     return loaded
 
@@ -177,7 +177,7 @@ def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> It
     if indexed is not None:
         results, remarks = indexed
         for said in remarks:
-            report.add(said.code, said.message, line=said.line, path=said.path, severity=said.severity, mend=said.mend)
+            report.add(said.code, said.message, line=said.line, path=said.path, severity=said.severity, fix=said.fix)
         yield from ((_folder_of(result), result) for result in results)
         return
     real = os.path.realpath(tree.path)

@@ -15,10 +15,10 @@ from flink_skills.skill import AgentSkill, FolderFiles
 __all__ = ["SkillLock", "outdated_message"]
 
 _VERSION = 1
-_LARGEST = 64 << 20
+_MAX_BYTES = 64 << 20
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _GENERATED = " (with more files; earlier releases counted generated files, such as __pycache__, as part of a skill)"
-_MEND = "check what changed, then write the file anew with 'flink-skills lock'"
+_FIX = "Check what changed, then rewrite the file with 'flink-skills lock'"
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,17 @@ class SkillLock:
         """Read a lock file. Raises :class:`ConfigError`."""
         try:
             with Path(path).open("rb") as file:
-                data = file.read(_LARGEST + 1)
-            if len(data) > _LARGEST:
-                raise ConfigError(f"is larger than {_LARGEST} bytes; write it with 'flink-skills lock'")
+                data = file.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise ConfigError(f"the file is larger than {_MAX_BYTES} bytes; write it with 'flink-skills lock'")
             return cls.from_json(json.loads(data))
         except OSError as error:
-            mend = "write it with 'flink-skills lock', or check the path where the job runs"
-            raise ConfigError(f"skills.lock {path}: cannot be read ({error.strerror}); {mend}") from None
+            fix = "write it with 'flink-skills lock', or check the path where the job runs"
+            raise ConfigError(f"skills.lock {path}: the file cannot be read ({error.strerror}); {fix}") from None
         except (ValueError, RecursionError):
-            raise ConfigError(f"skills.lock {path}: is no JSON; write it with 'flink-skills lock'") from None
+            raise ConfigError(
+                f"skills.lock {path}: the file is not valid JSON; write it with 'flink-skills lock'"
+            ) from None
         except ConfigError as error:
             raise ConfigError(f"skills.lock {path}: {error}") from None
 
@@ -71,9 +73,9 @@ class SkillLock:
     def from_json(cls, data: Any) -> SkillLock:
         """The lock of :meth:`to_json`. Raises :class:`ConfigError` saying what is wrong with it."""
         if not isinstance(data, Mapping) or not isinstance(data.get("skills"), Mapping):
-            raise ConfigError("has no 'skills'; write it with 'flink-skills lock'")
+            raise ConfigError("'skills' is missing; write it with 'flink-skills lock'")
         if data.get("version") is True or data.get("version") != _VERSION:
-            raise ConfigError(f"has version {data.get('version')!r}; this release reads version {_VERSION}")
+            raise ConfigError(f"the file has version {data.get('version')!r}; this release reads version {_VERSION}")
         skills = {}
         for name, entry in data["skills"].items():
             digest = entry.get("digest") if isinstance(entry, Mapping) else None
@@ -106,22 +108,22 @@ class SkillLock:
             try:
                 digest = skill.digest
             except ResourceError as error:
-                problems.append(f"{shown}: cannot be read ({error})")
+                problems.append(f"{shown} cannot be read ({error})")
                 continue
             if locked is None:
-                problems.append(f"{shown}: is not in the lock; its digest is {digest}")
+                problems.append(f"{shown} is not in the lock; its digest is {digest}")
             elif digest != locked["digest"]:
                 if _digest_with_generated(skill) == locked["digest"]:
                     outdated.append(skill.name)
                 else:
                     hint = _GENERATED if _has_fewer_files(skill, locked) else ""
-                    problems.append(f"{shown}: its digest is {digest}; locked is {locked['digest']}{hint}")
+                    problems.append(f"{shown} has the digest {digest}; the lock has {locked['digest']}{hint}")
         for name in sorted(set(self.skills) - found) if complete else ():
-            problems.append(f"skill {name!r}: no source has it; locked is {self.skills[name]['digest']}")
+            problems.append(f"skill {name!r} is in no source; the lock has {self.skills[name]['digest']}")
         if problems:
             text = "\n".join(f"- {problem}" for problem in problems)
-            many = "1 skill is not that" if len(problems) == 1 else f"{len(problems)} skills are not those"
-            raise SkillLockError(f"{many} of skills.lock:\n{text}\n{_MEND}")
+            one, many = "1 skill does not match skills.lock", f"{len(problems)} skills do not match skills.lock"
+            raise SkillLockError(f"{one if len(problems) == 1 else many}:\n{text}\n{_FIX}")
         return tuple(outdated)
 
 

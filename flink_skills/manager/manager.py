@@ -22,13 +22,13 @@ from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sour
 from flink_skills.manager.lockfile import SkillLock, outdated_message
 from flink_skills.manager.refresh import Refreshed, compare
 from flink_skills.manager.scope import SOURCE_KINDS, SkillScope, SourceItem
-from flink_skills.manager.unfit import hidden_skill, refusal_of, unfit_skills, unsupported
+from flink_skills.manager.unavailable import hidden_skill, refusal_of, unavailable_skills, unsupported
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.prompts import Prompt
 from flink_skills.resource import Resource
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
-from flink_skills.skill.requirements import Surroundings
+from flink_skills.skill.requirements import RuntimeEnvironment
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceSpec
 
@@ -50,7 +50,7 @@ class AgentSkillManager(Resource):
 
     ``limits`` are those of ``skills.limits.*`` unless they are given, ``audit`` is told of each use of a skill.
     ``opened`` (seconds since 1970, now by default) is when the opening began that this manager is part of: servers
-    that another process has asked since then are not asked again. ``surroundings`` is given where commands run: a
+    that another process has asked since then are not asked again. ``environment`` is given where commands run: a
     skill that requires what is not there is in no view then, and a diagnostic says why. ``inspectors`` are called by
     :meth:`inspect` with a skill and whether loading is strict, and return more diagnostics. ``tools`` are the names of
     the tools that models have besides those for skills, None if they are not known. The option ``skills.unsupported``
@@ -81,17 +81,17 @@ class AgentSkillManager(Resource):
         lock: SkillLock | None = None,
         audit: AuditHook = log_event,
         opened: float | None = None,
-        surroundings: Surroundings | None = None,
+        environment: RuntimeEnvironment | None = None,
         inspectors: Sequence[Inspector] = (),
         tools: Collection[str] | None = (),
     ) -> None:
         listed = []
         for kind, items in (("paths", paths), ("resources", resources), ("urls", urls)):
             if not (items is None or isinstance(items, (str, Iterable))) or isinstance(items, Mapping):
-                raise ConfigError(f"AgentSkillManager: {kind} of type {type(items).__name__}: give a list of strings")
+                raise ConfigError(f"AgentSkillManager: {kind} must be a list of strings, not {type(items).__name__}")
             listed.append([items] if isinstance(items, str) else items or ())
         if not (config is None or isinstance(config, SkillConfig)):
-            raise ConfigError(f"AgentSkillManager: config is of type {type(config).__name__}: give a SkillConfig")
+            raise ConfigError(f"AgentSkillManager: config must be a SkillConfig, not {type(config).__name__}")
         self._scopes: tuple[SkillScope, ...] = (SkillScope("job", *listed, skills=() if skills is None else skills),)
         self._config = config or SkillConfig()
         self._limits = limits or Limits.from_config(self._config)
@@ -100,7 +100,7 @@ class AgentSkillManager(Resource):
         self._strict = self._config.get(SkillOptions.STRICT) if strict is None else strict
         self._skill_lock = lock
         self._audit = audit
-        self._surroundings = surroundings
+        self._environment = environment
         self._inspectors = tuple(inspectors)
         self._tools = tools
         self._unsupported = self._config.get(SkillOptions.UNSUPPORTED)
@@ -129,7 +129,7 @@ class AgentSkillManager(Resource):
         lock: SkillLock | None = None,
         audit: AuditHook = log_event,
         opened: float | None = None,
-        surroundings: Surroundings | None = None,
+        environment: RuntimeEnvironment | None = None,
         inspectors: Sequence[Inspector] = (),
         tools: Collection[str] | None = (),
     ) -> AgentSkillManager:
@@ -143,7 +143,7 @@ class AgentSkillManager(Resource):
             lock=lock,
             audit=audit,
             opened=opened,
-            surroundings=surroundings,
+            environment=environment,
             inspectors=inspectors,
             tools=tools,
         )
@@ -247,14 +247,14 @@ class AgentSkillManager(Resource):
         for skill in catalog.skills.values():
             found.extend(self._without_guesses(catalog.entry(skill).findings or ()))
         if self._refused is not None:
-            mend = "the skills stay as they were; mend the source, and it is tried again"
-            found.append(Diagnostic("D06", "error", f"the refreshed skills are refused: {self._refused}", mend=mend))
+            fix = "the current skills remain in use; fix the source, and the next refresh loads it"
+            found.append(Diagnostic("D06", "error", f"the refreshed skills are rejected: {self._refused}", fix=fix))
         return found
 
     @property
     def failures(self) -> list[SourceError]:
         """The sources that could not be read at all, and why the last refresh was refused if it was."""
-        refused = [] if self._refused is None else [SourceError(f"the refreshed skills are refused: {self._refused}")]
+        refused = [] if self._refused is None else [SourceError(f"the refreshed skills are rejected: {self._refused}")]
         return [*self._loaded().failures, *refused]
 
     def check_sources(self) -> None:
@@ -291,7 +291,7 @@ class AgentSkillManager(Resource):
 
     def _check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
         commands = self._config.get(SkillOptions.SHELL_ENABLED)
-        return check_support(skill, commands=commands, tools=self._tools or (), surroundings=self._surroundings)
+        return check_support(skill, commands=commands, tools=self._tools or (), environment=self._environment)
 
     @property
     def hidden(self) -> Mapping[str, Diagnostic]:
@@ -362,8 +362,8 @@ class AgentSkillManager(Resource):
             parts.append(
                 f"{counted(len(menu.left_out), 'skill was', 'skills were')} left out: {', '.join(menu.left_out[:20])}"
             )
-        mend = f"raise {SkillOptions.PROMPT_MAX_CHARS.key} or choose fewer skills with skill_names"
-        return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", mend=mend)]
+        fix = f"raise {SkillOptions.PROMPT_MAX_CHARS.key} or choose fewer skills with skill_names"
+        return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", fix=fix)]
 
     def close(self) -> None:
         """Give the folders of all generations back to the store, which may remove them from then on.
@@ -427,7 +427,7 @@ class AgentSkillManager(Resource):
 
     def _hidden_of(self, catalog: Catalog) -> Mapping[str, Diagnostic]:
         """Return the diagnostics of the skills that are hidden from all models, by name."""
-        unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=self._strict)
+        unfit = unavailable_skills(catalog.skills.values(), self._environment, strict=self._strict)
         if self._unsupported != "hide":
             return unfit
         reasons = self._reasons(catalog)
@@ -436,7 +436,7 @@ class AgentSkillManager(Resource):
 
     def _reasons(self, catalog: Catalog) -> Mapping[str, Sequence[Diagnostic]]:
         """Return the diagnostics about needs that the job does not serve, by skill."""
-        unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=self._strict)
+        unfit = unavailable_skills(catalog.skills.values(), self._environment, strict=self._strict)
         inspected = self._inspect([catalog.entry(skill) for skill in catalog.skills.values()])
         found: dict[str, Sequence[Diagnostic]] = {}
         for name, said in zip(catalog.skills, inspected, strict=True):
@@ -451,7 +451,7 @@ class AgentSkillManager(Resource):
     def _errors(self, catalog: Catalog) -> list[str]:
         """All errors that loading and inspecting find: with ``strict`` they are told together."""
         entries = [catalog.entry(skill) for skill in catalog.skills.values()]
-        unfit = unfit_skills(catalog.skills.values(), self._surroundings, strict=True)
+        unfit = unavailable_skills(catalog.skills.values(), self._environment, strict=True)
         found = [*catalog.diagnostics, *unfit.values(), *chain.from_iterable(self._inspect(entries))]
         return [str(diagnostic) for diagnostic in found if diagnostic.severity == "error"]
 
@@ -464,12 +464,12 @@ class AgentSkillManager(Resource):
             commands=commands,
             inspectors=self._inspectors,
             tools=self._tools or (),
-            surroundings=self._surroundings,
+            environment=self._environment,
         )
 
     def _without_guesses(self, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
         """Without what an inspection says of requirements, where the surroundings say it for certain."""
-        return (one for one in found if self._surroundings is None or one.code != "U09")
+        return (one for one in found if self._environment is None or one.code != "U09")
 
     def _skills_of(self, scope: SkillScope) -> list[AgentSkill]:
         sources = read_sources(declared_sources([scope]), self._context, strict=self._strict)
@@ -481,7 +481,7 @@ class AgentSkillManager(Resource):
 def _chosen(catalog: Catalog, names: Sequence[str] | None, *, hidden: bool) -> list[AgentSkill]:
     """The skills of these names; by default all, those that hide from models only if ``hidden``."""
     if isinstance(names, str):
-        raise ConfigError(f"skill names {names!r}: give a list, such as [{names!r}]")
+        raise ConfigError(f"skill names must be a list, such as [{names!r}], not the string {names!r}")
     if names is None:
         return [skill for skill in catalog.skills.values() if hidden or not skill.hidden]
     for name in names:

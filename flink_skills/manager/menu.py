@@ -33,7 +33,7 @@ _CLOSING = re.compile(r"^</available_skills>$", re.MULTILINE)
 _SPECIAL = re.compile("[&<>]")
 _GROWTH = {"&": len("&amp;") - 1, "<": len("&lt;") - 1, ">": len("&gt;") - 1}
 _SHORTEST = 40  # a description shorter than this says nothing: leave the skill out instead
-_LONGEST_ORIGIN = 120
+_MAX_ORIGIN = 120
 _NAMES_SHARE = 8  # at most one part in eight of the budget for the names of what is left out
 
 
@@ -114,8 +114,8 @@ class _Line:
         self.name = _one_line(entry.name)
         self.description = _one_line(entry.description)
         origin = _one_line(entry.origin)
-        if len(origin) > _LONGEST_ORIGIN:
-            origin = origin[: _LONGEST_ORIGIN - 1] + "…"
+        if len(origin) > _MAX_ORIGIN:
+            origin = origin[: _MAX_ORIGIN - 1] + "…"
         self._tail = f"<origin>{escape(origin)}</origin></skill>\n" if origin else "</skill>\n"
         self._around = len("<skill><name></name><description></description>") + len(escape(self.name)) + len(self._tail)
         # Where escaping makes the description longer, and by how much up to there.

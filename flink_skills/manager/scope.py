@@ -52,12 +52,12 @@ class SkillScope:
         skills: Sequence[AgentSkill] = (),
     ) -> None:
         if level not in ("job", "agent"):
-            raise ConfigError(f"skill scope {level!r}: the level is 'job' or 'agent'")
+            raise ConfigError(f"unknown level {level!r} of a skill scope; expected 'job' or 'agent'")
         object.__setattr__(self, "level", level)
         for (name, kind), items in zip(SOURCE_KINDS.items(), (paths, resources, urls), strict=True):
             if isinstance(items, (str, Mapping, SourceSpec)):
                 shown = SourceSpec.parse(kind, items).shown
-                raise ConfigError(f"skill {name} {shown!r}: give a list, such as [{shown!r}]")
+                raise ConfigError(f"skill {name} must be a list, such as [{shown!r}], not {shown!r}")
             object.__setattr__(self, name, tuple(str(SourceSpec.parse(kind, item)) for item in items))
         object.__setattr__(self, "skills", _checked_skills(skills))
 
@@ -110,8 +110,8 @@ def check_carried(skills: Iterable[AgentSkill], place: str) -> None:
         shown = ", ".join(f"{name} {size}" for name, size in largest)
         more = f" and {len(sizes) - len(largest)} more" if len(sizes) > len(largest) else ""
         raise ConfigError(
-            f"{place}: the skills made in code have {total} bytes as JSON ({shown}{more}), and a job carries at most "
-            f"{MAX_CARRIED}. Put them into a folder or an archive, and declare it with paths or urls."
+            f"{place}: the skills created in code have {total} bytes as JSON ({shown}{more}), and a job carries at "
+            f"most {MAX_CARRIED}. Put them into a folder or an archive, and declare it with paths or urls."
         )
 
 

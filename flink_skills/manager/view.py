@@ -282,7 +282,9 @@ class SkillView:
         largest = self._limits.resource_read
         size = largest if limit is None else min(limit, largest)
         if offset < 0 or size < 4:
-            raise ResourceError(f"cannot read {path!r}: the offset is at least 0 and the limit at least 4 bytes")
+            raise ResourceError(
+                f"reading {path!r} failed: the offset must be at least 0 and the limit at least 4 bytes"
+            )
         data, total = skill.files.read(path, offset, size)
         if found := self._credential(skill, path, data, offset, total):
             raise ResourceError(f"{credential_message(path, found)}, and models do not read it. Use it in a command.")

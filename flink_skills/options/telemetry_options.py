@@ -9,8 +9,8 @@ __all__ = ["TelemetryOptions"]
 
 _CONTENT = one_of("none", "metadata", "full")
 _LEVELS = (
-    "none: names, sizes and outcomes. metadata: also the names of arguments, and digests of texts. full: prompts, "
-    "arguments, results and command lines, as the model sees them."
+    "none: names, sizes and outcomes. metadata: additionally names of arguments and digests of content. full: "
+    "prompts, arguments, results and command lines, as the model reads them."
 )
 
 
@@ -18,46 +18,49 @@ class TelemetryOptions:
     """The part of :class:`~flink_skills.options.SkillOptions` that is about what a job tells of itself."""
 
     METRICS_INTERVAL = Option[float](
-        "skills.metrics.interval", parse_duration, 5.0, "How often workers report what they counted to Flink's metrics."
+        "skills.metrics.interval",
+        parse_duration,
+        5.0,
+        "Interval at which workers report their counters to Flink's metrics.",
     )
     METRICS_MAX_LABELS = Option[int](
         "skills.metrics.max-labels",
         parse_positive,
         200,
-        "Most skills, and most tools, that have metrics of their own; the rest is counted together as 'other'.",
+        "Maximum number of skills, and of tools, with separate metrics. The others are counted together as 'other'.",
     )
     EVENTS_ENABLED = Option[bool](
         "skills.events.enabled",
         parse_bool,
         False,
-        "Emit what happens in turns to the side output 'events'. to_event_stream() turns it on.",
+        "Emit events of turns to the side output 'events'. to_event_stream() enables it.",
     )
-    EVENTS_CONTENT = Option[str]("skills.events.content", _CONTENT, "none", f"What events hold. {_LEVELS}")
+    EVENTS_CONTENT = Option[str]("skills.events.content", _CONTENT, "none", f"Content of events. {_LEVELS}")
     EVENTS_DELTAS = Option[bool](
         "skills.events.deltas",
         parse_bool,
         False,
-        "Emit the texts of answers and the arguments of tool calls while models write them, as events of the kind "
-        "delta. They hold what is written, whatever skills.events.content says, without secrets of the job.",
+        "Emit answers and arguments of tool calls while models write them, as events of type delta. They contain the "
+        "written content regardless of skills.events.content, without secrets of the job.",
     )
     EVENTS_DELTA_INTERVAL = Option[float](
         "skills.events.delta-interval",
         parse_duration,
         0.1,
-        "How long pieces of an answer are joined before they leave as one event; 0: each piece is one.",
+        "Time for which deltas of an answer are joined into one event. 0 means one event for each delta.",
     )
     TRACE_EXPORTER = Option[str](
         "skills.trace.exporter",
         one_of("none", "otlp", "console"),
         "none",
-        "Where OpenTelemetry spans of turns go: nowhere, to an OTLP endpoint over HTTP as the variables OTEL_… of the "
-        "TaskManagers say, or to the log. Needs the extra otel.",
+        "Destination of the OpenTelemetry spans of turns: none, an OTLP endpoint over HTTP as configured by the "
+        "OTEL_… variables of the TaskManagers, or the log. Requires the extra otel.",
     )
-    TRACE_CONTENT = Option[str]("skills.trace.content", _CONTENT, "none", f"What spans hold. {_LEVELS}")
+    TRACE_CONTENT = Option[str]("skills.trace.content", _CONTENT, "none", f"Content of spans. {_LEVELS}")
     TRACE_MAX_TURNS = Option[int](
         "skills.trace.max-turns-per-second",
         parse_count,
         50,
-        "Turns per second of a worker that have spans. If more begin, about so many of them have. 0: all. If the "
-        "variable OTEL_TRACES_SAMPLER is set, it decides instead.",
+        "Maximum number of turns per second of a worker that have spans. If more turns start, about this number is "
+        "sampled. 0 means all turns. The variable OTEL_TRACES_SAMPLER overrides this option.",
     )

@@ -207,7 +207,7 @@ def parse_optional_reference(value: object) -> str:
 
 def _item(value: object) -> str:
     if isinstance(value, (Mapping, list, tuple, set)):
-        raise ValueError("write plain texts in the list, not mappings or lists")
+        raise ValueError("write strings in the list instead of mappings or lists")
     return str(value)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flink_skills.skill.credentials import find_credential as find_credential
     from flink_skills.skill.diagnostic import CODES as CODES
     from flink_skills.skill.diagnostic import Diagnostic as Diagnostic
     from flink_skills.skill.diagnostic import Report as Report
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from flink_skills.skill.model import AgentSkill as AgentSkill
     from flink_skills.skill.record import from_record as from_record
     from flink_skills.skill.record import to_record as to_record
-    from flink_skills.skill.requirements import Surroundings as Surroundings
+    from flink_skills.skill.requirements import RuntimeEnvironment as RuntimeEnvironment
     from flink_skills.skill.requirements import missing_requirements as missing_requirements
     from flink_skills.skill.support import check_support as check_support
 
@@ -49,7 +50,7 @@ _HOMES = {
     "MemoryFiles": "files",
     "Report": "diagnostic",
     "SkillFiles": "files",
-    "Surroundings": "requirements",
+    "RuntimeEnvironment": "requirements",
     "check_support": "support",
     "digest_of": "files",
     "file_references": "markdown",
@@ -64,6 +65,7 @@ _HOMES = {
     "split_body": "frontmatter",
     "to_record": "record",
     "without_code": "markdown",
+    "find_credential": "credentials",
 }
 
 __all__ = list(_HOMES)

@@ -126,7 +126,7 @@ def resource_path(skill: str, path: str) -> str:
         if is_generated(part):
             raise ConfigError(f"{place}: {part!r} is the name of a generated file, which no skill has. Rename it.")
         if problem := name_problem(part):
-            raise ConfigError(f"{place}: a name {problem}. Rename the file.")
+            raise ConfigError(f"{place}: {problem}. Rename the file.")
     return "/".join(parts)
 
 

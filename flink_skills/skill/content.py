@@ -110,7 +110,7 @@ def all_files(name: str, files: SkillFiles, limits: Limits) -> dict[str, bytes]:
     """
     sizes = files.manifest()
     if files.skill_file not in sizes:
-        raise ResourceError(f"skill {name!r}: its skill file {files.skill_file} is missing. Load the skills again.")
+        raise ResourceError(f"skill {name!r}: the skill file {files.skill_file} is missing. Load the skills again.")
     if len(sizes) >= limits.skill_files:  # a listing of more files ends there
         raise ResourceError(f"skill {name!r}: it has {len(sizes)} files or more. Use fewer than {limits.skill_files}.")
     large = next((path for path, (size, _) in sizes.items() if size > limits.file), None)

@@ -94,7 +94,9 @@ _KEY = _Token(
     "a private key",
     b"PRIVATE KEY",
     re.compile(
-        rb"(" + _KEY_HEADER + rb")(?:[\s\"'+,>|\\]|\\r|\\n|(?:Proc-Type|DEK-Info|Version|Comment):[^\n]{0,200})*"
+        rb"("
+        + _KEY_HEADER
+        + rb")(?:[\s\"'+,>|\\]|\\r|\\n|(?:Proc-Type|DEK-Info|Version|Comment):[^\n\\]{0,200}(?=[\n\\]))*"
         rb"(?=[A-Za-z0-9+/=]{40})"
     ),
 )

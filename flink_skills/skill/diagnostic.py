@@ -1,4 +1,4 @@
-"""What loading has to say about a skill: stable codes, a severity, a place and a mend."""
+"""Diagnostics of loading a skill: a stable code, a severity, a location and a fix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Diagnostic:
     """One remark about a skill or a source.
 
     ``skill`` is the name of the skill where it is known, ``path`` the file or folder, ``line`` counts from 1
-    (0: the whole file), ``mend`` says what to do. ``left_out`` is the number of skills that a limit left out.
+    (0: the whole file), ``fix`` says what to do. ``left_out`` is the number of skills that a limit left out.
 
     >>> str(Diagnostic("F07", "warning", "the name is not the folder's", "a", "/s/b/SKILL.md", 2, "rename"))
     "/s/b/SKILL.md:2: warning F07: the name is not the folder's (rename)"
@@ -29,13 +29,13 @@ class Diagnostic:
     skill: str = ""
     path: str = ""
     line: int = 0
-    mend: str = ""
+    fix: str = ""
     left_out: int = 0
 
     def __str__(self) -> str:
         place = self.path + (f":{self.line}" if self.line else "")
-        mend = f" ({self.mend})" if self.mend else ""
-        return f"{place or self.skill}: {self.severity} {self.code}: {self.message}{mend}"
+        fix = f" ({self.fix})" if self.fix else ""
+        return f"{place or self.skill}: {self.severity} {self.code}: {self.message}{fix}"
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
@@ -63,7 +63,7 @@ class Code:
     meaning: str
     lenient: Severity
     strict: Severity
-    mend: str
+    fix: str
     unsupported: bool = False
 
 
@@ -71,7 +71,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
     {
         "F01": Code("the file is not named exactly SKILL.md", "warning", "warning", "name it SKILL.md"),
         "F02": Code(
-            "no front matter between two '---' lines at the very start",
+            "the file does not start with front matter between two '---' lines",
             "error",
             "error",
             "begin the file with a line '---', 'name:' and 'description:' lines, and a line '---'",
@@ -91,28 +91,33 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "use single hyphens, between letters or digits",
         ),
         "F07": Code("the name is not the folder's name", "warning", "error", "rename one of them"),
-        "F08": Code("no description that can be used", "error", "error", "say what the skill does and when to use it"),
+        "F08": Code(
+            "the description is missing or unusable",
+            "error",
+            "error",
+            "describe what the skill does and when to use it",
+        ),
         "F09": Code(
-            "the description is no string or longer than 1024 characters",
+            "the description is not a string of at most 1024 characters",
             "warning",
             "error",
             "write it as text of at most 1024 characters; details belong to the body",
         ),
-        "F10": Code("license is no string", "warning", "error", "write it as text, in quotes where needed"),
+        "F10": Code("license is not a string", "warning", "error", "write it as a string, in quotes if needed"),
         "F11": Code(
-            "compatibility is no string of 1 to 500 characters",
+            "compatibility is not a string of 1 to 500 characters",
             "warning",
             "error",
             "write it as text of at most 500 characters",
         ),
         "F12": Code(
-            "metadata is no map of strings to strings",
+            "metadata is not a map of strings to strings",
             "warning",
             "error",
             "write indented 'key: value' lines below 'metadata:'",
         ),
         "F13": Code(
-            "allowed-tools is no string of names separated by spaces",
+            "allowed-tools is not a string of names separated by spaces",
             "warning",
             "error",
             "write one text with names separated by spaces",
@@ -121,7 +126,7 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "F17": Code("the body has more than 500 lines", "info", "info", "move parts of it into references"),
         "F18": Code("the body has more than about 5,000 tokens", "info", "info", "move parts of it into references"),
         "F19": Code(
-            "the body refers to a file that is not there, lies outside, or is more than one folder down",
+            "the body refers to a file that is missing, outside the skill, or more than one folder down",
             "info",
             "info",
             "write the path from the skill's folder, at most one folder down",
@@ -147,11 +152,14 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "begin the text on the next line, indented",
         ),
         "L06": Code("a value that YAML cannot read was taken as text", "warning", "error", "put the value in quotes"),
-        "L07": Code("a field is there twice; the last one counts", "warning", "error", "keep one of them"),
+        "L07": Code("a field is duplicated; the last one applies", "warning", "error", "keep one of them"),
         "L08": Code("a YAML tag was ignored", "warning", "error", "remove the tag"),
         "L09": Code("blank lines before the front matter", "warning", "error", "remove them"),
         "L10": Code(
-            "the front matter is no YAML mapping and cannot be repaired", "error", "error", "put the values in quotes"
+            "the front matter is not a YAML mapping and cannot be repaired",
+            "error",
+            "error",
+            "put the values in quotes",
         ),
         "L11": Code("control characters in the front matter were removed", "warning", "error", "remove them"),
         "L12": Code(
@@ -161,13 +169,13 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "put the value in quotes, or a space after the '#'",
         ),
         "L13": Code(
-            "no front matter: the name is the folder's, the description the first '# ' heading",
+            "front matter is missing: the name is the folder's, the description the first '# ' heading",
             "info",
             "error",
             "begin the file with front matter",
         ),
         "L14": Code(
-            "a line of the front matter that is no field was taken as text, or passed over where it is '...'",
+            "a line of the front matter without a field was read as text, or skipped if it is '...'",
             "warning",
             "error",
             "indent it, or remove it",
@@ -290,14 +298,14 @@ CODES: Mapping[str, Code] = MappingProxyType(
         ),
         "U08": Code("an argument such as $ARGUMENTS is not filled in", "info", "info", "say in words what is meant"),
         "U09": Code(
-            "something that the skill requires is not there",
+            "a requirement of the skill is missing",
             "warning",
             "warning",
             "install or set it where the job runs",
             unsupported=True,
         ),
         "U10": Code(
-            "a skill that is hidden from models, because something that it requires is not there",
+            "a skill is hidden from models because a requirement is missing",
             "warning",
             "error",
             "install or set it where the job runs, or leave the skill out",
@@ -343,13 +351,13 @@ class Report:
         code: str,
         message: str,
         *,
-        mend: str = "",
+        fix: str = "",
         line: int = 0,
         path: str | None = None,
         severity: Severity | None = None,
         left_out: int = 0,
     ) -> None:
-        """Add a remark; severity and mend are those of the code unless given."""
+        """Add a diagnostic. Severity and fix default to those of the code."""
         known = CODES[code]
         if severity is None:
             in_strict = "error" if code == "F14" and self._known_fields_only else known.strict
@@ -359,7 +367,7 @@ class Report:
         if severity == "error":
             self.strict_valid = False
         path = self.path if path is None else path
-        self._found.append((code, severity, message, path, line, mend or known.mend, left_out))
+        self._found.append((code, severity, message, path, line, fix or known.fix, left_out))
 
     @property
     def has_errors(self) -> bool:
@@ -368,6 +376,6 @@ class Report:
     @property
     def diagnostics(self) -> list[Diagnostic]:
         return [
-            Diagnostic(code, severity, message, self.skill, path, line, mend, left_out)
-            for code, severity, message, path, line, mend, left_out in self._found
+            Diagnostic(code, severity, message, self.skill, path, line, fix, left_out)
+            for code, severity, message, path, line, fix, left_out in self._found
         ]

@@ -15,7 +15,7 @@ from flink_skills.skill.paths import inside, link_problem, skill_file_in
 __all__ = ["Found", "find_skills"]
 
 # Folders that are searched beyond a limit to count the skills there.
-_MOST_COUNTED = 50_000
+_MAX_COUNTED = 50_000
 
 _DEEPER = "raise skills.limits.tree-depth, or point the source at a deeper folder"
 
@@ -85,7 +85,7 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
     beyond = _Beyond(real_root, report)
     for _, folders in skipped.values():
         beyond.add(folders, f"the search stopped after {limits.tree_directories:,} folders")
-    beyond.add(too_deep, f"folders more than {limits.tree_depth} levels down are not searched", mend=_DEEPER)
+    beyond.add(too_deep, f"folders more than {limits.tree_depth} levels down are not searched", fix=_DEEPER)
 
 
 class _Beyond:
@@ -94,9 +94,9 @@ class _Beyond:
     def __init__(self, real_root: str, report: Report) -> None:
         self._real_root = real_root
         self._report = report
-        self._budget = _MOST_COUNTED
+        self._budget = _MAX_COUNTED
 
-    def add(self, folders: list[str], reason: str, *, mend: str = "") -> None:
+    def add(self, folders: list[str], reason: str, *, fix: str = "") -> None:
         """Report the skills in ``folders``, if there are any."""
         left_out, counted = self._count(folders)
         if counted and not left_out:
@@ -104,7 +104,7 @@ class _Beyond:
         number = f"{left_out:,}" if counted else f"at least {left_out:,}"
         skills = f"{number} skill is" if left_out == 1 else f"{number} skills are"
         message = f"{skills} left out: {reason}" if left_out else reason
-        self._report.add("D01", message, path=folders[0], mend=mend, left_out=left_out)
+        self._report.add("D01", message, path=folders[0], fix=fix, left_out=left_out)
 
     def _count(self, folders: list[str]) -> tuple[int, bool]:
         """Return the number of skills in ``folders`` and below, and whether all of these were searched."""
@@ -139,7 +139,7 @@ def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], li
                         continue
                     if not inside(os.path.realpath(entry.path), real_root):
                         message, fix = link_problem(entry.path)
-                        report.add("S04", message, path=entry.path, mend=fix)
+                        report.add("S04", message, path=entry.path, fix=fix)
                     elif os.path.isdir(entry.path):  # False, and no error, for a link to itself
                         links.append(name)
                     else:
@@ -147,7 +147,9 @@ def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], li
                 elif len(name) == 8:
                     names.append(name)
     except OSError as error:
-        report.add("D05", f"cannot be read: {error.strerror}", path=folder, mend="check the folder's permissions")
+        report.add(
+            "D05", f"the folder cannot be read: {error.strerror}", path=folder, fix="check the folder's permissions"
+        )
     folders.sort()
     links.sort()
     return names, folders, links

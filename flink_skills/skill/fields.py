@@ -21,7 +21,7 @@ MAX_DESCRIPTION = 1024
 MAX_COMPATIBILITY = 500
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
-_LONGEST_NAME = 1_000
+_MAX_NAME_LENGTH = 1_000
 _ASCII_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # Words of YAML and of prose that begin a list or a block, and no tool.
 _DASHES = frozenset({"-", "\u2013", "\u2022", "|", "|-", ">", ">-"})
@@ -158,10 +158,10 @@ class _Judge:
         """The line of a field; that of the front matter's beginning where the field is missing."""
         return self._first_line + (self._entries[field].line if field in self._entries else -1)
 
-    def _say(self, code: str, message: str, field: str, mend: str = "") -> None:
-        if not mend and field in self._entries:
-            mend = self._entries[field].fix
-        self._report.add(code, message, line=self._line(field), mend=mend)
+    def _say(self, code: str, message: str, field: str, fix: str = "") -> None:
+        if not fix and field in self._entries:
+            fix = self._entries[field].fix
+        self._report.add(code, message, line=self._line(field), fix=fix)
 
     def name(self, folder: str) -> str:
         entry = self._entries.get("name")
@@ -170,12 +170,12 @@ class _Judge:
             return value
         written = None if value is None or is_null(value) else source_text(value)
         # Normalization takes quadratic time for many accents on one letter.
-        normal = unicodedata.normalize("NFKC", written[:_LONGEST_NAME]).strip() if written else ""
+        normal = unicodedata.normalize("NFKC", written[:_MAX_NAME_LENGTH]).strip() if written else ""
         name = clean_line(normal)
         if not name:
             message = f"there is no name; the folder's, {folder!r}, is used"
             if value is not None and not is_null(value) and written is None:
-                message = f"the name is no text; the folder's, {folder!r}, is used"
+                message = f"the name is not a string; the folder's name {folder!r} is used"
             self._say("F03", message, "name", f"add 'name: {folder}'")
             return _of_folder(folder)
         if hidden_characters(normal):
@@ -202,7 +202,7 @@ class _Judge:
             return self.described(value, line)
         if entry is None or value is None:
             if entry is not None and entry.fix:
-                self._report.add("F08", "there is no description", line=line, mend=entry.fix)
+                self._report.add("F08", "there is no description", line=line, fix=entry.fix)
                 return None
             return self.described("", line)
         text = source_text(value)
@@ -212,7 +212,7 @@ class _Judge:
                 kind = "list" if isinstance(value, list) else "map"
                 self._say("F09", f"the description is a {kind} and not text", "description", "put it in quotes")
         else:
-            self._say("F09", f"the description {text!r} is no text for YAML", "description", "put it in quotes")
+            self._say("F09", f"the description {text!r} is not a YAML string", "description", "put it in quotes")
         return self.described(text, line)
 
     def described(self, text: str, line: int) -> str | None:
@@ -222,8 +222,8 @@ class _Judge:
             self._report.add("F08", "there is no description", line=line)
             return None
         if len(text) > MAX_DESCRIPTION:
-            mend = f"use at most {MAX_DESCRIPTION}; details belong to the body"
-            self._report.add("F09", f"the description has {len(text)} characters", line=line, mend=mend)
+            fix = f"use at most {MAX_DESCRIPTION}; details belong to the body"
+            self._report.add("F09", f"the description has {len(text)} characters", line=line, fix=fix)
         if hidden := hidden_characters(text):
             message = f"the description has hidden characters ({', '.join(hidden[:5])})"
             self._report.add("S06", message, line=line)
@@ -237,7 +237,7 @@ class _Judge:
             return None
         text = source_text(entry.value)
         if isinstance(entry.value, Untyped) or not text or not text.strip():
-            self._say(code, f"{field} is no text", field)
+            self._say(code, f"{field} is not a string", field)
         if is_null(entry.value):
             return None
         return text.strip() if text is not None else entry.raw or _as_json(entry.value)
@@ -245,8 +245,8 @@ class _Judge:
     def compatibility(self) -> str | None:
         text = self.text("compatibility", "F11")
         if text and len(text) > MAX_COMPATIBILITY:
-            mend = f"use at most {MAX_COMPATIBILITY}"
-            self._say("F11", f"compatibility has {len(text)} characters", "compatibility", mend)
+            fix = f"use at most {MAX_COMPATIBILITY}"
+            self._say("F11", f"compatibility has {len(text)} characters", "compatibility", fix)
         return text
 
     def metadata(self) -> Mapping[str, str]:
@@ -254,13 +254,13 @@ class _Judge:
         if entry is None:
             return EMPTY
         if not isinstance(entry.value, dict):
-            self._say("F12", "metadata is no map", "metadata")
+            self._say("F12", "metadata is not a map", "metadata")
             return EMPTY
         metadata: dict[str, str] = {}
         for key, value in entry.value.items():
             text = source_text(value)
             if text is None:
-                self._say("F12", f"metadata {key!r} is no text; kept as JSON", "metadata", "write it as text")
+                self._say("F12", f"metadata {key!r} is not a string; kept as JSON", "metadata", "write it as a string")
                 text = _as_json(value)
             metadata[key] = text
         return MappingProxyType(metadata)

@@ -23,20 +23,20 @@ def name_problem(name: str, *, portable: bool = True) -> str:
         portable: False for a name that is shown, and is not made into a file of that name.
 
     >>> name_problem("a.")
-    'ends with a dot or a space, which some systems omit'
+    'the name ends with a dot or a space, which some systems omit'
     >>> name_problem("report.csv")
     ''
     """
     if any(unicodedata.category(char) in _CONTROL for char in name):
-        return "has control characters or is no text"
+        return "the name has control characters or is not text"
     if hidden := hidden_characters(name):
-        return f"has hidden characters or characters that change the direction of text ({', '.join(hidden)})"
+        return f"the name has hidden characters or characters that change the direction of text ({', '.join(hidden)})"
     if len(name.encode()) > MAX_NAME_BYTES:
-        return f"has more than {MAX_NAME_BYTES} bytes in one part"
+        return f"the name has more than {MAX_NAME_BYTES} bytes in one part"
     if portable and name.endswith((".", " ")):
-        return "ends with a dot or a space, which some systems omit"
+        return "the name ends with a dot or a space, which some systems omit"
     if portable and _DEVICE.fullmatch(name):
-        return "is the name of a device on some systems"
+        return "the name is a device on some systems"
     return ""
 
 

@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
 
 
 def digest_of(manifest: Mapping[str, tuple[int, str]]) -> str:
-    """The digest of a skill with these files (architecture.md, section 6).
+    """Return the SHA-256 over the sorted paths, sizes and hashes of the files of a skill.
 
     >>> digest_of({})[:8]
     'e3b0c442'
@@ -68,7 +68,7 @@ class SkillFiles(ABC):
     def missing(self, path: str) -> ResourceError:
         """The error for a file that is not there, with the files most like it."""
         near = near_misses(path, self.paths())
-        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?" if near else "no file has a similar name"
+        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?" if near else "there is no similar file name"
         return ResourceError(f"there is no file {path!r} in the skill: {hint}")
 
 
@@ -131,7 +131,7 @@ class FolderFiles(SkillFiles):
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise ResourceError(f"{path!r} is no regular file and cannot be read")
+                raise ResourceError(f"{path!r} is not a regular file and cannot be read")
             self._check_unchanged("/".join(parts), descriptor, status)
             data = os.pread(descriptor, limit, offset) if limit else b""
         finally:
@@ -210,7 +210,7 @@ class FolderFiles(SkillFiles):
             return
         known = self.manifest().get(path)
         if known is None:
-            raise ResourceError(f"{path!r} was not there when the skill was loaded")
+            raise ResourceError(f"{path!r} did not exist when the skill was loaded")
         if self._stamps.get(path) != _stamp(status):
             if status.st_size != known[0] or _size_and_sha256(descriptor) != known:
                 raise ResourceError(f"{path!r} has changed since the skill was loaded")

@@ -53,20 +53,20 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
         return None
     first_line = _line_ends(data[start : opening.end()]) + (0 if opening.group().endswith((b"\n", b"\r")) else 1)
     if first_line > 1:
-        report.add("L09", "blank lines stand before the front matter", line=1)
+        report.add("L09", "blank lines precede the front matter", line=1)
     # One byte back: the line end of the opening line may also be the one before an immediate closing line.
     closing = _CLOSING.search(data, max(opening.end() - 1, start))
     if closing is not None and closing.end() == len(data) and not complete:
         closing = None
     if closing is None or closing.start() - opening.end() > limits.front_matter:
         if complete and closing is None and len(data) - opening.end() <= limits.front_matter:
-            report.add("F02", "the front matter is never closed", line=first_line, mend="end it with a line '---'")
+            report.add("F02", "the front matter is never closed", line=first_line, fix="end it with a line '---'")
         else:
             report.add(
                 "S05",
                 f"the front matter is longer than {limits.front_matter} bytes or never closed",
                 line=first_line,
-                mend="end it with a line '---' and move long text to the body",
+                fix="end it with a line '---' and move long text to the body",
             )
         return None
     raw = data[opening.end() : max(closing.start(), opening.end())]
@@ -114,11 +114,11 @@ def read_front_matter(block: Block, report: Report, limits: Limits) -> dict[str,
     try:
         fields = _read(text, limits.yaml_depth, note, notes)
     except YamlProblemError as problem:
-        code, mend = ("S05", "write the values out") if problem.refused else ("L10", problem.fix)
-        report.add(code, f"the front matter: {problem}", line=block.line + problem.line, mend=mend)
+        code, fix = ("S05", "write the values out") if problem.refused else ("L10", problem.fix)
+        report.add(code, f"the front matter: {problem}", line=block.line + problem.line, fix=fix)
         return None
     for code, message, line, fix in notes:
-        report.add(code, message, line=block.line + line, mend=fix)
+        report.add(code, message, line=block.line + line, fix=fix)
     return _with_source(fields, text)
 
 

@@ -28,7 +28,7 @@ __all__ = ["about_tokens", "check_credentials", "generated_message", "inspect_sk
 MAX_BODY_LINES = 500
 MAX_BODY_TOKENS = 5_000
 # A file of examples would otherwise fill a log.
-_MOST_REFERENCES = 20
+_MAX_REFERENCES = 20
 
 
 def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) -> list[Diagnostic]:
@@ -48,7 +48,9 @@ def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
         return report.diagnostics
     if size > limits.skill_file:
         report.add(
-            "S05", f"has {size} bytes; the limit is {limits.skill_file}", mend="move parts of it into references"
+            "S05",
+            f"the file has {size} bytes; the limit is {limits.skill_file}",
+            fix="move parts of it into references",
         )
     if bad_line:
         report.add("L03", "the body is not UTF-8; what is not was replaced", line=bad_line)
@@ -133,7 +135,7 @@ def _references(body: str, paths: frozenset[str], report: Report, first_line: in
             report.add("F20", f"{reference.path!r} is a generated file", line=first_line + reference.line)
             continue
         elif path not in paths:
-            message = f"{reference.path!r} is not there"
+            message = f"{reference.path!r} does not exist"
             near = near_misses(path, paths, limit=1)
             fix = f"write {near[0]!r}, or add the file" if near else "add the file, or correct the path"
         elif path.count("/") > 1:
@@ -141,8 +143,8 @@ def _references(body: str, paths: frozenset[str], report: Report, first_line: in
         else:
             continue
         said += 1
-        if said <= _MOST_REFERENCES:
-            report.add("F19", message, line=first_line + reference.line, mend=fix)
+        if said <= _MAX_REFERENCES:
+            report.add("F19", message, line=first_line + reference.line, fix=fix)
 
 
 def _parents(path: str) -> list[str]:
@@ -162,4 +164,4 @@ def _links(skill: AgentSkill, report: Report, limits: Limits) -> None:
     for path in leaving:
         link = f"{files.folder}/{path}"
         message, fix = link_problem(link)
-        report.add("S04", message, path=link, mend=fix)
+        report.add("S04", message, path=link, fix=fix)

@@ -58,7 +58,7 @@ def load_folder(
     report = Report(path, strict=strict, known_fields_only=known_fields_only)
     report.skill = name
     if skill_file is None:
-        report.add("F01", "there is no SKILL.md in the folder", severity="error", mend="add one")
+        report.add("F01", "there is no SKILL.md in the folder", severity="error", fix="add one")
         return LoadResult(None, tuple(report.diagnostics), strict_valid=False)
     if skill_file != "SKILL.md":
         report.add("F01", f"the skill file is named {skill_file}")
@@ -117,22 +117,22 @@ def _read_start(path: str, root: str, report: Report, limits: Limits) -> tuple[b
             return None
     except OSError as error:
         is_dangling = os.path.islink(path) and not os.path.exists(path)
-        message, fix = link_problem(path) if is_dangling else (f"cannot be read: {error.strerror}", "")
-        report.add("D05", message, mend=fix)
+        message, fix = link_problem(path) if is_dangling else (f"the file cannot be read: {error.strerror}", "")
+        report.add("D05", message, fix=fix)
         return None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            report.add("D05", "is no regular file", mend="replace it by a file")
+            report.add("D05", "the path is not a regular file", fix="replace it with a file")
             return None
         if status.st_size > limits.skill_file:
-            message = f"has {status.st_size} bytes; the limit is {limits.skill_file}"
-            report.add("S05", message, mend="move parts of it into references")
+            message = f"the file has {status.st_size} bytes; the limit is {limits.skill_file}"
+            report.add("S05", message, fix="move parts of it into references")
             return None
         head = os.read(descriptor, limits.front_matter + 64)
         return head, len(head) >= status.st_size
     except OSError as error:
-        report.add("D05", f"cannot be read: {error.strerror}")
+        report.add("D05", f"the file cannot be read: {error.strerror}")
         return None
     finally:
         os.close(descriptor)

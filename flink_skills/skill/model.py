@@ -124,7 +124,7 @@ class AgentSkill:
         self._digest: str | None = None
         self._instructions: str | None = _exact(instructions or "")
         files = resource_files(name, resources, self._limits)
-        files["SKILL.md"] = encoded(name, "its skill file", self.to_markdown(), self._limits.skill_file)
+        files["SKILL.md"] = encoded(name, "the skill file", self.to_markdown(), self._limits.skill_file)
         self._files: SkillFiles = MemoryFiles(files)
 
     @classmethod

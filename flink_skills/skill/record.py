@@ -28,7 +28,7 @@ def to_record(result: LoadResult, root: str) -> dict[str, Any]:
         record["valid"] = True
     if result.diagnostics:
         record["notes"] = [
-            [each.code, each.severity, each.message, each.skill, _below(each.path, root), each.line, each.mend]
+            [each.code, each.severity, each.message, each.skill, _below(each.path, root), each.line, each.fix]
             for each in result.diagnostics
         ]
     skill = result.skill
@@ -69,8 +69,8 @@ def from_record(
     :class:`ValueError` for what is no record.
     """
     notes = tuple(
-        Diagnostic(code, severity, message, skill, _above(path, root), line, mend)
-        for code, severity, message, skill, path, line, mend in record.get("notes", ())
+        Diagnostic(code, severity, message, skill, _above(path, root), line, fix)
+        for code, severity, message, skill, path, line, fix in record.get("notes", ())
     )
     valid = record.get("valid", False)
     if "name" not in record:

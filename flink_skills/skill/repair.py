@@ -63,7 +63,7 @@ def repair(text: str, max_depth: int, note: Note) -> dict[str, Entry] | None:
         if value is None:
             return None
         if chunk.name in fields:
-            note("L07", f"the field {chunk.name!r} is there twice", chunk.number)
+            note("L07", f"the field {chunk.name!r} is duplicated", chunk.number)
         fields[chunk.name] = Entry(value, chunk.number)
     return fields
 
@@ -171,7 +171,7 @@ def _literal(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
         note("L06", f"{name}: the block is not indented as YAML wants it", number)
         value = _block(first[0] + "".join(c for c in first[1:3] if c in "+-"), rest)
     elif marked := _MARKED_TEXT.fullmatch(first):
-        note("L05", f"{name}: text stands on the line of the block mark {marked.group(1)!r}", number)
+        note("L05", f"{name}: text follows the block marker {marked.group(1)!r}", number)
         value = _block(marked.group(1) + marked.group(2), [marked.group(3), *_dedented(rest)])
     elif first[0] in "\"'":
         value = text_in_quotes(first, rest)

@@ -13,7 +13,7 @@ from typing import Any
 from flink_skills.errors import ResourceError
 from flink_skills.skill.model import AgentSkill
 
-__all__ = ["Surroundings", "missing_requirements"]
+__all__ = ["RuntimeEnvironment", "missing_requirements"]
 
 # The beginnings of what sys.platform may be.
 _PLATFORMS: Mapping[str, tuple[str, ...]] = {
@@ -29,7 +29,7 @@ _PLATFORMS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RuntimeEnvironment:
     """What the commands of skills have where they run.
 
     ``path`` is where programs are looked up, None where that cannot be known from here. ``variables`` are the names
@@ -48,7 +48,7 @@ class Surroundings:
     programs: Collection[str] = ()
 
     @classmethod
-    def of_this_process(cls) -> Surroundings:
+    def of_this_process(cls) -> RuntimeEnvironment:
         """What this process has itself."""
         return cls(sys.platform, os.environ.get("PATH", os.defpath), frozenset(os.environ))
 
@@ -61,7 +61,7 @@ class Surroundings:
         return self.variables is None or name in self.variables or name in self.of_skills.get(skill, ())
 
 
-def missing_requirements(skill: AgentSkill, surroundings: Surroundings | None = None) -> list[str]:
+def missing_requirements(skill: AgentSkill, environment: RuntimeEnvironment | None = None) -> list[str]:
     """What ``requires`` and ``os`` ask for and is not there (by default: for this process), in a phrase each.
 
     Read from the top level, from ``metadata`` and from maps in it (as ``metadata: {openclaw: {requires: …}}``
@@ -76,7 +76,7 @@ def missing_requirements(skill: AgentSkill, surroundings: Surroundings | None = 
     declared = list(_declarations(skill))
     if any(_is_true(one.get("always")) for one in declared):
         return []
-    there = surroundings or Surroundings.of_this_process()
+    there = environment or RuntimeEnvironment.of_this_process()
     return list(dict.fromkeys(message for one in declared for message in _missing(one, skill, there)))
 
 
@@ -99,10 +99,10 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _missing(declared: Mapping[str, Any], skill: AgentSkill, there: Surroundings) -> Iterator[str]:
+def _missing(declared: Mapping[str, Any], skill: AgentSkill, there: RuntimeEnvironment) -> Iterator[str]:
     systems = _names(declared.get("os"))
     if systems and not any(_is_platform(name, there.platform) for name in systems):
-        yield f"it is for {' or '.join(systems)}"
+        yield f"the skill is for {' or '.join(systems)}"
     requires = declared.get("requires")
     if not isinstance(requires, Mapping):
         return
@@ -122,7 +122,7 @@ def _is_platform(name: str, platform: str) -> bool:
     return platform.startswith(_PLATFORMS.get(name.lower(), (name.lower(),)))
 
 
-def _has_program(name: str, skill: AgentSkill, there: Surroundings) -> bool:
+def _has_program(name: str, skill: AgentSkill, there: RuntimeEnvironment) -> bool:
     return there.has_program(name) or _brings(skill, name)
 
 

@@ -28,6 +28,9 @@ __all__ = ["check_scripts"]
 _FOLDERS = ("scripts/", "bin/")
 _MAX_BYTES = 1 << 20
 _TIMEOUT = 10.0
+# Before Python 3.12, the parser searches an f-string from its start for each of its expressions. This product of the
+# size and the number of braces takes 2 s.
+_MAX_SEARCH = 4_000_000_000
 # As much of a first line as Linux reads. The expression takes cubic time.
 _FIRST_LINE = 256
 _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]+)?(?:\S+=\S+[ \t]+)*)?(?:\S*/)?([A-Za-z]+)([0-9.]*)")
@@ -119,6 +122,8 @@ def _language(path: str, data: bytes) -> tuple[str, str]:
 
 
 def _python_error(path: str, data: bytes) -> _Problem | None:
+    if len(data) * data.count(b"{") > _MAX_SEARCH:
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as escapes that a later release rejects

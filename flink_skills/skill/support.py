@@ -13,7 +13,7 @@ from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.markdown import without_code
 from flink_skills.skill.model import AgentSkill
-from flink_skills.skill.requirements import Surroundings, missing_requirements
+from flink_skills.skill.requirements import RuntimeEnvironment, missing_requirements
 
 __all__ = ["check_support"]
 
@@ -63,12 +63,12 @@ def check_support(
     commands: bool = True,
     tools: Collection[str] = (),
     limits: Limits = _DEFAULT_LIMITS,
-    surroundings: Surroundings | None = None,
+    environment: RuntimeEnvironment | None = None,
 ) -> list[Diagnostic]:
     """Say what of a skill will not work here, each with the reason.
 
     ``commands`` is whether models can run shell commands, ``tools`` are names of further tools that exist,
-    ``surroundings`` is what commands have (by default: what this process has).
+    ``environment`` is what commands have (by default: what this process has).
 
     >>> skill = AgentSkill("a", "Does it.", allowed_tools=("Bash(git *)", "Task", "WebFetch"))
     >>> [diagnostic.message for diagnostic in check_support(skill)]
@@ -77,7 +77,7 @@ def check_support(
     """
     report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "")
     report.skill = skill.name
-    there = surroundings or Surroundings.of_this_process()
+    there = environment or RuntimeEnvironment.of_this_process()
     _fields(skill, report)
     try:
         _tools(skill, report, commands, tools)
@@ -129,7 +129,7 @@ def _fields(skill: AgentSkill, report: Report) -> None:
             report.add("U06", f"{field!r} ({_short(value)}) changes nothing: the skill runs in the agent that loads it")
 
 
-def _scripts(paths: Collection[str], report: Report, commands: bool, there: Surroundings) -> None:
+def _scripts(paths: Collection[str], report: Report, commands: bool, there: RuntimeEnvironment) -> None:
     scripts = [path for path in paths if path.startswith(_SCRIPT_FOLDERS)]
     by_suffix: dict[str, list[str]] = {}
     for path in scripts:
@@ -156,7 +156,7 @@ def _language(suffix: str) -> bool:
     return suffix in _INTERPRETERS or suffix in _ONLY_WINDOWS or suffix in _ONLY_MACOS
 
 
-def _missing_interpreter(suffix: str, there: Surroundings) -> str:
+def _missing_interpreter(suffix: str, there: RuntimeEnvironment) -> str:
     if suffix in _ONLY_WINDOWS and there.platform != "win32":
         return "this is for Windows"
     if suffix in _ONLY_MACOS and there.platform != "darwin":

@@ -172,13 +172,13 @@ class _Reader:
             return {}
         root = self._next()
         if not isinstance(root, yaml.MappingStartEvent):
-            raise YamlProblemError("the front matter is no mapping of fields", 0)
+            raise YamlProblemError("the front matter is not a mapping of fields", 0)
         self._refuse_anchor(root)
         fields: dict[str, Entry] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key, line = self._key(event), _line(event)
             if key in fields:
-                self._note("L07", f"the field {key!r} is there twice", line)
+                self._note("L07", f"the field {key!r} is duplicated", line)
             event = self._next()
             fields[key] = Entry(self._node(event, 1), line)
             if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and self._cut(event):
@@ -191,7 +191,7 @@ class _Reader:
     def _key(self, event: Any) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             self._refuse_anchor(event)
-            raise YamlProblemError("a field's name is no plain text", _line(event))
+            raise YamlProblemError("a field's name is not a plain string", _line(event))
         self._refuse_anchor(event)
         return str(event.value)
 
@@ -216,7 +216,7 @@ class _Reader:
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._key(event)
             if key in mapping:
-                self._note("L07", f"the field {key!r} is there twice", _line(event))
+                self._note("L07", f"the field {key!r} is duplicated", _line(event))
             mapping[key] = self._node(self._next(), depth + 1)
         return mapping
 

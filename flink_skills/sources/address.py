@@ -51,13 +51,13 @@ def _read_host(url: str) -> tuple[str, str]:
         host = parts.hostname or ""
         _ = parts.port  # urlsplit reads it here
     except ValueError:
-        return "", "its host or port cannot be read; write https://host/path"
+        return "", "the host or port cannot be parsed; write https://host/path"
     if not host:
-        return "", "has no host; write https://host/path"
+        return "", "the URL has no host; write https://host/path"
     try:
         return str(ipaddress.IPv6Address(host.partition("%")[0])) if "[" in parts.netloc else _ascii(host), ""
     except ValueError:
-        return "", "its host cannot be a host; write letters, digits, '-' and '.' only"
+        return "", "the host is invalid; write letters, digits, '-' and '.' only"
 
 
 def _ascii(host: str) -> str:
@@ -101,8 +101,8 @@ class AddressPolicy:
         host = host_of(url)
         if host != home and not self.allow_redirects and not self.lists(host):
             keys = SkillOptions.SOURCE_ALLOWED_HOSTS.key, SkillOptions.SOURCE_ALLOW_REDIRECTS.key
-            mend = f"to allow it, add the host to {keys[0]} or set {keys[1]}: true"
-            raise ConfigError(f"{redact(url)} is on another host than {home}; {mend}")
+            fix = f"to allow it, add the host to {keys[0]} or set {keys[1]}: true"
+            raise ConfigError(f"{redact(url)} is on another host than {home}; {fix}")
 
     def check_addresses(self, addresses: list[str], shown: str) -> None:
         """Raise :class:`SourceError` where a name leads to an address that the options forbid."""
@@ -129,8 +129,8 @@ def _pattern(text: str) -> str:
         return ("." if below else "") + _ascii(wanted.removeprefix("*."))
     except ValueError:
         key = SkillOptions.SOURCE_ALLOWED_HOSTS.key
-        mend = "write a host such as 'skills.example.org', or '*.example.org' for all below it"
-        raise ConfigError(f"option {key}: {redact(text)!r} is no host; {mend}") from None
+        fix = "write a host such as 'skills.example.org', or '*.example.org' for all below it"
+        raise ConfigError(f"option {key}: {redact(text)!r} is not a valid host; {fix}") from None
 
 
 def is_reserved(host: str) -> bool:

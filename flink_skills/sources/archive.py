@@ -92,7 +92,7 @@ def unpack(path: str, kind: ArchiveKind, target: str, limits: Limits) -> Mapping
         head = file.read(512)
         looks_like = _kind_of_content(head)
         if looks_like not in (kind, None):
-            raise ArchiveRefusedError(f"is named like a {kind} but is a {looks_like}; give it the right name")
+            raise ArchiveRefusedError(f"the file is named like a {kind} but is a {looks_like}; rename it")
         file.seek(0)
         size = os.fstat(file.fileno()).st_size
         extraction = Extraction(target, size, limits)
@@ -119,9 +119,9 @@ def _damage_refused() -> Iterator[None]:
         yield
     except _DAMAGE as error:
         # The libraries' messages quote names from the archive at any length.
-        raise ArchiveRefusedError(f"is damaged ({type(error).__name__}: {str(error)[:120]})") from None
+        raise ArchiveRefusedError(f"the archive is damaged ({type(error).__name__}: {str(error)[:120]})") from None
     except OSError as error:
         # An offset before the beginning; and what bz2 has to say has no number at all.
         if error.errno in (errno.EINVAL, None):
-            raise ArchiveRefusedError(f"is damaged ({str(error)[:120]})") from None
+            raise ArchiveRefusedError(f"the archive is damaged ({str(error)[:120]})") from None
         raise

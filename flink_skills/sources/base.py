@@ -91,15 +91,15 @@ class SourceContext:
         """
         text = self.config.get(SkillOptions.SOURCE_OPTIONS)
         key = SkillOptions.SOURCE_OPTIONS.key
-        mend = 'write a JSON object by protocol, such as {"s3": {"anon": true}}'
+        fix = 'write a JSON object by protocol, such as {"s3": {"anon": true}}'
         try:
             options = json.loads(text) if text.strip() else {}
         except ValueError:
             # Neither the text nor the parser's message: both may hold a credential.
-            raise ConfigError(f"option {key}: is no JSON; {mend}") from None
+            raise ConfigError(f"option {key}: is not valid JSON; {fix}") from None
         chosen = options.get(protocol, {}) if isinstance(options, dict) else None
         if not isinstance(chosen, dict):
-            raise ConfigError(f"option {key}: {mend}")
+            raise ConfigError(f"option {key}: {fix}")
         try:
             return dict(expand_values(chosen) if expanded else chosen)
         except ConfigError as error:

@@ -46,7 +46,7 @@ class Chain:
             if protocol.lower() in _CACHES:
                 continue
             if protocol.lower() not in _ARCHIVES:
-                message = f"skill source {shown}: {protocol}:: cannot stand before another URL"
+                message = f"skill source {shown}: {protocol}:: cannot precede another URL"
                 raise ConfigError(f"{message}; write zip://path/in/archive::URL or tar://path/in/archive::URL")
             parts = path.strip("/").split("/")
             if not all(part not in ("", ".", "..") for part in parts) or "\\" in path or "\0" in path:
@@ -54,7 +54,7 @@ class Chain:
                 raise ConfigError(f"{message}; write {protocol}://path/in/archive::URL")
             inner.append((protocol.lower(), "/".join(parts)))
         if protocol_of(last) in ("", *_ARCHIVES, *_CACHES):
-            raise ConfigError(f"skill source {shown}: ends in no URL; write zip://path/in/archive::https://…")
+            raise ConfigError(f"skill source {shown}: does not end in a URL; write zip://path/in/archive::https://…")
         return cls(last, tuple(inner))
 
     def take_out(self, path: str, limits: Limits, shown: str) -> None:
@@ -78,7 +78,7 @@ def _kind(path: str, protocol: str, shown: str) -> ArchiveKind:
     with open(path, "rb") as file:
         kind = archive_kind("", file.read(512))
     if kind is None or not kind.startswith(protocol):
-        raise SourceError(f"skill source {shown}: what {protocol}:: stands before is no {protocol}", source=shown)
+        raise SourceError(f"skill source {shown}: the URL after {protocol}:: is not a {protocol}", source=shown)
     return kind
 
 

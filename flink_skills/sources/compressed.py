@@ -94,7 +94,7 @@ def _own_zstd(file: BinaryIO) -> Readable:
     try:
         zstd: Any = importlib.import_module("compression.zstd")
     except ImportError:
-        message = "is compressed with zstd: install the package 'zstandard', or use tar.gz"
+        message = "the archive is compressed with zstd: install the package 'zstandard', or use tar.gz"
         raise ArchiveRefusedError(message) from None
     options = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW.bit_length() - 1}
     return _ZstdErrors(_Streams(file, lambda: zstd.ZstdDecompressor(options=options), padding=False), zstd.ZstdError)

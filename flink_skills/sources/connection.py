@@ -32,7 +32,7 @@ _ATTEMPTS = 4
 _FIRST_WAIT = 0.5
 # Seconds. A server that sends nothing for a quarter of the deadline, within these, is asked again.
 _SHORTEST_STALL = 1.0
-_LONGEST_STALL = 30.0
+_MAX_STALL = 30.0
 # Fields that differ between two versions of a file, as any file system names them.
 _VERSION_FIELDS = (
     "ETag",
@@ -163,7 +163,7 @@ class Connection:
 
     def _stall(self) -> float:
         quarter = self._context.config.get(SkillOptions.SOURCE_TIMEOUT) / _ATTEMPTS
-        return max(_SHORTEST_STALL, min(_LONGEST_STALL, quarter))
+        return max(_SHORTEST_STALL, min(_MAX_STALL, quarter))
 
     def _given_options(self) -> dict[str, Any]:
         for key in options_keys(self._protocol):

@@ -14,7 +14,7 @@ from flink_skills.sources.encoding import decode
 
 __all__ = ["RemoteFile"]
 
-_IS_FOLDER = "is a folder; end its address in '/' to load all that is below it, or give an archive of it"
+_IS_FOLDER = "the address is a folder; append '/' to load everything below it, or name an archive"
 
 
 class RemoteFile(Connection):

@@ -26,7 +26,9 @@ def decode(target: str, name: str, encoding: str, transfer: Transfer, limit: int
         return
     if word not in _GZIP:
         shown = word if word.isalpha() else "?"
-        raise transfer.error(f"its server sends it encoded ({shown}), which was not asked for; switch that off there")
+        raise transfer.error(
+            f"the server sends it with an unrequested encoding ({shown}); disable this encoding on the server"
+        )
     plain = f"{target}.plain"
     try:
         with gzip.open(target) as packed, open(plain, "xb") as file:
@@ -35,5 +37,5 @@ def decode(target: str, name: str, encoding: str, transfer: Transfer, limit: int
                     raise transfer.too_large(limit)
                 file.write(data)
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise transfer.error("its server says that it sends gzip, which it is not, or it is damaged") from None
+        raise transfer.error("the server declares gzip, but the content is not gzip or is damaged") from None
     os.replace(plain, target)

@@ -50,7 +50,7 @@ class Extraction:
         """Admit an entry before anything of it is read; its path, or None for one that is left out."""
         self._entries += 1
         if self._entries > self._limits.entries:
-            raise ArchiveRefusedError(f"has more than {self._limits.entries} entries")
+            raise ArchiveRefusedError(f"there are more than {self._limits.entries} entries")
         parts = _checked_parts(name)
         if size < 0 or size > self._limits.file:
             raise ArchiveRefusedError(f"{shown(name)} has {size} bytes; the limit for a file is {self._limits.file}")
@@ -75,7 +75,7 @@ class Extraction:
             written, sha256 = self._copy(name, read, file, size)
             os.fchmod(file.fileno(), 0o555 if executable else 0o444)
         if written != size:
-            raise ArchiveRefusedError(f"{shown(name)} has {written} bytes; its header says {size}")
+            raise ArchiveRefusedError(f"{shown(name)} has {written} bytes; its header declares {size}")
         self.files[name] = (size, sha256)
 
     def _copy(self, name: str, read: Callable[[int], bytes], file: BinaryIO, size: int) -> tuple[int, str]:
@@ -85,7 +85,7 @@ class Extraction:
             written += len(data)
             self._written += len(data)
             if written > size:
-                raise ArchiveRefusedError(f"{shown(name)} is larger than the {size} bytes that its header says")
+                raise ArchiveRefusedError(f"{shown(name)} is larger than the {size} bytes that its header declares")
             self._check_total(self._written)
             digest.update(data)
             file.write(data)
@@ -94,8 +94,8 @@ class Extraction:
     def _check_total(self, total: int) -> None:
         if total > self._budget:
             if self._ratio_first:
-                raise ArchiveRefusedError(f"unpacks to more than {self._limits.ratio} times its size")
-            raise ArchiveRefusedError(f"unpacks to more than {self._limits.total} bytes")
+                raise ArchiveRefusedError(f"the content is larger than {self._limits.ratio} times the archive")
+            raise ArchiveRefusedError(f"the content is larger than {self._limits.total} bytes")
 
     def _claim(self, parts: tuple[str, ...], *, is_folder: bool, declared: bool) -> None:
         """One path, one entry, also where file systems take upper and lower case for the same."""
@@ -105,7 +105,7 @@ class Extraction:
         if known is None:
             # Folders that are only named in the paths of others count too, for the disk and for memory.
             if len(self._names) >= 2 * self._limits.entries:
-                raise ArchiveRefusedError(f"has more than {2 * self._limits.entries} files and folders")
+                raise ArchiveRefusedError(f"there are more than {2 * self._limits.entries} files and directories")
             self._names[key] = (name, is_folder)
             if declared:
                 self._folders.add(name)
@@ -115,10 +115,10 @@ class Extraction:
                 f"{shown(known[0])} and {shown(name)} differ in upper and lower case or Unicode form only"
             )
         if not (known[1] and is_folder):
-            raise ArchiveRefusedError(f"{shown(name)} is there twice")
+            raise ArchiveRefusedError(f"{shown(name)} is duplicated")
         if declared:
             if name in self._folders:
-                raise ArchiveRefusedError(f"{shown(name)} is there twice")
+                raise ArchiveRefusedError(f"{shown(name)} is duplicated")
             self._folders.add(name)
 
     def _make_folder(self, parts: tuple[str, ...]) -> str:
@@ -141,7 +141,7 @@ def _checked_parts(name: str) -> tuple[str, ...]:
         raise ArchiveRefusedError(f"the name {shown(name)} leaves the archive")
     for part in parts:
         if problem := name_problem(part):
-            raise ArchiveRefusedError(f"the name {shown(name)} {problem}")
+            raise ArchiveRefusedError(f"the name {shown(name)} is not allowed: {problem}")
     if len(parts) > _MAX_DEPTH or sum(len(part.encode()) + 1 for part in parts) > _MAX_PATH:
         raise ArchiveRefusedError(f"the name {shown(name)} is too long or too deep")
     return parts

@@ -1,4 +1,4 @@
-"""One error for whatever a storage library raises: what is wrong, whether trying again may help, and the mend.
+"""One error for whatever a storage library raises: the cause, whether a retry can help, and the fix.
 
 The libraries' own texts quote URLs, headers and answers of servers: none of it is passed on but error codes that are
 single words, such as ``SignatureDoesNotMatch``.
@@ -39,7 +39,7 @@ _UNTRUSTED = frozenset({"ClientConnectorCertificateError", "SSLCertVerificationE
 _NO_HTTP = frozenset({"BadHttpMessage", "BadHttpMethod", "BadStatusLine", "InvalidHeader", "LineTooLong"})
 _NO_ADDRESS = frozenset({"InvalidURL", "ParamValidationError"})
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]{2,60}")
-_MOST_CAUSES = 12
+_MAX_CAUSES = 12
 
 
 class DiskError(SourceError):
@@ -68,11 +68,13 @@ class Transfer:
 
     def timed_out(self) -> SourceError:
         key = SkillOptions.SOURCE_TIMEOUT.key
-        return self.error(f"was not read within {self.seconds:g} s; try again, or raise {key}", retryable=True)
+        return self.error(
+            f"the source was not read within {self.seconds:g} s; try again, or raise {key}", retryable=True
+        )
 
     def too_large(self, limit: int) -> SourceError:
         key = SkillOptions.LIMIT_DOWNLOAD.key
-        return self.error(f"is larger than the limit of {limit} bytes; make it smaller, or raise {key}")
+        return self.error(f"the source exceeds the limit of {limit} bytes; reduce it, or raise {key}")
 
     def error(self, reason: str, *, retryable: bool = False) -> SourceError:
         return SourceError(f"skill source {self.shown}: {reason}", source=self.shown, retryable=retryable)
@@ -106,17 +108,19 @@ class Transfer:
         credentials = protocol_named(self.protocol).credentials
         key = SkillOptions.SOURCE_OPTIONS.key
         if names & _NO_HTTP and "PayloadEncodingError" not in names:  # which is a body that was cut
-            return self.error("the server's answer is no HTTP; try again, or check the address", retryable=True)
+            return self.error(
+                "the server's response is not valid HTTP; try again, or check the address", retryable=True
+            )
         if code in _OTHER_REGION or status in (301, 302, 307, 308):
-            return self.error(f"is in another region{said}; set 'region' and 'endpoint' in {key}")
+            return self.error(f"the bucket is in another region{said}; set 'region' and 'endpoint' in {key}")
         if code in _NO_BUCKET or any("bucket does not exist" in str(cause) for cause in causes):
-            return self.error("its bucket does not exist; check the bucket's name, 'endpoint' and 'region'")
+            return self.error("the bucket does not exist; check the bucket's name, 'endpoint' and 'region'")
         if "NoCredentialsError" in names or ("Credentials" in type(error).__name__ and status is None):
             return self.error(
                 f"there are no credentials for it; use {credentials}, or 'anonymous': true in {key} for public data"
             )
         if "FileNotFoundError" in names or status in (404, 410):
-            return self.error("does not exist; check the address")
+            return self.error("the source does not exist; check the address")
         refused = isinstance(error, OSError) and str(error).startswith("Forbidden")  # gcsfs has no type for it
         # Some S3 interfaces take a request without signature for none of theirs.
         unsigned = self.anonymous and status == 400
@@ -132,15 +136,15 @@ class Transfer:
 
     def _of_connection(self, names: set[str]) -> SourceError | None:
         if "TooManyRedirects" in names:
-            return self.error("its server redirects again and again; check the address")
+            return self.error("the server redirects repeatedly; check the address")
         if names & _UNTRUSTED:
             return self.error("the certificate of its server is not trusted; check the address and the certificates")
         if names & _UNREACHABLE:
-            mend = "check the address, 'endpoint' and the network, or try again"
-            return self.error(f"its server cannot be reached; {mend}", retryable=True)
+            fix = "check the address, 'endpoint' and the network, or try again"
+            return self.error(f"the server is unreachable; {fix}", retryable=True)
         if any(name.endswith(("TimeoutError", "Timeout")) for name in names):
-            mend = f"try again, or raise {SkillOptions.SOURCE_TIMEOUT.key}"
-            return self.error(f"its server sent nothing for {self.stall:.3g} s; {mend}", retryable=True)
+            fix = f"try again, or raise {SkillOptions.SOURCE_TIMEOUT.key}"
+            return self.error(f"the server sent nothing for {self.stall:.3g} s; {fix}", retryable=True)
         return None
 
     def _of_status(self, status: int | None) -> SourceError | None:
@@ -148,7 +152,7 @@ class Transfer:
             return None
         retryable = (status >= 500 and status != 501) or status in (408, 425, 429)
         return self.error(
-            f"the server answered {status}" + ("; try again" if retryable else "; check the address"),
+            f"the server returned {status}" + ("; try again" if retryable else "; check the address"),
             retryable=retryable,
         )
 
@@ -158,12 +162,12 @@ class Transfer:
         if any(isinstance(cause, ImportError) for cause in causes):
             return self.error(missing_package(self.protocol))
         if self.protocol == "hdfs" and any(re.search("libhdfs|libjvm|CLASSPATH", str(cause)) for cause in causes):
-            mend = "set JAVA_HOME, HADOOP_HOME and CLASSPATH, or use webhdfs://"
-            return self.error(f"hdfs needs the libraries of Hadoop on this machine; {mend}")
+            fix = "set JAVA_HOME, HADOOP_HOME and CLASSPATH, or use webhdfs://"
+            return self.error(f"hdfs needs the libraries of Hadoop on this machine; {fix}")
         if any(kind.__name__ in _NO_ADDRESS for cause in causes for kind in type(cause).__mro__):
-            return self.error("its address cannot be used; check how host, bucket and path are written")
+            return self.error("the address is invalid; check its host, bucket and path")
         wrong = isinstance(error, (TypeError, AttributeError, LookupError, ValueError)) or "Validation" in name
-        return self.error(f"cannot be opened ({name}); check {key}") if wrong else None
+        return self.error(f"the source cannot be opened ({name}); check {key}") if wrong else None
 
     def _is_of_target(self, error: OSError) -> bool:
         return bool(self.target) and str(error.filename or "").startswith(self.target)
@@ -194,7 +198,7 @@ def is_absent(error: BaseException, target: str) -> bool:
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """The error, what it was raised from, and what libraries keep in attributes of their own."""
     waiting, seen = [error], 0
-    while waiting and seen < _MOST_CAUSES:
+    while waiting and seen < _MAX_CAUSES:
         found = waiting.pop(0)
         if not isinstance(found, BaseException):
             continue

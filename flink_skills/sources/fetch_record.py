@@ -13,7 +13,7 @@ __all__ = ["FetchRecord"]
 
 _VERSION = 2
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_LARGEST = 16 << 20
+_MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class FetchRecord:
         """
         try:
             with Path(path).open("rb") as file:
-                data = file.read(_LARGEST + 1)
-            found = json.loads(data) if len(data) <= _LARGEST else None
+                data = file.read(_MAX_BYTES + 1)
+            found = json.loads(data) if len(data) <= _MAX_BYTES else None
         except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
             return None
         if not isinstance(found, dict) or found.pop("format", None) != _VERSION:

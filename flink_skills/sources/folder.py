@@ -154,18 +154,20 @@ class RemoteFolder(Connection):
             page = self._page(rest, most, deadline)
             count += max(1, len(page.entries))  # a page without entries counts, or a server could send them for ever
             if count > limits.entries and (len(page.entries) or page.rest is not None):
-                raise self._refused(f"has more than {limits.entries} files ({SkillOptions.LIMIT_ENTRIES.key})")
+                raise self._refused(
+                    f"the folder contains more than {limits.entries} files ({SkillOptions.LIMIT_ENTRIES.key})"
+                )
             for entry in page.entries:
                 if self._is_wanted(entry, names, directories):
                     files.append(entry)
                     total += entry.size
             if total > limits.total:
                 key = SkillOptions.LIMIT_TOTAL.key
-                raise self._refused(f"has more than {limits.total} bytes in its files ({key})")
+                raise self._refused(f"the files of the folder exceed {limits.total} bytes ({key})")
             if limit is not None and total > limit:
                 raise self._transfer().too_large(limit)
         if not files:
-            raise self._transfer().error("is empty or does not exist; check the address")
+            raise self._transfer().error("the folder is empty or does not exist; check the address")
         return tuple(sorted(files))
 
     def _page(self, rest: Any, most: int, deadline: float) -> Page:

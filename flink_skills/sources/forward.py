@@ -21,7 +21,7 @@ _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _TYPE_AT = 156
 _DIGITS = re.compile(rb"[0-9]+")
 # A length, a size or a time. In longer ones, patterns of older versions of tarfile search for ever.
-_LONGEST_NUMBER = 32
+_MAX_NUMBER = 32
 
 
 class ForwardReader(io.RawIOBase):
@@ -77,10 +77,12 @@ class ForwardReader(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         if self._in_headers:
             if not 0 <= size <= self._headers:
-                raise ArchiveRefusedError(f"has more than {_HEADERS} bytes of headers for one entry, or too many")
+                raise ArchiveRefusedError(
+                    f"the archive has more than {_HEADERS} bytes of headers for one entry, or too many headers"
+                )
             self._headers -= size
         elif not 0 <= size <= _CHUNK:
-            raise ValueError(f"more than {_CHUNK} bytes at once")
+            raise ValueError(f"more than {_CHUNK} bytes in one read")
         if not size:
             return b""
         data = self._last if self._step_back else b""
@@ -106,12 +108,12 @@ class ForwardReader(io.RawIOBase):
         data = self._source.read(size)
         self._position += len(data)
         if self._position > self._limit:
-            raise ArchiveRefusedError(f"unpacks to more than {self._limit} bytes")
+            raise ArchiveRefusedError(f"the content is larger than {self._limit} bytes")
         if data:
             self._last = data[-1:]
         return data
 
 
 def _check_extended(data: bytes) -> None:
-    if any(len(number) > _LONGEST_NUMBER for number in _DIGITS.findall(data)):
-        raise ArchiveRefusedError(f"has an extended header with a number of more than {_LONGEST_NUMBER} digits")
+    if any(len(number) > _MAX_NUMBER for number in _DIGITS.findall(data)):
+        raise ArchiveRefusedError(f"the archive has an extended header with a number of more than {_MAX_NUMBER} digits")

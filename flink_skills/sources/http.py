@@ -112,10 +112,10 @@ class GuardedClient:
         try:
             url = str(parameters.response.url.join(URL(target)))
             if not url.startswith(("http://", "https://")):
-                raise ConfigError("it is no http(s) URL")
+                raise ConfigError("the redirect is not an http(s) URL")
             self._policy.check_step(self._home, url)
         except (ConfigError, ValueError) as error:
-            reason = error if isinstance(error, ConfigError) else "it cannot be read"
+            reason = error if isinstance(error, ConfigError) else "the URL cannot be parsed"
             raise SourceError(self._refused(reason), source=self._shown) from None
 
     def _refused(self, reason: ConfigError | str) -> str:
@@ -126,7 +126,7 @@ class GuardedClient:
         headers, status = parameters.response.headers, parameters.response.status
         if 200 < status < 400 and not self.head_only:  # a redirect to nowhere, a part, nothing at all
             raise SourceError(
-                f"skill source {self._shown}: the server answered {status}, and not with the file; check the address",
+                f"skill source {self._shown}: the server returned {status} instead of the file; check the address",
                 source=self._shown,
             )
         self.encoding = headers.get("Content-Encoding", "")

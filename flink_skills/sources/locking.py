@@ -153,7 +153,7 @@ def _lock_shared(descriptor: int, path: str) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                reason = f"it is locked for more than {_LEASE_SECONDS:g} s ({holder_of(path)}); end that process"
+                reason = f"the store is locked for more than {_LEASE_SECONDS:g} s ({holder_of(path)}); end that process"
                 raise OSError(errno.ETIMEDOUT, reason, path) from None
             time.sleep(_POLL)
         else:

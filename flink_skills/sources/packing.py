@@ -85,14 +85,18 @@ def pack_skills(
         raise ConfigError(f"{target}: name it .zip, .tar, .tar.gz or .tgz; the name says what kind of archive it is")
     target = os.path.abspath(target)
     if os.path.isdir(target) or not os.path.isdir(os.path.dirname(target)):
-        problem = "is a folder; name a file" if os.path.isdir(target) else "is in a folder that does not exist; make it"
+        problem = (
+            "the target is a directory; name a file"
+            if os.path.isdir(target)
+            else "the directory of the target does not exist; create it"
+        )
         raise ConfigError(f"{target}: {problem}")
     contents = _Contents(limits, strict, allow_secrets)
     for folder in dict.fromkeys(folders):
         contents.add_folder(folder)
     for found in contents.found:
         if inside(os.path.realpath(target), os.path.realpath(found.folder)):
-            raise ConfigError(f"{target}: lies in the skill {found.folder} and would be part of it; write it elsewhere")
+            raise ConfigError(f"{target}: the target is inside the skill {found.folder}; choose a path outside it")
     members = contents.members()
     if contents.has_errors:
         return Packing((), tuple(contents.diagnostics))
@@ -134,8 +138,8 @@ class _Contents:
     def has_errors(self) -> bool:
         return any(said.severity == "error" for said in self.diagnostics)
 
-    def _error(self, code: str, message: str, path: str, mend: str, skill: str = "") -> None:
-        self.diagnostics.append(Diagnostic(code, "error", message, skill, path, mend=mend))
+    def _error(self, code: str, message: str, path: str, fix: str, skill: str = "") -> None:
+        self.diagnostics.append(Diagnostic(code, "error", message, skill, path, fix=fix))
 
     def add_folder(self, given: str) -> None:
         spec = SourceSpec.parse("path", given)
@@ -143,7 +147,7 @@ class _Contents:
         if spec.sha256:
             raise ConfigError(f"{folder}: a folder cannot be pinned with sha256; its skills can, with a lock file")
         if not os.path.isdir(folder):
-            problem = "is no folder" if os.path.exists(folder) else "does not exist"
+            problem = "the path is not a directory" if os.path.exists(folder) else "the path does not exist"
             self._error("D06", problem, folder, "give a folder of skills or of one skill")
             return
         root = os.path.realpath(folder)
@@ -179,13 +183,13 @@ class _Contents:
         self.found.append(found)
 
     def _judge_namesakes(self, other: _Found, found: _Found) -> None:
-        name, mend = found.skill.name, "rename one of them or leave it out"
+        name, fix = found.skill.name, "rename one of them or leave it out"
         with contextlib.suppress(ResourceError):  # which members() reports
             if other.skill.digest == found.skill.digest:
-                message = f"is the same as {other.folder}, byte for byte"
-                self.diagnostics.append(Diagnostic("D03", "info", message, name, found.folder, mend=mend))
+                message = f"the skill is identical to {other.folder}"
+                self.diagnostics.append(Diagnostic("D03", "info", message, name, found.folder, fix=fix))
                 return
-        self._error("D02", f"{other.folder} is a skill {name!r} too, and would hide this one", found.folder, mend, name)
+        self._error("D02", f"{other.folder} is a skill {name!r} too, and would hide this one", found.folder, fix, name)
 
     def members(self) -> list[Member]:
         """The files, sorted by their names in the archive."""
@@ -206,7 +210,7 @@ class _Contents:
                     names.entry(member.name, is_folder=False, size=0)
                 except ArchiveRefusedError as refused:
                     if len(members) <= limits.entries:
-                        self._error("D06", f"{refused}: the archive would be refused", member.real, "rename it")
+                        self._error("D06", f"the archive would be refused: {refused}", member.real, "rename it")
         if len(members) > limits.entries:
             message = f"{len(members)} files are more than an archive may have, {limits.entries}"
             self._error("S05", message, self.found[0].root, "pack them into several archives")
@@ -221,20 +225,20 @@ class _Contents:
         generated: list[str] = []
         files = list(walk_files(found.folder, found.root, limits.skill_files + 1, out, generated))
         if generated:
-            message, mend = generated_message(generated), CODES["D07"].mend
-            self.diagnostics.append(Diagnostic("D07", "info", message, skill, found.folder, mend=mend))
+            message, fix = generated_message(generated), CODES["D07"].fix
+            self.diagnostics.append(Diagnostic("D07", "info", message, skill, found.folder, fix=fix))
         for path, credential in find_credentials(found.skill.files):
             severity: Severity = "warning" if self._allow_secrets else "error"
             message, place = credential_message(path, credential), os.path.join(found.folder, path)
-            mend = f"{CODES['S13'].mend}, or use --allow-secrets"
-            self.diagnostics.append(Diagnostic("S13", severity, message, skill, place, credential.line, mend))
+            fix = f"{CODES['S13'].fix}, or use --allow-secrets"
+            self.diagnostics.append(Diagnostic("S13", severity, message, skill, place, credential.line, fix))
         known = {said.path for said in self.diagnostics if said.code == "S04"}
         for path in sorted({os.path.join(found.folder, link) for link in out} - known):
             if os.path.exists(path) or not inside(os.path.realpath(path), found.root):  # others are reported below
                 message, fix = link_problem(path)
                 self._error("S04", message, path, fix, skill)
         for path, problem in _no_files(found.folder, found.root):
-            self._error("D05", problem, path, "remove or mend it", skill)
+            self._error("D05", problem, path, "remove or fix it", skill)
         if len(files) > limits.skill_files:
             message = f"the skill has more than {limits.skill_files} files"
             self._error("S05", message, found.folder, "leave some out, or raise skills.limits.skill-files", skill)
@@ -242,10 +246,10 @@ class _Contents:
         for relative, real in files:
             status = os.stat(real)
             if status.st_size > limits.file:
-                message = f"has {status.st_size} bytes; the limit for a file is {limits.file}"
+                message = f"the file has {status.st_size} bytes; the limit for a file is {limits.file}"
                 self._error("S05", message, real, "leave it out, or raise skills.limits.file", skill)
             elif not os.access(real, os.R_OK):
-                self._error("D05", "cannot be read: permission denied", real, "allow reading it", skill)
+                self._error("D05", "the file cannot be read: permission denied", real, "allow reading it", skill)
             else:
                 executable = bool(status.st_mode & 0o111)
                 yield Member(f"{found.path}/{relative}", real, executable), status.st_size
@@ -261,7 +265,7 @@ class _Contents:
             try:
                 unpack(archive, kind, scratch, self._limits)
             except ArchiveRefusedError as refused:
-                self._error("D06", f"the archive {refused} and would be refused", self.found[0].root, "see the limits")
+                self._error("D06", f"the archive would be refused: {refused}", self.found[0].root, "see the limits")
                 return []
             root, report = os.path.realpath(scratch), Report(strict=self._strict)
             formats = {found.path: found.format for found in self.found}
@@ -274,8 +278,14 @@ class _Contents:
     def _compared(self, found: _Found, again: AgentSkill | None) -> PackedSkill | None:
         name = found.skill.name
         if again is None:
-            mend = "pack the folder above it"
-            self._error("D01", f"is too deep in the archive, at {found.path!r}, to be found", found.folder, mend, name)
+            fix = "pack the folder above it"
+            self._error(
+                "D01",
+                f"the path {found.path!r} is too deep in the archive for the skill to be found",
+                found.folder,
+                fix,
+                name,
+            )
             return None
         try:
             digest = found.skill.digest
@@ -283,7 +293,7 @@ class _Contents:
             self._error("D05", str(error), found.folder, "check its files", name)
             return None
         if again.digest != digest:
-            self._error("D05", "has changed while it was packed", found.folder, "pack again", name)
+            self._error("D05", "the skill changed while it was packed", found.folder, "pack again", name)
             return None
         sizes = [size for size, _ in found.skill.files.manifest().values()]
         return PackedSkill(name, found.folder, found.path, digest, len(sizes), sum(sizes))
@@ -301,7 +311,7 @@ def _no_files(folder: str, root: str) -> Iterator[tuple[str, str]]:
             path = os.path.join(current, name)
             if os.path.islink(path):
                 if not os.path.exists(path) and inside(os.path.realpath(path), root):
-                    yield path, "is a link to nothing"
+                    yield path, "the link has no target"
                 continue
             try:
                 is_file = stat.S_ISREG(os.lstat(path).st_mode)
@@ -309,9 +319,9 @@ def _no_files(folder: str, root: str) -> Iterator[tuple[str, str]]:
                 problems.append(error)
                 continue
             if not is_file:
-                yield path, "is no regular file"
+                yield path, "the entry is not a regular file"
     for problem in problems:
-        yield str(problem.filename), f"cannot be read: {problem.strerror}"
+        yield str(problem.filename), f"the directory cannot be read: {problem.strerror}"
 
 
 def _write(file: BinaryIO, kind: ArchiveKind, members: Sequence[Member], limits: Limits) -> None:

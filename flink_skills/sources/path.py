@@ -44,10 +44,10 @@ def local_tree(path: str, spec: SourceSpec, context: SourceContext, *, origin: s
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        mend = "create it, or check the path on every machine that runs the job"
-        raise SourceError(f"skill source {origin}: does not exist; {mend}", source=origin) from None
+        fix = "create it, or check the path on every machine that runs the job"
+        raise SourceError(f"skill source {origin}: does not exist; {fix}", source=origin) from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "no file can have such a name"
+        reason = getattr(error, "strerror", None) or "the file name is invalid"
         raise SourceError(f"skill source {origin}: cannot be read: {reason}", source=origin) from None
     if stat.S_ISDIR(mode):
         if spec.sha256:

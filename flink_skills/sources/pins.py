@@ -42,10 +42,10 @@ def check_pin(path: str, pin: str, origin: str, generated: Sequence[str] = ()) -
 
 def other_content(sha256: str, origin: str, generated: Sequence[str] = ()) -> SourceError:
     """Return the error for content with another digest than the pinned one, with the arguments of :func:`check_pin`."""
-    message = f"skill source {origin}: its sha256 is {sha256} and not the pinned one"
+    message = f"skill source {origin}: the sha256 is {sha256}, which differs from the pinned one"
     if generated:
         files = "1 generated file," if len(generated) == 1 else f"{len(generated)} generated files, such as"
         message += f" (without {files} {generated[0]}; earlier releases included generated files in the digest)"
-        mend = f"if nothing else changed, pin #sha256={sha256}"
-        return SourceError(f"{message}; {mend}, and remove the generated files from the folder", source=origin)
+        fix = f"if nothing else changed, pin #sha256={sha256}"
+        return SourceError(f"{message}; {fix}, and remove the generated files from the folder", source=origin)
     return SourceError(f"{message}; check what changed, then pin the new one", source=origin)

@@ -42,7 +42,7 @@ def check_folders(folder: str) -> None:
             return  # made by this user later
         if above is not None and above.st_mode & stat.S_IWOTH and found.st_uid not in (os.geteuid(), _ROOT):
             raise PlantedError(
-                path, f"it belongs to user {found.st_uid} and is in a folder that all users can write to"
+                path, f"the path belongs to user {found.st_uid} and is in a directory that all users can write to"
             )
         # Through a link that was accepted, the folder behind it is the one that matters.
         above = os.stat(path) if stat.S_ISLNK(found.st_mode) else found
@@ -68,12 +68,12 @@ def open_own_file(path: str, flags: int, mode: int = 0o600) -> int:
         descriptor = os.open(path, safe, mode)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise PlantedError(path, "it is a link") from None
+            raise PlantedError(path, "the path is a link") from None
         if error.errno == errno.ENXIO:
-            raise PlantedError(path, "it is a pipe or a socket") from None
+            raise PlantedError(path, "the path is a pipe or a socket") from None
         raise
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
         return descriptor
     os.close(descriptor)
-    raise PlantedError(path, f"it is not a regular file of user {os.geteuid()}")
+    raise PlantedError(path, f"the path is not a regular file of user {os.geteuid()}")

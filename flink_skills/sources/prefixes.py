@@ -22,8 +22,8 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CONTAINER = re.compile(r"[A-Za-z0-9$][A-Za-z0-9-]*(@[A-Za-z0-9][A-Za-z0-9.-]*)?")
 # A server may take '\' for '/', and a parser may leave control characters and spaces out.
 _REFUSED = re.compile(r"[\s\\\x00-\x1f\x7f\u200b-\u200f\u2028-\u202e\ufeff]")
-_LONGEST = 4096
-_MOST_DECODED = 5
+_MAX_LENGTH = 4096
+_MAX_DECODED = 5
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class AllowedPrefixes:
         key = SkillOptions.FILES_ALLOWED.key
         place, problem = _read(url)
         if place is None:
-            raise ConfigError(f"{redact(url[:_LONGEST])}: {problem}")
+            raise ConfigError(f"{redact(url[:_MAX_LENGTH])}: {problem}")
         if not any(place.is_under(prefix) for prefix in self._prefixes):
-            mend = f"to allow it, add {place.suggested()} or a longer prefix to that option"
-            raise ConfigError(f"{redact(url)}: is under no prefix of {key}; {mend}")
+            fix = f"to allow it, add {place.suggested()} or a longer prefix to that option"
+            raise ConfigError(f"{redact(url)}: the address is under no prefix of {key}; {fix}")
 
 
 class PrefixPolicy(AddressPolicy):
@@ -115,16 +115,19 @@ def _prefix(text: str) -> _Place:
 
 def _read(url: str) -> tuple[_Place | None, str]:
     """Return (place, "") or (None, what is wrong with the address)."""
-    if len(url) > _LONGEST:
-        return None, f"has more than {_LONGEST} characters; name a shorter address"
+    if len(url) > _MAX_LENGTH:
+        return None, f"the address has more than {_MAX_LENGTH} characters; use a shorter one"
     if _REFUSED.search(url):
-        return None, "has spaces, control characters or '\\'; write them as %20 and so on, and '/' for '\\'"
+        return (
+            None,
+            "the address contains spaces, control characters or '\\'; write them as %20 and so on, and '/' for '\\'",
+        )
     found = _URL.fullmatch(url)
     if found is None:
-        return None, "is not an address; write https://host/path, s3://bucket/key or artifact://name"
+        return None, "the value is not an address; write https://host/path, s3://bucket/key or artifact://name"
     scheme, authority, path = found[1].lower(), found[2], found[3]
     if "::" in path or "::" in found[4] or "${" in url:
-        return None, "has '::' or '${', which are not replaced there; name the file itself"
+        return None, "the address contains '::' or '${', which are not resolved here; name the file itself"
     if scheme == "artifact":
         authority, path = "", f"/{authority}{path}" if authority or path else ""
     elif scheme in _WEB:
@@ -134,16 +137,16 @@ def _read(url: str) -> tuple[_Place | None, str]:
     elif scheme in _STORES:
         scheme = _STORES[scheme]
         if not _BUCKET.fullmatch(authority):
-            return None, f"has no bucket; write {scheme}://bucket/key"
+            return None, f"the address has no bucket; write {scheme}://bucket/key"
     elif scheme in _AZURE:
         authority = authority.lower()
         if not _CONTAINER.fullmatch(authority):
-            return None, f"has no container; write {scheme}://container/path"
+            return None, f"the address has no container; write {scheme}://container/path"
     else:
-        return None, "has a scheme that no event may name; use https, s3, gs, az, abfss, oss or artifact"
+        return None, "the scheme is not allowed in events; use https, s3, gs, az, abfss, oss or artifact"
     segments = path.split("/")[1:]
     if any(map(_climbs, segments)):
-        return None, "has '.' or '..' in its path; name the file without them"
+        return None, "the path contains '.' or '..'; name the file without them"
     return _Place(scheme, authority, tuple(map(unquote, segments)) if scheme in _WEB else tuple(segments)), ""
 
 
@@ -151,18 +154,21 @@ def _web_authority(url: str, scheme: str, authority: str) -> tuple[str, str]:
     """Return (host and port, "") or ("", problem)."""
     if "@" in authority:
         key = SkillOptions.SOURCE_OPTIONS.key
-        return "", f"has a user or a password; leave them out, and give the worker credentials in {key}"
+        return (
+            "",
+            f"the address contains a user or a password; omit them, and provide the worker's credentials in {key}",
+        )
     try:
         host, port = host_of(url), urlsplit(url).port
     except (ConfigError, ValueError):
-        return "", "has a host or a port that cannot be read; write https://host/path"
+        return "", "the host or port of the address cannot be parsed; write https://host/path"
     host = f"[{host}]" if ":" in host else host
     return (host if port in (None, _WEB[scheme]) else f"{host}:{port}"), ""
 
 
 def _climbs(segment: str) -> bool:
     """Return whether a server may read a way out of its folder in a segment, however often it decodes it."""
-    for _ in range(_MOST_DECODED):
+    for _ in range(_MAX_DECODED):
         pieces = re.split(r"[/\\]", segment)
         if any(piece.partition(";")[0].strip() in (".", "..") for piece in pieces) or "\\" in segment:
             return True

@@ -96,11 +96,11 @@ def check_here(name: str, options: Mapping[str, Any]) -> None:
     """Raise :class:`ConfigError` for what is missing on the machine that is about to fetch."""
     protocol = protocol_named(name).names[0]
     if protocol == "oss" and not (options.get("endpoint") or os.environ.get("OSS_ENDPOINT")):
-        raise _wrong(name, "it needs 'region' (such as cn-hangzhou) or 'endpoint'; set one of them, or OSS_ENDPOINT")
+        raise _wrong(name, "'region' (such as cn-hangzhou) or 'endpoint' is required; set one of them, or OSS_ENDPOINT")
     token = options.get("token")
     # The library takes what is no file for an access token, and sends it to be checked.
     if protocol == "gs" and isinstance(token, str) and "/" in token and not os.path.isfile(token):
-        raise _wrong(name, "the key file is not there; put it on every machine that runs the job")
+        raise _wrong(name, "the key file does not exist; copy it to every host that runs the job")
 
 
 def _checked(name: str, ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,9 @@ def _service_account(key: str) -> Any:
     try:
         return json.loads(key)
     except ValueError:
-        raise _wrong("gs", "'key' is no JSON; give the text of a service account's key file, or its path") from None
+        raise _wrong(
+            "gs", "'key' is not valid JSON; set it to the content of a service account's key file, or its path"
+        ) from None
 
 
 def _abfs(words: dict[str, Any]) -> dict[str, Any]:

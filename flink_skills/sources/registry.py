@@ -76,7 +76,7 @@ def open_source(kind: str, location: str | Mapping[str, Any] | SourceSpec, conte
     made = _class_of(spec.kind)(spec, context)
     if not isinstance(made, SkillSource):
         raise ConfigError(
-            f"skill source kind {spec.kind!r}: {type(made).__name__} is no SkillSource; derive it from it"
+            f"skill source kind {spec.kind!r}: {type(made).__name__} is not a SkillSource; derive it from SkillSource"
         )
     return made
 
@@ -97,7 +97,7 @@ def _class_of(kind: str) -> Any:
         module, _, name = target.partition(":")
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        install = known.install if known and known.install else "install or mend the package that provides it"
+        install = known.install if known and known.install else "install or fix the package that provides it"
         reason = f"{target} cannot be imported ({error})"
         raise ConfigError(f"skill source kind {kind!r}: {reason}; {install}") from error
 

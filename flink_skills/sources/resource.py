@@ -27,7 +27,8 @@ class ResourceSource(SkillSource):
             raise ConfigError(f"skill resource {location!r}: give a name inside the job JAR, such as 'skills'")
         for part in filter(None, parts):
             if problem := name_problem(part):
-                raise ConfigError(f"skill resource {location!r}: {part!r} {problem}; rename it in the job JAR")
+                message = f"skill resource {location!r}: {part!r} is not a valid file name: {problem}"
+                raise ConfigError(f"{message}; rename it in the job JAR")
         for path in self._paths():
             check_pinned_folder(path, spec)
 

@@ -14,7 +14,7 @@ from flink_skills.errors import ConfigError, SkillsError
 __all__ = ["expand", "expand_values", "has_references", "replacements", "unchained_errors"]
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]*)\}")
-_LARGEST = 64 << 10
+_MAX_BYTES = 64 << 10
 
 
 def has_references(text: str) -> bool:
@@ -87,14 +87,14 @@ def _file(name: str) -> str:
         raise ConfigError(f"{asked} has no absolute path; write ${{file:/path}}")
     try:
         if not path.is_file():
-            raise ConfigError(f"{asked} is not there, or is no file; put it on every machine that runs the job")
+            raise ConfigError(f"{asked} does not exist or is not a file; copy it to every host that runs the job")
         with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
+            data = file.read(_MAX_BYTES + 1)
         text = data.decode("utf-8")
     except OSError as error:
         raise ConfigError(f"{asked} cannot be read ({error.strerror}); allow this user to read it") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{asked} is no UTF-8 text") from None
-    if len(data) > _LARGEST:
-        raise ConfigError(f"{asked} is larger than {_LARGEST} bytes; it should hold one secret")
+        raise ConfigError(f"{asked} is not UTF-8 text") from None
+    if len(data) > _MAX_BYTES:
+        raise ConfigError(f"{asked} is larger than {_MAX_BYTES} bytes; it should hold one secret")
     return text.removesuffix("\n").removesuffix("\r")

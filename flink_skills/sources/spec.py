@@ -64,14 +64,14 @@ class SourceSpec:
         if isinstance(given, Mapping):
             return cls._of_mapping(kind, given)
         if not isinstance(given, str):
-            message = f"skill {kind}: a {type(given).__name__} is no source"
+            message = f"skill {kind}: a value of type {type(given).__name__} is not a valid source"
             raise ConfigError(f"{message}; give a string or a mapping such as {{'{kind}': …, 'sha256': …}}")
         found = _PINS.search(given)
         if found is None:
             unknown = _UNKNOWN_PIN.search(given) if kind not in ("path", "resource") else None
             if unknown is not None:
                 # Left alone it would be a pin that nobody checks.
-                message = f"skill source {_shown(kind, given)}: {unknown[1][:40]!r} after '#' is not known"
+                message = f"skill source {_shown(kind, given)}: {unknown[1][:40]!r} after '#' is unknown"
                 raise ConfigError(f"{message}{_near(unknown[1], _WORDS)}; write #sha256=…, #format=… or both with '&'")
             return cls(kind, given)
         location = given[: found.start()]
@@ -79,7 +79,7 @@ class SourceSpec:
         for part in found.group(1).split("&"):
             word, _, value = part.partition("=")
             if word not in _WORDS or word in pins:
-                problem = "is there twice" if word in pins else f"is not known{_near(word, _WORDS)}"
+                problem = "is duplicated" if word in pins else f"is unknown{_near(word, _WORDS)}"
                 message = f"skill source {_shown(kind, location)}: {word[:40]!r} after '#' {problem}"
                 raise ConfigError(f"{message}; write #sha256=…, #format=… or both with '&'")
             pins[word] = value
@@ -91,9 +91,7 @@ class SourceSpec:
         for name in given:
             if name not in names:
                 known = ", ".join(dict.fromkeys(names))
-                raise ConfigError(
-                    f"skill {kind}: {str(name)[:40]!r} is not known{_near(str(name), names)}; use {known}"
-                )
+                raise ConfigError(f"skill {kind}: {str(name)[:40]!r} is unknown{_near(str(name), names)}; use {known}")
         locations = [given[name] for name in dict.fromkeys((kind, "location")) if name in given]
         if len(locations) != 1 or not isinstance(locations[0], str):
             raise ConfigError(f"skill {kind}: the declaration needs one string {kind!r}; write {{'{kind}': …}}")

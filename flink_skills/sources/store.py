@@ -30,7 +30,7 @@ from flink_skills.sources.archive import KINDS, archive_kind, unpack
 from flink_skills.sources.catalog_index import index_name, write_index
 from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.locking import Lease, file_lock, try_lock
-from flink_skills.sources.mends import MACHINE_FULL, machine_mend
+from flink_skills.sources.os_errors import MACHINE_FULL, os_error_hint
 from flink_skills.sources.pins import file_sha256, other_content
 from flink_skills.sources.planted import PlantedError, check_folders
 from flink_skills.sources.upkeep import INDEXES, LOCKS, RECORDS, WORK, evict, remove_tree, sweep, sweep_work
@@ -110,27 +110,28 @@ class Store:
         try:
             sha256, head, size = file_sha256(path, self._limits.download)
         except OSError as error:
-            raise SourceError(f"skill source {origin}: cannot be read: {error.strerror}", source=origin) from None
+            message = f"skill source {origin}: the archive cannot be read: {error.strerror}"
+            raise SourceError(message, source=origin) from None
         if size > self._limits.download:
-            message = f"skill source {origin}: has {size} bytes; the limit is {self._limits.download}"
+            message = f"skill source {origin}: the archive has {size} bytes. The limit is {self._limits.download}"
             raise SourceError(f"{message} ({SkillOptions.LIMIT_DOWNLOAD.key})", source=origin)
         if pin is not None and sha256 != pin:
             raise other_content(sha256, origin)
         kind = archive_kind(name or os.path.basename(path), head)
         if kind is None:
-            message = f"skill source {origin}: is no archive; give a folder, {KINDS}"
+            message = f"skill source {origin}: the file is not an archive; name a folder, {KINDS}"
             raise SourceError(message, source=origin)
 
         def fill(folder: str) -> Mapping[str, tuple[int, str]]:
             hashes = unpack(path, kind, folder, self._limits)
             if file_sha256(path, self._limits.download)[0] != sha256:
-                raise ArchiveRefusedError("changed while it was read")
+                raise ArchiveRefusedError("the archive changed while it was read")
             return hashes
 
         return self._open_or_make(sha256, fill, origin, deadline)
 
     def add_file(self, data: bytes, file_name: str, origin: str, *, deadline: float | None = None) -> StoredTree:
-        """Put a single skill file there, in a folder of its skill's name.
+        """Write a single skill file there, in a folder with the name of its skill.
 
         Raises :class:`SourceError` where it does not fit on the disk.
         """
@@ -154,7 +155,7 @@ class Store:
         try:
             sha256, files = skill.digest, skill.files.manifest()
             if skill.files.skill_file not in files:
-                raise ResourceError(f"skill {skill.name!r}: its skill file {skill.files.skill_file} is missing")
+                raise ResourceError(f"skill {skill.name!r}: the skill file {skill.files.skill_file} is missing")
             self._check_size(files, origin)
         except ResourceError as error:
             raise SourceError(f"skill source {origin}: {error}", source=origin) from None
@@ -183,7 +184,7 @@ class Store:
             (sum(sizes.values()), limits.total, "bytes in its files", SkillOptions.LIMIT_TOTAL),
         ):
             if value > limit:
-                message = f"skill source {origin}: has {value} {what}. The limit is {limit}"
+                message = f"skill source {origin}: the skill has {value} {what}. The limit is {limit}"
                 raise SourceError(f"{message} ({option.key}).", source=origin)
 
     def lock_path(self, key: str) -> str:
@@ -210,15 +211,15 @@ class Store:
     def disk_error(self, error: OSError, origin: str) -> SourceError:
         """The error for a disk that fails: retryable where space may come free."""
         number = error.errno or 0
-        mend = machine_mend(error) or "check the disk"
+        fix = os_error_hint(error) or "check the disk"
         if isinstance(error, PlantedError):
-            mend = f"remove {error.path}, or take the rights of others away (chmod go-w)"
+            fix = f"remove {error.path}, or remove the write permission of others (chmod go-w)"
         elif number in (errno.EACCES, errno.EPERM):
-            mend = f"let user {os.geteuid()} write there"
+            fix = f"allow user {os.geteuid()} to write there"
             with suppress(OSError):
-                mend += f" (it belongs to user {os.stat(self.folder).st_uid})"
+                fix += f" (the directory belongs to user {os.stat(self.folder).st_uid})"
         text = f"skill source {origin}: the store {self.folder} cannot be written ({error.strerror or error})"
-        message = f"{text}; {mend}, or set {SkillOptions.STORE_DIR.key} to another folder"
+        message = f"{text}; {fix}, or set {SkillOptions.STORE_DIR.key} to another folder"
         return SourceError(message, source=origin, retryable=number in MACHINE_FULL)
 
     def _open_or_make(
@@ -246,7 +247,7 @@ class Store:
                 evict(self.folder, self._max_size, deadline)
         except (OSError, SourceError) as error:
             # What was asked for is there; the next one tidies up.
-            _logger.warning("skill store %s: cannot be tidied up (%s)", self.folder, error)
+            _logger.warning("skill store %s: the cleanup failed (%s)", self.folder, error)
         return tree
 
     def _find(self, sha256: str) -> StoredTree | None:
@@ -283,7 +284,9 @@ class Store:
             index = self._write_index(made, sha256, work, hashes)
             lease = Lease.take(made)
             if lease is None:
-                raise FileNotFoundError(errno.ENOENT, "somebody removed the folder that was being made")
+                raise FileNotFoundError(
+                    errno.ENOENT, "the directory was deleted while the archive was unpacked into it"
+                )
             lease.touch()
             final = os.path.join(self.folder, sha256)
             os.rename(made, final)
@@ -307,7 +310,7 @@ class Store:
             finally:
                 remove_tree(work)
         except (OSError, ResourceError) as error:
-            _logger.warning("skill store %s: no index of %s can be written (%s)", self.folder, tree.path, error)
+            _logger.warning("skill store %s: writing the index of %s failed (%s)", self.folder, tree.path, error)
             return tree
         return StoredTree(tree.path, tree.sha256, index, lease=tree.lease)
 
@@ -367,7 +370,9 @@ class Store:
         if not parent.st_mode & stat.S_IWOTH:
             return
         if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
-            raise PlantedError(folder, "it is in a folder that all users can write to, and others can write to it")
+            raise PlantedError(
+                folder, "the store is in a directory that all users can write to, and others can write to it"
+            )
 
     def _may_write(self, name: str) -> bool:
         return os.access(os.path.join(self.folder, name), os.W_OK | os.X_OK)

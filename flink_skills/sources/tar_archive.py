@@ -28,9 +28,9 @@ def unpack_tar(file: Readable, extraction: Extraction, limits: Limits) -> None:
             archive.pax_headers = {}  # and so does what headers say of all entries that follow
     # tarfile takes a damaged header, or none at all, for the end.
     if len(reader.last_read) != tarfile.BLOCKSIZE or any(reader.last_read):
-        raise ArchiveRefusedError("is cut off or damaged: there is no end mark")
+        raise ArchiveRefusedError("the archive is truncated or damaged: the end marker is missing")
     if not reader.only_zeros_follow():
-        raise ArchiveRefusedError("goes on after its end mark")
+        raise ArchiveRefusedError("the archive continues after its end marker")
 
 
 def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, extraction: Extraction) -> None:

@@ -20,7 +20,7 @@ __all__ = ["INDEXES", "LOCKS", "RECORDS", "WORK", "evict", "remove_tree", "sweep
 WORK, LOCKS, INDEXES, RECORDS = ".work", ".locks", ".index", ".urls"
 _TREE = re.compile(r"[0-9a-f]{64}")
 _ASIDE = "evicted-"
-_MOST_RECORDS = 10_000
+_MAX_RECORDS = 10_000
 
 _logger = logging.getLogger(__name__)
 
@@ -124,9 +124,9 @@ def sweep(store: str) -> None:
     records = os.path.join(store, RECORDS)
     names = _names(records)
     unwanted = [name for name in names if not name.endswith(".json")]
-    if len(names) > _MOST_RECORDS:  # one for each URL that ever was, and a signed one is never the same
+    if len(names) > _MAX_RECORDS:  # one for each URL that ever was, and a signed one is never the same
         by_age = sorted(names, key=lambda name: _modified(os.path.join(records, name)))
-        unwanted += by_age[: len(names) - _MOST_RECORDS]
+        unwanted += by_age[: len(names) - _MAX_RECORDS]
     for name in unwanted:
         with try_lock(os.path.join(store, LOCKS, name.partition(".")[0])) as dead:
             if dead:

@@ -32,8 +32,8 @@ _FILES_OF_GITHUB = ("archive", "releases", "raw", "zipball", "tarball")
 _UNSUPPORTED = {
     "ftp": "FTP sends everything unencrypted; serve the file over https",
     "ftps": "serve the file over https",
-    "git": "a repository is no archive; give the https address of its zip or tar.gz",
-    "ssh": "a repository is no archive; give the https address of its zip or tar.gz",
+    "git": "a repository is not an archive; use the https address of its zip or tar.gz",
+    "ssh": "a repository is not an archive; use the https address of its zip or tar.gz",
 }
 
 
@@ -158,13 +158,15 @@ def _check_shape(spec: SourceSpec) -> None:
     if protocol and "://" in url:
         return
     if url.startswith(("/", "./", "../", "~")):
-        mend = f"write file://{url}" if url.startswith("/") else "a job needs an absolute one"
-        raise ConfigError(f"skill source {shown}: is a path and no URL; {mend}, or use {SkillOptions.FROM_PATHS.key}")
+        fix = f"write file://{url}" if url.startswith("/") else "a job needs an absolute one"
+        raise ConfigError(
+            f"skill source {shown}: the value is a path, not a URL; {fix}, or use {SkillOptions.FROM_PATHS.key}"
+        )
     found = _ONE_SLASH.match(url)
-    mend = f"write {found[1].lower()}://…" if found else "write https://…, s3://… or file:///…"
+    fix = f"write {found[1].lower()}://…" if found else "write https://…, s3://… or file:///…"
     if found and found[1].lower() in ("file", "local"):
-        mend = "write file:///…"
-    raise ConfigError(f"skill source {shown}: is no URL; {mend}")
+        fix = "write file:///…"
+    raise ConfigError(f"skill source {shown}: the value is not a URL; {fix}")
 
 
 def _check_page(url: str, shown: str) -> None:
@@ -176,12 +178,12 @@ def _check_page(url: str, shown: str) -> None:
     repository = repository.removesuffix(".git") or "<repository>"
     home = f"{owner or '<owner>'}/{repository}"
     branch = (rest[0] if page in ("tree", "blob") else "") or "<branch>"
-    mend = f"give its archive, https://codeload.github.com/{home}/zip/refs/heads/{branch}"
+    fix = f"give its archive, https://codeload.github.com/{home}/zip/refs/heads/{branch}"
     if page == "blob" and rest[1:]:
-        mend = (
+        fix = (
             f"give the file itself, https://raw.githubusercontent.com/{home}/{'/'.join(part for part in rest if part)}"
         )
-    raise ConfigError(f"skill source {shown}: is a page of GitHub and no file; {mend}")
+    raise ConfigError(f"skill source {shown}: the URL is a page of GitHub, not a file; {fix}")
 
 
 def _local_path(url: str, shown: str) -> str:

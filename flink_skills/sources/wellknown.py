@@ -35,7 +35,7 @@ __all__ = ["INDEX_PATH", "SCHEMA", "Artifact", "SkillIndex", "index_address", "r
 SCHEMA = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 INDEX_PATH = ".well-known/agent-skills/index.json"
 
-_LARGEST = 8 << 20  # about 25,000 entries
+_MAX_BYTES = 8 << 20  # about 25,000 entries
 _TYPES = ("skill-md", "archive")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _AT_ONCE = 4
@@ -75,16 +75,16 @@ def read_index(text: str, shown: str, most: int) -> tuple[list[Artifact], list[D
     try:
         found = json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
-        raise _no_index(shown, "is no JSON") from None
+        raise _no_index(shown, "the file is not valid JSON") from None
     if not isinstance(found, dict):
-        raise _no_index(shown, "is no JSON object")
+        raise _no_index(shown, "the content is not a JSON object")
     schema = found.get("$schema")
     if schema != SCHEMA:
-        said = "has no $schema" if schema is None else f"has the schema {str(schema)[:120]!r}"
-        raise _no_index(shown, f"{said}, and only {SCHEMA} is known here")
+        said = "$schema is missing" if schema is None else f"the schema is {str(schema)[:120]!r}"
+        raise _no_index(shown, f"{said}, and only {SCHEMA} is supported")
     entries = found.get("skills")
     if not isinstance(entries, list):
-        raise _no_index(shown, "has no list 'skills'")
+        raise _no_index(shown, "the list 'skills' is missing")
     artifacts: list[Artifact] = []
     notes: list[Diagnostic] = []
     for number, entry in enumerate(entries[:most], 1):
@@ -98,26 +98,26 @@ def read_index(text: str, shown: str, most: int) -> tuple[list[Artifact], list[D
     if len(entries) > most:
         key = SkillOptions.LIMIT_TREE_DIRECTORIES.key
         left_out = len(entries) - most
-        text = f"the skill index has {len(entries)} entries, of which {most} are read: {left_out} are left out"
-        notes.append(Diagnostic("D01", "warning", text, path=shown, mend=f"raise {key}", left_out=left_out))
+        text = f"the skill index has {len(entries)} entries, of which {most} are read: {left_out} are omitted"
+        notes.append(Diagnostic("D01", "warning", text, path=shown, fix=f"raise {key}", left_out=left_out))
     return artifacts, notes
 
 
 def _artifact(entry: Any) -> Artifact | str:
     """The entry, or what is wrong with it."""
     if not isinstance(entry, dict):
-        return "it is no object"
+        return "the entry is not an object"
     texts = [entry.get(field) for field in ("name", "type", "url", "digest")]
     name, kind, url, digest = (text if isinstance(text, str) else "" for text in texts)
     if not name or len(name) > 64 or not name.isprintable():
-        return "it has no name of 1 to 64 characters"
+        return "the entry has no name of 1 to 64 characters"
     if kind not in _TYPES:
-        return f"its type {kind[:40]!r} is not known; {' and '.join(_TYPES)} are"
+        return f"the type {kind[:40]!r} is unknown; {' and '.join(_TYPES)} are supported"
     if not url or not url.isprintable():
-        return "it has no url"
+        return "the entry has no url"
     match = _DIGEST.fullmatch(digest)
     if match is None:
-        return "its digest is not 'sha256:' and 64 lowercase hexadecimal digits"
+        return "the digest is not 'sha256:' and 64 lowercase hexadecimal digits"
     return Artifact(name, kind, url, match.group(1))
 
 
@@ -164,7 +164,7 @@ class SkillIndex:
                 return record.text
         work = store.work_path(key)
         try:
-            limit = min(_LARGEST, self._context.limits.download)
+            limit = min(_MAX_BYTES, self._context.limits.download)
             try:
                 target, version = fetch.fetch(work, limit, deadline, pin)
             except SourceError as error:
@@ -177,7 +177,7 @@ class SkillIndex:
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
-            raise _no_index(fetch.origin, "is no UTF-8 text") from None
+            raise _no_index(fetch.origin, "the file is not UTF-8 text") from None
         read_index(text, fetch.origin, 0)  # only an index is noted as one
         noted(FetchRecord(hashlib.sha256(data).hexdigest(), version, time.time(), text), path)
         return text
@@ -215,19 +215,19 @@ class SkillIndex:
         ]
         if not trees:
             reasons = "".join(f"\n- {note.skill or 'an entry'}: {note.message}" for note in notes[:_SHOWN])
-            message = f"skill source {self._origin}: the skill index lists no skill that can be had{reasons}"
+            message = f"skill source {self._origin}: the skill index lists no usable skill{reasons}"
             raise SourceError(message, source=self._origin)
         return [replace(trees[0], notes=tuple(notes)), *trees[1:]]
 
     def _fetched(self, fetch: Fetch, artifact: Artifact, work: str, deadline: float) -> StoredTree | Diagnostic:
-        """The artifact in the store, or why it cannot be had; raises what trying again may mend."""
+        """Return the artifact in the store, or the reason why it is unavailable. Raises errors that a retry can fix."""
         shown = redact(self._address)
         try:
             url = urljoin(fetch.url, artifact.url)
             # The address for messages is made without the secrets that are in the one for the request.
             shown = redact(urljoin(self._address, artifact.url))
             if protocol_of(url) not in ("http", "https"):
-                raise ConfigError(f"its url {shown} is no http(s) address")
+                raise ConfigError(f"the url {shown} is not an http(s) address")
             home = host_of(fetch.url)
             self._policy.check_step(home, url)
             # What skills.source.options has for the index, a token for instance, is not for other hosts.
@@ -237,7 +237,7 @@ class SkillIndex:
             name = "SKILL.md" if artifact.type == "skill-md" else file.name
             return keep(target, name, shown, context, deadline)
         except (ConfigError, ValueError) as error:
-            reason = str(error) if isinstance(error, ConfigError) else "its url cannot be read"
+            reason = str(error) if isinstance(error, ConfigError) else "the url cannot be parsed"
             return _note(artifact.name, redact(self._address), reason)
         except SourceError as error:
             if error.retryable:
@@ -252,11 +252,11 @@ class SkillIndex:
 
 
 def _note(name: str, path: str, reason: str, severity: Severity = "warning") -> Diagnostic:
-    return Diagnostic("D06", severity, reason.removeprefix("skill source "), name, path, mend="mend the skill index")
+    return Diagnostic("D06", severity, reason.removeprefix("skill source "), name, path, fix="fix the skill index")
 
 
 def _no_index(shown: str, reason: str) -> SourceError:
-    return SourceError(f"skill source {shown}: is no skill index: it {reason}", source=shown)
+    return SourceError(f"skill source {shown}: not a valid skill index: {reason}", source=shown)
 
 
 def _sha256(text: str) -> str:

@@ -18,7 +18,7 @@ _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64 = struct.Struct("<4sLQL")
 _CENTRAL = struct.Struct("<4s24x3H12x")
 _LOCAL = struct.Struct("<4s5H3L2H")
-_LONGEST_COMMENT = 0xFFFF
+_MAX_COMMENT = 0xFFFF
 _MANY, _LARGE = 0xFFFF, 0xFFFFFFFF
 _ENCRYPTED, _SIZES_FOLLOW, _UTF8 = 0x1, 0x8, 0x800
 # Headers of an entry in the directory, its name and extra fields; far more than any tool writes.
@@ -74,17 +74,17 @@ def _name(info: zipfile.ZipInfo) -> str:
 
 def _checked_directory(file: BinaryIO, size: int, limits: Limits) -> int:
     """Where the directory is. It is checked before zipfile takes all of it into memory."""
-    tail_size = min(size, _LONGEST_COMMENT + _END.size)
+    tail_size = min(size, _MAX_COMMENT + _END.size)
     file.seek(size - tail_size)
     tail = file.read(tail_size)
     found = tail.rfind(b"PK\x05\x06")
     if found < 0 or len(tail) - found < _END.size:
-        raise ArchiveRefusedError("is no complete zip archive")
+        raise ArchiveRefusedError("the zip archive is incomplete")
     fields: tuple[int, ...] = _END.unpack_from(tail, found)[1:]
     disk, first_disk, here, count, length, at, comment = fields
     end = size - tail_size + found
     if end + _END.size + comment != size:
-        raise ArchiveRefusedError("goes on after its end, or its end is damaged")
+        raise ArchiveRefusedError("the archive continues after its end, or its end is damaged")
     file.seek(max(0, end - _LOCATOR64.size))
     locator = file.read(min(end, _LOCATOR64.size))
     if len(locator) == _LOCATOR64.size and locator.startswith(b"PK\x06\x07"):
@@ -93,17 +93,19 @@ def _checked_directory(file: BinaryIO, size: int, limits: Limits) -> int:
         small = (disk, first_disk, here, count, length, at)
         tops = (_MANY, _MANY, _MANY, _MANY, _LARGE, _LARGE)
         if any(few not in (top, many) for few, top, many in zip(small, tops, large, strict=True)):
-            raise ArchiveRefusedError("has two directories (zip and zip64) that say different things")
+            raise ArchiveRefusedError("the archive has two contradictory directories (zip and zip64)")
         disk, first_disk, here, count, length, at = large
     if count > limits.entries or length > limits.entries * _DIRECTORY_ENTRY:
-        raise ArchiveRefusedError(f"has more than {limits.entries} entries")
+        raise ArchiveRefusedError(f"there are more than {limits.entries} entries")
     if disk or first_disk or here != count:
-        raise ArchiveRefusedError("is one part of several")
+        raise ArchiveRefusedError("the archive is one part of several")
     if at + length != end:
-        raise ArchiveRefusedError("is damaged: its directory is not where its end says, or something stands before it")
+        raise ArchiveRefusedError(
+            "the archive is damaged: its directory is not at the position in its end record, or other data precedes it"
+        )
     file.seek(at)
     if _count_entries(file.read(length)) != count:
-        raise ArchiveRefusedError(f"has another number of entries than its end says, {count}")
+        raise ArchiveRefusedError(f"the archive has another number of entries than its end record declares, {count}")
     file.seek(0)
     return at
 
@@ -124,11 +126,11 @@ def _count_entries(directory: bytes) -> int:
 def _read_end64(file: BinaryIO, end: int, locator: bytes) -> tuple[int, ...]:
     _, disk, at, disks = _LOCATOR64.unpack(locator)
     if end < 0 or at != end or disk or disks > 1:
-        raise ArchiveRefusedError("is damaged: its zip64 end is not where it should be")
+        raise ArchiveRefusedError("the archive is damaged: its zip64 end record is at a wrong position")
     file.seek(end)
     signature, length, _, _, *numbers = _END64.unpack(file.read(_END64.size))
     if signature != b"PK\x06\x06" or length != _END64.size - 12:
-        raise ArchiveRefusedError("is damaged: its zip64 end is not where it should be")
+        raise ArchiveRefusedError("the archive is damaged: its zip64 end record is at a wrong position")
     return tuple(numbers)
 
 
@@ -138,11 +140,13 @@ def _check_layout(file: BinaryIO, entries: list[zipfile.ZipInfo], directory_at: 
     for position, info in enumerate(sorted(entries, key=lambda info: info.header_offset)):
         at = info.header_offset
         if at < free_from or (position == 0 and at):
-            raise ArchiveRefusedError(f"{shown(_name(info))} overlaps with what stands before it")
+            raise ArchiveRefusedError(f"{shown(_name(info))} overlaps with the previous data")
         file.seek(at)
         header = file.read(_LOCAL.size)
         if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):
-            raise ArchiveRefusedError(f"is damaged: {shown(_name(info))} is not where its directory says")
+            raise ArchiveRefusedError(
+                f"the archive is damaged: {shown(_name(info))} is not at the position in its directory"
+            )
         _, _, flags, method, _, _, _, compressed, size, name, extra = _LOCAL.unpack(header)
         if (flags | info.flag_bits) & _ENCRYPTED:
             raise ArchiveRefusedError(f"{shown(_name(info))} is encrypted")
@@ -150,7 +154,7 @@ def _check_layout(file: BinaryIO, entries: list[zipfile.ZipInfo], directory_at: 
             compressed not in (info.compress_size, _LARGE) or size not in (info.file_size, _LARGE)
         )
         if method != info.compress_type or sizes_differ:
-            raise ArchiveRefusedError(f"the two headers of {shown(_name(info))} say different things")
+            raise ArchiveRefusedError(f"the two headers of {shown(_name(info))} contradict each other")
         free_from = at + _LOCAL.size + name + extra + info.compress_size
         if free_from > directory_at:
-            raise ArchiveRefusedError(f"{shown(_name(info))} goes on into the directory")
+            raise ArchiveRefusedError(f"{shown(_name(info))} extends into the directory")

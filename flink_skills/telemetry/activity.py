@@ -1,8 +1,8 @@
-"""What happens in a turn, as data: activities with a beginning and an end, and notes.
+"""Activities and point events of a turn, and the observers that receive them.
 
-Code that does something says so with :func:`observe` and :func:`note`; it does not know who listens. Who listens is an
-:class:`Observer`: metrics, the event stream and tracing are three of them. An activity that a restarted turn takes from
-its journal does not happen again, so it is not observed again.
+Code reports its work with :func:`observe` and :func:`emit`, and does not depend on the observers. An :class:`Observer`
+receives the reports: metrics, the event stream and tracing are observers. A restarted turn does not report the
+activities that it reads from its journal, because it does not repeat them.
 """
 
 from __future__ import annotations
@@ -23,38 +23,39 @@ from flink_skills.telemetry.deltas import Delta, OnDelta
 __all__ = [
     "CANCELLED",
     "KINDS",
-    "NOTES",
+    "POINT_EVENTS",
     "Activity",
-    "Note",
-    "Observed",
+    "ActivityContext",
     "Observer",
+    "PointEvent",
     "Telemetry",
     "TurnScope",
     "current_activity",
     "delta_listener",
+    "emit",
     "key_hash",
-    "note",
     "observe",
 ]
 
 _log = logging.getLogger("flink_skills.telemetry")
 
-#: Kinds of activities: the turn itself, an agent that is called as a tool, a request to a model, a tool call, a command
-#: of a sandbox, a step of the agent's own code; within a tool call, the staging of skills and inputs for a command and
-#: the collection of its output files.
+#: Kinds of activities: the turn, a sub-agent that is called as a tool, a request to a model, a tool call, a sandboxed
+#: command, and a step of the agent's code. Inside a tool call: the staging of skills and inputs for a command, and the
+#: collection of its output files.
 KINDS = ("turn", "agent", "chat", "tool", "command", "step", "stage", "collect")
-#: Kinds of notes: a use of a skill (it was loaded, a file of it was read), a request to a model that is tried again, a
-#: request that is sent to a fallback, a turn that restarts from its beginning; a diagnostic of a skill or a source; an
-#: agent that was opened, and one whose skills changed. The last three do not belong to turns.
-NOTES = ("skill", "retry", "fallback", "restart", "diagnostic", "open", "refresh")
+#: Kinds of point events. In a turn: a use of a skill (it was loaded, or one of its files was read), a retry of a model
+#: request, a model request that is sent to a fallback, and a turn that restarts from its beginning. Outside turns: a
+#: diagnostic of a skill or source, an opened agent, and a change of the skills of an open agent.
+POINT_EVENTS = ("skill", "retry", "fallback", "restart", "diagnostic", "open", "refresh")
 
-#: The error of an activity that was given up from outside: the turn ran into its limit, or its worker stops.
+#: Error of an activity that was cancelled from outside: the turn exceeded its limit, or its worker stops.
 CANCELLED = "cancelled"
 
 
 def key_hash(key: str) -> str:
-    """12 hexadecimal digits that stand for a key, whose canonical text is given, in logs and spans: the beginning of
-    its SHA-256.
+    """Return the first 12 hexadecimal digits of the SHA-256 of a key's canonical text.
+
+    Logs and spans contain this hash instead of the key.
 
     >>> key_hash('"order-7"')
     '8ace791d47a0'
@@ -64,9 +65,18 @@ def key_hash(key: str) -> str:
 
 @dataclass
 class TurnScope:
-    """Whose turn it is. ``turn_id`` is the same on every attempt (see ``Turn.call_id``), ``attempt`` counts from 1;
-    ``timestamp`` is that of the event, in milliseconds, ``resumed`` the number of steps that the journal had,
-    ``restarts`` how often the turn was started anew because its journal does not fit the agent's code."""
+    """Identity of a turn, and the state of its observers.
+
+    Attributes:
+        agent: ID of the agent.
+        key: Canonical text of the key.
+        turn: Number of the turn of its key, from 1.
+        turn_id: ID of the turn, the same on every attempt (see ``Turn.call_id``).
+        attempt: Number of the attempt, from 1.
+        timestamp: Timestamp of the event in milliseconds.
+        resumed: Number of steps in the journal at the start of the attempt.
+        restarts: Number of restarts from the beginning because the journal did not match the agent's code.
+    """
 
     agent: str
     key: str
@@ -76,25 +86,32 @@ class TurnScope:
     timestamp: int | None = None
     resumed: int = 0
     restarts: int = 0
-    #: Emits pairs of side-output tag and value at once, beside the journal: no failover repeats them, and an attempt
-    #: before may have emitted them too. To be called on the event loop, while the turn runs.
+    #: Emits pairs of side-output tag and value immediately, outside the journal. A failover does not repeat them, and
+    #: an earlier attempt may have emitted them too. Call it on the event loop while the turn runs.
     emit: Callable[[Sequence[tuple[str, Any]]], None] | None = None
-    #: What observers keep for this turn, by their own name.
-    kept: dict[str, Any] = field(default_factory=dict)
+    #: State of the observers for this turn, by a name that each observer chooses.
+    observer_state: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def key_hash(self) -> str:
-        """Stands for the key where the key itself is not to be seen, see :func:`key_hash`."""
+        """Hash that replaces the key where the key must not be visible (:func:`key_hash`)."""
         return key_hash(self.key)
 
 
 @dataclass(eq=False)
 class Activity:
-    """Something that takes time.
+    """Work that has a duration.
 
-    ``name`` is the agent, chat model, tool, program or step; ``step`` the id of the durable step that it is part of,
-    empty for the turn. ``started`` is in seconds since 1970. ``attributes`` may be added to until it ends; then
-    ``duration`` (seconds) and ``error`` (empty: it went well) are known.
+    Attributes:
+        kind: One of :data:`KINDS`.
+        name: Name of the agent, chat model, tool, program or step.
+        scope: The turn.
+        step: ID of the durable step that contains the activity. Empty for the turn.
+        parent: The activity that contains this one.
+        started: Start in seconds since 1970.
+        attributes: Details, which can be added until the activity ends.
+        duration: Duration in seconds. Valid when the activity has ended.
+        error: Class name of the error. Empty for a success. Valid when the activity has ended.
     """
 
     kind: str
@@ -106,116 +123,128 @@ class Activity:
     attributes: dict[str, Any] = field(default_factory=dict)
     duration: float = 0.0
     error: str = ""
-    #: The activity was ended from outside and in another context, while its code continues.
-    elsewhere: bool = False
+    #: Whether the activity was ended from outside, in another context, while its code continues.
+    detached: bool = False
 
 
 @dataclass(frozen=True)
-class Note:
-    """Something that happens at one moment. ``activity`` is what it happened in, None outside of turns."""
+class PointEvent:
+    """Event at one point in time.
+
+    Attributes:
+        kind: One of :data:`POINT_EVENTS`.
+        attributes: Details.
+        time: Time in seconds since 1970.
+        activity: The activity that emitted the event. None outside turns.
+    """
 
     kind: str
     attributes: Mapping[str, Any]
-    at: float
+    time: float
     activity: Activity | None = None
 
 
 class Observer:
-    """Is told what happens. Calls come on the event loop, or on the thread that does the work, and return at once."""
+    """Base class of observers. Methods run on the event loop or on the thread that does the work; they must not block.
 
-    #: Whether to be told of answers while they arrive (:meth:`delta`). Where nobody wants it, models are asked for
-    #: whole answers, which costs less.
-    hears_deltas = False
+    Every method has an empty default.
+    """
+
+    #: Whether :meth:`delta` receives answers while they arrive. If no observer needs this, models return complete
+    #: answers, which is cheaper.
+    wants_deltas = False
 
     def started(self, activity: Activity) -> None:
-        """An activity begins."""
+        """Handle the start of an activity."""
 
     def ended(self, activity: Activity) -> None:
-        """It has ended; nothing about it changes any more. One that is cancelled has ended, with an error."""
+        """Handle the end of an activity, which does not change afterwards. A cancelled one has ended with an error."""
 
-    def noted(self, note: Note) -> None:
-        """Something happened."""
+    def emitted(self, event: PointEvent) -> None:
+        """Handle a point event."""
 
     def delta(self, activity: Activity, delta: Delta) -> None:
-        """The next piece of the answer that the ``chat`` activity waits for. What is taken from a journal has none."""
+        """Handle the next delta of the answer of a ``chat`` activity. Answers read from a journal have no deltas."""
 
     def outputs(self, scope: TurnScope, step: str | None) -> Sequence[tuple[str, Any]]:
-        """Pairs of side-output tag and value that leave with the finished ``step``, and with the turn's end (None).
+        """Return pairs of side-output tag and value to emit with the finished ``step``, or with the turn if None.
 
-        They leave together with the step's journal entry, so both are in a checkpoint or neither is.
+        They are emitted together with the step's journal entry, so a checkpoint contains both or neither.
         """
         return ()
 
     async def close(self) -> None:
-        """The worker closes: hand over what is left."""
+        """Deliver the remaining data when the worker closes."""
 
 
 class Telemetry:
-    """The observers of an open agent, as one. What an observer raises is logged once and does not reach a turn."""
+    """All observers of an open agent. An observer's exception is logged one time and never affects a turn."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self._observers = list(observers)
-        # Few observers want to hear everything, and this is said some ten times in a turn.
-        self._at_start = [of for of in observers if type(of).started is not Observer.started]
-        self._with_outputs = [of for of in observers if type(of).outputs is not Observer.outputs]
-        self._hearing = [of for of in observers if of.hears_deltas]
+        # Select the observers in advance: few handle every call, and a turn makes about ten calls.
+        self._with_started = [observer for observer in observers if type(observer).started is not Observer.started]
+        self._with_outputs = [observer for observer in observers if type(observer).outputs is not Observer.outputs]
+        self._with_deltas = [observer for observer in observers if observer.wants_deltas]
         self._failed: set[str] = set()
 
-    def also(self, *observers: Observer) -> Telemetry:
-        """These observers and more."""
+    def with_observers(self, *observers: Observer) -> Telemetry:
+        """Return a copy that has ``observers`` in addition."""
         return Telemetry([*self._observers, *observers])
 
     def __bool__(self) -> bool:
         return bool(self._observers)
 
     def started(self, activity: Activity) -> None:
-        for observer in self._at_start:
+        """Report the start of an activity."""
+        for observer in self._with_started:
             try:
                 observer.started(activity)
-            except BaseException:  # an observer may be the user's
-                self._note_failure(observer)
+            except BaseException:  # users can supply observers
+                self._log_failure(observer)
 
     def ended(self, activity: Activity) -> None:
+        """Report the end of an activity."""
         for observer in self._observers:
             try:
                 observer.ended(activity)
-            except BaseException:  # an observer may be the user's
-                self._note_failure(observer)
+            except BaseException:  # users can supply observers
+                self._log_failure(observer)
 
     @property
-    def hears_deltas(self) -> bool:
-        """Whether any observer does."""
-        return bool(self._hearing)
+    def wants_deltas(self) -> bool:
+        """True if any observer receives deltas."""
+        return bool(self._with_deltas)
 
     def delta(self, activity: Activity, delta: Delta) -> None:
-        """Hand on a piece of an answer."""
-        for observer in self._hearing:
+        """Report a delta of an answer."""
+        for observer in self._with_deltas:
             try:
                 observer.delta(activity, delta)
-            except BaseException:  # an observer may be the user's
-                self._note_failure(observer)
+            except BaseException:  # users can supply observers
+                self._log_failure(observer)
 
-    def noted(self, note: Note) -> None:
-        """Tell of something outside of turns."""
+    def emitted(self, event: PointEvent) -> None:
+        """Report a point event."""
         for observer in self._observers:
             try:
-                observer.noted(note)
-            except BaseException:  # an observer may be the user's
-                self._note_failure(observer)
+                observer.emitted(event)
+            except BaseException:  # users can supply observers
+                self._log_failure(observer)
 
     def outputs(self, scope: TurnScope, step: str | None) -> list[tuple[str, Any]]:
-        """See :meth:`Observer.outputs`."""
-        found: list[tuple[str, Any]] = []
+        """Return the outputs of all observers (:meth:`Observer.outputs`)."""
+        outputs: list[tuple[str, Any]] = []
         for observer in self._with_outputs:
             try:
-                found += observer.outputs(scope, step)
-            except BaseException:  # an observer may be the user's
-                self._note_failure(observer)
-        return found
+                outputs += observer.outputs(scope, step)
+            except BaseException:  # users can supply observers
+                self._log_failure(observer)
+        return outputs
 
-    def turn(self, scope: TurnScope) -> Observed:
-        """The activity of a turn; to be entered once."""
-        return Observed(self, Activity("turn", scope.agent, scope))
+    def turn(self, scope: TurnScope) -> ActivityContext:
+        """Return the context manager of a turn's activity. Enter it only one time."""
+        return ActivityContext(self, Activity("turn", scope.agent, scope))
 
     async def close(self) -> None:
         """Close all observers."""
@@ -223,13 +252,13 @@ class Telemetry:
             try:
                 await observer.close()
             except Exception:
-                self._note_failure(observer)
+                self._log_failure(observer)
 
-    def _note_failure(self, observer: Observer) -> None:
+    def _log_failure(self, observer: Observer) -> None:
         name = type(observer).__name__
         if name not in self._failed:
             self._failed.add(name)
-            _log.exception("%s failed; this is said once, and turns go on", name)
+            _log.exception("observer %s failed. Turns continue. Further failures of it are not logged.", name)
 
 
 _current: contextvars.ContextVar[tuple[Telemetry, Activity] | None] = contextvars.ContextVar(
@@ -237,21 +266,21 @@ _current: contextvars.ContextVar[tuple[Telemetry, Activity] | None] = contextvar
 )
 
 
-class Observed:
-    """A context manager that tells of one activity; see :func:`observe`."""
+class ActivityContext:
+    """Context manager that reports one activity; see :func:`observe`."""
 
-    __slots__ = ("_begun", "_telemetry", "_token", "activity")
+    __slots__ = ("_start", "_telemetry", "_token", "activity")
 
     def __init__(self, telemetry: Telemetry | None, activity: Activity) -> None:
         self._telemetry = telemetry
-        self._begun = 0.0
+        self._start = 0.0
         self._token: contextvars.Token[Any] | None = None
         self.activity = activity
 
     def __enter__(self) -> Activity:
         if self._telemetry:
             self.activity.started = time.time()
-            self._begun = time.monotonic()
+            self._start = time.monotonic()
             self._token = _current.set((self._telemetry, self.activity))
             self._telemetry.started(self.activity)
         return self.activity
@@ -266,57 +295,66 @@ class Observed:
         else:
             self.end(CANCELLED if issubclass(kind, asyncio.CancelledError) else kind.__name__)
 
-    def end(self, error: str, *, elsewhere: bool = False) -> None:
-        """End the activity, with the class of an error. With ``elsewhere`` its code continues in another task."""
+    def end(self, error: str, *, detached: bool = False) -> None:
+        """End the activity with the class name of an error, or an empty string.
+
+        ``detached`` states that its code continues in another task.
+        """
         if not self._telemetry:
             return
-        if self._token is not None and not elsewhere:
+        if self._token is not None and not detached:
             _current.reset(self._token)
         activity = self.activity
-        activity.elsewhere = elsewhere
-        activity.duration = time.monotonic() - self._begun
+        activity.detached = detached
+        activity.duration = time.monotonic() - self._start
         if error and not activity.error:
             activity.error = error
         self._telemetry.ended(activity)
 
 
-_NOBODY = TurnScope("", "", 0, "")
+_NO_TURN = TurnScope("", "", 0, "")
 
 
-def observe(kind: str, name: str, step: str = "", **attributes: Any) -> Observed:
-    """A context manager for an activity of :data:`KINDS` inside of the one that runs now.
+def observe(kind: str, name: str, step: str = "", **attributes: Any) -> ActivityContext:
+    """Return a context manager that reports an activity inside the current one.
 
-    Outside of a turn nobody is told. ``step`` defaults to that of the parent.
+    Outside a turn it reports nothing.
+
+    Args:
+        kind: One of :data:`KINDS`.
+        name: Name of the agent, chat model, tool, program or step.
+        step: ID of the durable step. Default: the step of the current activity.
+        attributes: Details of the activity.
 
     >>> with observe("command", "bash") as activity:
     ...     activity.attributes["exit_code"] = 0
     """
     current = _current.get()
     if current is None:
-        return Observed(None, Activity(kind, name, _NOBODY, step, attributes=attributes))
+        return ActivityContext(None, Activity(kind, name, _NO_TURN, step, attributes=attributes))
     telemetry, parent = current
     activity = Activity(kind, name, parent.scope, step or parent.step, parent, attributes=attributes)
-    return Observed(telemetry, activity)
+    return ActivityContext(telemetry, activity)
 
 
-def note(kind: str, **attributes: Any) -> None:
-    """Tell of something of :data:`NOTES` inside of the activity that runs now; outside of a turn nobody is told."""
+def emit(kind: str, **attributes: Any) -> None:
+    """Report a point event of :data:`POINT_EVENTS` in the current activity. Outside a turn it reports nothing."""
     current = _current.get()
     if current is not None:
         telemetry, activity = current
-        telemetry.noted(Note(kind, attributes, time.time(), activity))
+        telemetry.emitted(PointEvent(kind, attributes, time.time(), activity))
 
 
 def current_activity() -> Activity | None:
-    """The activity that runs now; None outside of turns, and where nobody observes them."""
+    """Return the current activity. Return None outside turns, and in turns without observers."""
     current = _current.get()
     return current[1] if current is not None else None
 
 
 def delta_listener() -> OnDelta | None:
-    """Takes pieces of the answer that the activity which runs now waits for; None where nobody listens."""
+    """Return a function that reports deltas of the current activity. Return None if no observer receives deltas."""
     current = _current.get()
-    if current is None or not current[0].hears_deltas:
+    if current is None or not current[0].wants_deltas:
         return None
     telemetry, activity = current
     return lambda delta: telemetry.delta(activity, delta)

@@ -1,4 +1,4 @@
-"""What a model says while it is still saying it: pieces of its answer."""
+"""Deltas: fragments of a model's answer, received while the model writes it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
-__all__ = ["Delta", "OnDelta", "TextDelta", "ToolCallDelta", "Withdrawn"]
+__all__ = ["Delta", "Discarded", "OnDelta", "TextDelta", "ToolCallDelta"]
 
 
 @dataclass(frozen=True)
 class TextDelta:
-    """The next piece of the text of an answer."""
+    """Next fragment of the text of an answer."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ToolCallDelta:
-    """The next piece of a tool call.
+    """Next fragment of a tool call.
 
-    ``call_id`` and ``name`` are the same in all pieces of a call, ``arguments`` is what comes next of its arguments,
-    a JSON text that is whole when the answer is. Pieces of several calls of one answer may take turns: ``index`` is the
-    number of the call in its answer, from 0, which also tells calls apart to which a server gave one id.
-    ``is_streaming`` says whether the tool of the call wants its arguments like this (``Tool.is_streaming``): its pieces
-    are worth showing, those of others seldom are.
+    Attributes:
+        call_id: ID of the call, the same in all deltas of the call.
+        name: Name of the tool, the same in all deltas of the call.
+        arguments: Next fragment of the arguments. The fragments form one JSON document when the answer is complete.
+        index: Number of the call in its answer, from 0. Deltas of several calls can alternate, and the index also
+            distinguishes calls to which a server gave the same ID.
+        is_streaming: Whether the tool accepts partial arguments (``Tool.is_streaming``). A user interface should
+            usually show only the deltas of such tools.
     """
 
     call_id: str
@@ -35,18 +38,20 @@ class ToolCallDelta:
 
 
 @dataclass(frozen=True)
-class Withdrawn:
-    """Nothing counts of what this answer has given so far: it broke off, or was no answer. It begins again, or ends
-    with its activity.
+class Discarded:
+    """Marker that all earlier deltas of this answer are invalid: the answer was interrupted, or was not valid.
 
-    ``restarted`` is the mark of an answer that is asked for again: the request is made anew, or the turn was begun
-    before (its worker died, or its code changed). In the latter case it comes first, and what does not count is what
-    an earlier attempt gave for the same step of the same turn, wherever that was.
+    The answer starts again, or ends with its activity.
+
+    Attributes:
+        restarted: Whether the answer is requested again, because the request is retried or the turn was started
+            before (its worker crashed, or the agent's code changed). If the turn was started before, this is the first
+            delta, and it invalidates the deltas of earlier attempts at the same step of the same turn on any host.
     """
 
     restarted: bool = False
 
 
-Delta = Union[TextDelta, ToolCallDelta, Withdrawn]
+Delta = Union[TextDelta, ToolCallDelta, Discarded]
 OnDelta = Callable[[Delta], None]
-"""Takes pieces as they arrive, on the event loop; it returns at once."""
+"""Receives deltas as they arrive. It is called on the event loop and must not block."""

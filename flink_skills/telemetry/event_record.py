@@ -1,4 +1,4 @@
-"""What an event of an agent is: one flat shape for all kinds, as a record and as columns of a table."""
+"""Format of agent events: one flat record for all kinds, which is also a row of a table."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ __all__ = [
     "position",
 ]
 
-#: The side output that events leave by.
+#: Tag of the side output that emits events.
 EVENTS_TAG = "events"
-#: Of the shape. A column that is added, at the end, keeps it; one that changes its meaning, or goes, raises it.
+#: Version of the format. A new column at the end does not increase the version; a removed or changed column does.
 EVENT_VERSION = 1
 
-#: The kinds of events, and when there is one.
+#: Kinds of events, each with its occasion.
 EVENT_KINDS = {
     "turn": "A turn ended.",
-    "chat": "A chat model answered, or failed for good.",
-    "delta": "A piece of an answer, while a chat model writes it, with `skills.events.deltas`.",
+    "chat": "A chat model answered, or failed after all retries.",
+    "delta": "Part of an answer while a chat model writes it. Requires `skills.events.deltas`.",
     "tool": "A tool call ended.",
-    "command": "A command of a sandbox ended; a process that goes on after its call: it was started.",
+    "command": "A sandboxed command ended, or a process that continues after its call was started.",
     "step": "A durable step of the agent's own code (`ctx.step`) ended.",
-    "agent": "An agent that another one called as a tool came to an answer, or failed.",
-    "skill": "A skill was loaded, or a file of it was read.",
-    "retry": "A request to a chat model failed, and is made again.",
-    "fallback": "A chat model failed for good, or was passed over, and the next of its fallbacks gets the request.",
-    "restart": "A turn under way was started anew: its journal does not fit the agent's code.",
+    "agent": "A sub-agent that was called as a tool answered, or failed.",
+    "skill": "A skill was loaded, or one of its files was read.",
+    "retry": "A request to a chat model failed and is retried.",
+    "fallback": "A chat model failed after all retries or was skipped, and the request is sent to its next fallback.",
+    "restart": "A running turn restarted from its beginning, because its journal does not match the agent's code.",
     "open": "An agent was opened on a TaskManager.",
     "refresh": "The skills of an open agent changed.",
-    "diagnostic": "Something is to be said about a skill or a source.",
+    "diagnostic": "A skill or source has a problem.",
 }
 
 
 @dataclass(frozen=True)
 class EventColumn:
-    """One field of an event: its name, its SQL type, the kinds that have it (empty: all), and what it holds."""
+    """Column of an event: its name, SQL type, the kinds that fill it (all if empty), and its description."""
 
     name: str
     type: str
@@ -57,67 +57,74 @@ _MODEL = ("chat", "delta", "tool", "command", "agent", "skill", "retry", "fallba
 _CALLED = ("tool", "command", "step", "skill")
 
 EVENT_COLUMNS = (
-    EventColumn("version", "INT", (), "Version of this shape: 1."),
-    EventColumn("id", "STRING", (), "Of this event, the same when it is emitted again after a failover."),
-    EventColumn("kind", "STRING", (), "What happened, see above."),
-    EventColumn("at", "TIMESTAMP_LTZ(3)", (), "When it began; in records milliseconds since 1970."),
-    EventColumn("duration_ms", "DOUBLE", _TIMED, "How long it took, in milliseconds."),
+    EventColumn("version", "INT", (), "Version of the event format: 1."),
+    EventColumn("id", "STRING", (), "ID of the event. It stays the same if a failover emits the event again."),
+    EventColumn("kind", "STRING", (), "Kind of the event, see [Kinds](#kinds)."),
+    EventColumn("at", "TIMESTAMP_LTZ(3)", (), "Start time. In records: milliseconds since 1970."),
+    EventColumn("duration_ms", "DOUBLE", _TIMED, "Duration in milliseconds."),
     EventColumn("status", "STRING", (), "`ok` or `error`."),
     EventColumn(
         "error",
         "STRING",
         (),
-        "What kind of error it was, such as `LimitError` or `exit 1`; `cancelled`: the turn ended first.",
+        "Type of the error, such as `LimitError` or `exit 1`. `cancelled` means that the turn ended first.",
     ),
-    EventColumn("agent", "STRING", (), "Id of the agent; of a turn, the agent whose turn it is."),
-    EventColumn("subagent", "STRING", _TURN, "The agent that did it, where that is one called as a tool."),
-    EventColumn("key", "STRING", _TURN, "The event's key: a text as it is, anything else as JSON."),
-    EventColumn("turn", "BIGINT", _TURN, "Number of the turn on its key, from 1."),
-    EventColumn("turn_id", "STRING", _TURN, "Id of the turn, the same on every attempt."),
-    EventColumn("attempt", "INT", _TURN, "1, and one more for each time that a worker died during the turn."),
-    EventColumn("step", "STRING", _TURN, "The durable step that it is part of; null for the turn itself."),
-    EventColumn("parent_step", "STRING", _TURN, "The step that called the agent whose step this is."),
-    EventColumn("name", "STRING", (), "Name of what it is about: agent, chat model, tool, program, step or skill."),
-    EventColumn("model", "STRING", _MODEL, "The agent's name for the chat model that answered or called."),
-    EventColumn("model_id", "STRING", ("chat",), "Provider and model behind it, such as `openai:gpt-5`."),
-    EventColumn("tool", "STRING", ("delta", "tool", "command", "agent", "skill"), "The tool that was called."),
-    EventColumn("call_id", "STRING", _CALLED, "Id of the call, the same on every attempt; tools and commands get it."),
+    EventColumn("agent", "STRING", (), "ID of the job's agent, including in events of its sub-agents."),
+    EventColumn("subagent", "STRING", _TURN, "Name of the sub-agent that was active, if one was."),
+    EventColumn("key", "STRING", _TURN, "Key of the input event: a string verbatim, any other value as JSON."),
+    EventColumn("turn", "BIGINT", _TURN, "Number of the turn of its key, from 1."),
+    EventColumn("turn_id", "STRING", _TURN, "ID of the turn, the same on every attempt."),
+    EventColumn("attempt", "INT", _TURN, "Number of the attempt: 1 plus the number of worker crashes during the turn."),
+    EventColumn("step", "STRING", _TURN, "ID of the durable step that contains the event. Null for the turn."),
+    EventColumn("parent_step", "STRING", _TURN, "ID of the step that called the sub-agent of this step."),
+    EventColumn("name", "STRING", (), "Name of the agent, chat model, tool, program, step or skill."),
+    EventColumn("model", "STRING", _MODEL, "Name, in the agent, of the chat model that answered or made the call."),
+    EventColumn("model_id", "STRING", ("chat",), "Provider and model, such as `openai:gpt-5`."),
+    EventColumn("tool", "STRING", ("delta", "tool", "command", "agent", "skill"), "Name of the called tool."),
+    EventColumn(
+        "call_id", "STRING", _CALLED, "ID of the call, the same on every attempt. Tools and commands receive it."
+    ),
     EventColumn("skill", "STRING", ("command", "skill", "diagnostic"), "Name of the skill."),
-    EventColumn("skill_digest", "STRING", ("command", "skill"), "sha256 over the skill's files."),
+    EventColumn("skill_digest", "STRING", ("command", "skill"), "SHA-256 of the skill's files."),
     EventColumn(
         "action",
         "STRING",
         ("delta", "skill"),
-        "`activate` or `read`; `text`, `arguments`, `withdrawn` or `restarted`.",
+        "For `skill`: `activate` or `read`. For `delta`: `text`, `arguments`, `withdrawn` or `restarted`.",
     ),
-    EventColumn("path", "STRING", ("skill", "diagnostic"), "The file that was read, or that the diagnostic is about."),
-    EventColumn("input_tokens", "BIGINT", ("turn", "chat"), "Tokens that models read."),
-    EventColumn("output_tokens", "BIGINT", ("turn", "chat"), "Tokens that models wrote."),
-    EventColumn("requests", "INT", ("turn", "chat"), "Requests to models that were answered."),
-    EventColumn("cost", "DOUBLE", ("turn", "chat"), "What the tokens cost, where the job states prices."),
-    EventColumn("exit_code", "INT", ("command",), "The program's exit code; null where it did not end by itself."),
+    EventColumn("path", "STRING", ("skill", "diagnostic"), "Path of the file that was read or has the problem."),
+    EventColumn("input_tokens", "BIGINT", ("turn", "chat"), "Number of input tokens."),
+    EventColumn("output_tokens", "BIGINT", ("turn", "chat"), "Number of output tokens."),
+    EventColumn("requests", "INT", ("turn", "chat"), "Number of requests that models answered."),
+    EventColumn("cost", "DOUBLE", ("turn", "chat"), "Cost of the tokens in USD, if the price of the model is known."),
+    EventColumn("exit_code", "INT", ("command",), "Exit code of the program. Null if it was terminated."),
     EventColumn(
         "limit_hit",
         "STRING",
         ("command",),
-        "The limit that the command ran into; for too much time see `error`: `timeout`.",
+        "Limit that the command exceeded. A timeout has the `error` `timeout` instead.",
     ),
     EventColumn("isolation", "STRING", ("command", "open"), "Isolation level of commands."),
     EventColumn(
         "output_size",
         "BIGINT",
         ("chat", "delta", "tool", "command"),
-        "Characters of the answer or the piece, bytes of a command.",
+        "Size of the output: characters of an answer, delta or tool result, bytes of a command.",
     ),
     EventColumn("code", "STRING", ("diagnostic",), "Code of the diagnostic."),
     EventColumn("severity", "STRING", ("diagnostic",), "`error`, `warning` or `info`."),
-    EventColumn("detail", "STRING", (), "JSON: what else is known, see below. Null where there is nothing."),
-    EventColumn("cache_read_tokens", "BIGINT", ("turn", "chat"), "Tokens of the input that were read from a cache."),
-    EventColumn("cache_write_tokens", "BIGINT", ("turn", "chat"), "Tokens of the input that were written to a cache."),
-    EventColumn("reasoning_tokens", "BIGINT", ("turn", "chat"), "Tokens of the output that are reasoning."),
+    EventColumn(
+        "detail",
+        "STRING",
+        (),
+        "Further fields as JSON, see [Detail](#detail). Null if there are none.",
+    ),
+    EventColumn("cache_read_tokens", "BIGINT", ("turn", "chat"), "Number of input tokens read from a cache."),
+    EventColumn("cache_write_tokens", "BIGINT", ("turn", "chat"), "Number of input tokens written to a cache."),
+    EventColumn("reasoning_tokens", "BIGINT", ("turn", "chat"), "Number of output tokens used for reasoning."),
 )
 
-# The parts of a pickle around the values: its version and the function, and the call of it with a tuple of one.
+# The bytes of a pickle around the values: the protocol and the function, and its call with a tuple of one item.
 _PROTOCOL = 3
 _UNPACKS = b"\x80\x03c" + __name__.encode() + b"\n_event_of\n"
 _CALL = b"\x85R."
@@ -126,14 +133,14 @@ _NAMES = tuple(column.name for column in EVENT_COLUMNS)
 
 
 def position(name: str) -> int:
-    """Where the field ``name`` is in a packed event."""
+    """Return the index of the field ``name`` in a packed event."""
     return _NAMES.index(name)
 
 
 class AgentEvent(dict[str, Any]):
-    """One event of an agent: a dict that has all fields of :data:`EVENT_COLUMNS`, which are attributes too.
+    """Event of an agent: a dict with all fields of :data:`EVENT_COLUMNS`, which are also attributes.
 
-    What does not apply is None. ``detail`` is JSON text, so that an event is flat: it fits a table and a line of JSON.
+    A field that does not apply is None. ``detail`` is a JSON string, so that the event is flat.
 
     >>> event["kind"], event.tool, event.duration_ms
     ('tool', 'load_skill', 3.2)
@@ -145,16 +152,16 @@ class AgentEvent(dict[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"an event has no field {name!r}; there are: {', '.join(_NAMES)}") from None
+            raise AttributeError(f"event has no field {name!r}. Fields: {', '.join(_NAMES)}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _event_of, (tuple(self.values()),)
 
 
 class PackedEvent:
-    """The values of an event in the order of :data:`EVENT_COLUMNS`; it is unpickled as an :class:`AgentEvent`.
+    """Values of an event in the order of :data:`EVENT_COLUMNS`. It is unpickled as an :class:`AgentEvent`.
 
-    A worker makes tens of thousands of them in a second and looks into none: this is cheaper than a dict.
+    A worker creates tens of thousands of events per second and reads none of them; a tuple is cheaper than a dict.
     """
 
     __slots__ = ("values",)
@@ -166,16 +173,19 @@ class PackedEvent:
         return _event_of, (self.values,)
 
     def pickled(self) -> bytes:
-        """What ``pickle.dumps`` gives in half the time: it would look up again for each event what unpacks it."""
+        """Return the same bytes as ``pickle.dumps``, in half the time.
+
+        ``pickle.dumps`` looks up the unpickling function for each event.
+        """
         return _UNPACKS + pickle.dumps(self.values, _PROTOCOL)[2:-1] + _CALL
 
     def unpacked(self) -> AgentEvent:
-        """The event itself."""
+        """Return the event as a dict."""
         return _event_of(self.values)
 
 
 def _event_of(values: tuple[Any, ...]) -> AgentEvent:
-    # Without strict: events that were pickled by an earlier release have fewer fields.
+    # Not strict: events that an earlier release pickled have fewer fields.
     event = AgentEvent(zip(_NAMES, values, strict=False))
     if len(values) < len(_NAMES):
         event.update(dict.fromkeys(_NAMES[len(values) :]))

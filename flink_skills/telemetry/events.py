@@ -1,10 +1,10 @@
-"""The event stream: what happens in turns as flat records that leave with the steps they belong to.
+"""Observer that emits the event stream: flat records of the activities and point events of turns.
 
-A record waits in its turn until the step that it is part of has finished, and then leaves in the same frame as the
-step's journal entry. The operator adds the entry to its state and emits the records in one go, so a checkpoint has
-both or neither: of a step that is in the journal there is each record once, however often the job fails.
+A record is stored with its turn until its step finishes, and is then sent in the same frame as the step's journal
+entry. The operator adds the entry to its state and emits the records atomically, so a checkpoint contains both or
+neither. Each record of a step in the journal is therefore emitted exactly one time, regardless of failures.
 
-Pieces of answers, where a job wants them, leave at once: what is still being written is part of no finished step.
+Deltas of answers, if the job enables them, are emitted immediately, because their step has not finished.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flink_skills.telemetry.activity import Activity, Note, Observer, TurnScope
+from flink_skills.telemetry.activity import Activity, Observer, PointEvent, TurnScope
 from flink_skills.telemetry.deltas import Delta
-from flink_skills.telemetry.event_detail import EventDetail, Hides
-from flink_skills.telemetry.event_pieces import AnswerPieces, Begun, Piece
+from flink_skills.telemetry.event_deltas import DeltaBuffer, EventDelta, SecretPrefixLength
+from flink_skills.telemetry.event_detail import EventDetail, Redact
 from flink_skills.telemetry.event_record import (
     EVENT_COLUMNS,
     EVENT_KINDS,
@@ -31,11 +31,11 @@ from flink_skills.telemetry.event_record import (
 
 __all__ = ["EventObserver", "OnEvent"]
 
-#: Takes an event that belongs to no turn.
+#: Receives an event that belongs to no turn.
 OnEvent = Callable[[PackedEvent], None]
 
-_KEPT = "events"
-_PIECES = "event_pieces"
+_STATE = "events"
+_DELTA_BUFFERS = "event_deltas"
 _WIDTH = len(EVENT_COLUMNS)
 
 _VERSION, _ID, _KIND, _AT = (position(name) for name in ("version", "id", "kind", "at"))
@@ -55,26 +55,27 @@ _Values = list[Any]
 
 
 class _TurnEvents:
-    """The records of a turn that have not left, by step, and what all of them begin with; how many pieces have."""
+    """Records of a turn that are not emitted yet, by step; their common values; the number of deltas by step."""
 
-    __slots__ = ("base", "by_step", "pieces")
+    __slots__ = ("base", "by_step", "delta_counts")
 
     def __init__(self, base: _Values) -> None:
         self.base = base
         self.by_step: dict[str, list[PackedEvent]] = {}
-        self.pieces: Counter[str] = Counter()
+        self.delta_counts: Counter[str] = Counter()
 
 
 class EventObserver(Observer):
-    """Makes :class:`~flink_skills.telemetry.event_record.PackedEvent` records of what it is told.
+    """Observer that creates :class:`~flink_skills.telemetry.event_record.PackedEvent` records.
 
     Args:
-        agent: Id of the agent, for what happens outside of turns.
-        content: What records hold, as ``skills.events.content`` says.
-        hides: Takes secrets out of texts.
-        on_event: Is given records that belong to no turn; without it there are none.
-        deltas: Seconds for which pieces of an answer are joined, see ``skills.events.delta-interval``; None: no pieces.
-        begun: Where in a piece something may begin that ``hides`` would take out of the whole.
+        agent: ID of the agent, for events outside turns.
+        content: Level of ``skills.events.content``.
+        redact: Removes secrets from a string.
+        on_event: Receives the records that belong to no turn. Without it they are not created.
+        delta_interval: Seconds for which deltas of an answer are joined; see ``skills.events.delta-interval``. None
+            disables deltas.
+        secret_prefix_length: Returns how many characters at the end of a string may be the start of a secret.
     """
 
     def __init__(
@@ -82,18 +83,18 @@ class EventObserver(Observer):
         agent: str,
         content: str = "none",
         *,
-        hides: Hides | None = None,
+        redact: Redact | None = None,
         on_event: OnEvent | None = None,
-        deltas: float | None = None,
-        begun: Begun | None = None,
+        delta_interval: float | None = None,
+        secret_prefix_length: SecretPrefixLength | None = None,
     ) -> None:
         self._agent = agent
-        self._detail = EventDetail(content, hides)
+        self._detail = EventDetail(content, redact)
         self._on_event = on_event
-        self._deltas = deltas
-        self._begun = begun or (lambda text: 0)
-        self.hears_deltas = deltas is not None
-        self._fill = {
+        self._delta_interval = delta_interval
+        self._secret_prefix_length = secret_prefix_length or (lambda text: 0)
+        self.wants_deltas = delta_interval is not None
+        self._column_setters = {
             "chat": self._chat,
             "tool": self._tool,
             "command": self._command,
@@ -102,65 +103,65 @@ class EventObserver(Observer):
         }
 
     def ended(self, activity: Activity) -> None:
-        if activity.kind == "chat" and _PIECES in activity.scope.kept:
-            pieces: AnswerPieces | None = activity.scope.kept[_PIECES].pop(activity, None)
-            if pieces is not None:
-                pieces.end()
+        if activity.kind == "chat" and _DELTA_BUFFERS in activity.scope.observer_state:
+            buffer: DeltaBuffer | None = activity.scope.observer_state[_DELTA_BUFFERS].pop(activity, None)
+            if buffer is not None:
+                buffer.end()
         if activity.kind not in EVENT_KINDS:
-            return  # its time is part of that of the tool call
+            return  # the duration of the tool call includes it
         events = self._events_of(activity.scope)
         values = events.base.copy()
         kind, error = activity.kind, activity.error
         values[_KIND] = kind
         values[_AT] = int(activity.started * 1000)
         values[_DURATION] = round(activity.duration * 1000, 3)
-        # Models write the names of tools and commands; all others are the job's own.
-        values[_NAME] = self._detail.shown(activity.name) if kind in ("tool", "command") else activity.name
+        # Models write the names of tools and commands. The job defines all other names.
+        values[_NAME] = self._detail.clean_name(activity.name) if kind in ("tool", "command") else activity.name
         if error:
             values[_STATUS], values[_ERROR] = "error", error
         if activity.parent is not None:
-            self._place(values, activity)
-        fill = self._fill.get(kind)
-        if fill is not None:
-            fill(values, activity.attributes)
-        values[_DETAIL] = self._detail.of(activity)
-        _keep(events, activity, values)
+            self._set_position(values, activity)
+        set_columns = self._column_setters.get(kind)
+        if set_columns is not None:
+            set_columns(values, activity.attributes)
+        values[_DETAIL] = self._detail.for_activity(activity)
+        _store(events, activity, values)
 
     def _events_of(self, scope: TurnScope) -> _TurnEvents:
-        found: _TurnEvents | None = scope.kept.get(_KEPT)
-        if found is None:
+        events: _TurnEvents | None = scope.observer_state.get(_STATE)
+        if events is None:
             base: _Values = [None] * _WIDTH
             base[_VERSION] = EVENT_VERSION
             base[_STATUS] = "ok"
             base[_AGENT] = scope.agent
-            base[_KEY] = self._shown_key(scope.key)
+            base[_KEY] = self._display_key(scope.key)
             base[_TURN] = scope.turn
             base[_TURN_ID] = scope.turn_id
             base[_ATTEMPT] = scope.attempt
-            found = scope.kept.setdefault(_KEPT, _TurnEvents(base))
-        return found
+            events = scope.observer_state.setdefault(_STATE, _TurnEvents(base))
+        return events
 
-    def _shown_key(self, text: str) -> str | None:
+    def _display_key(self, text: str) -> str | None:
         if text == "null":
             return None
         if text[:1] != '"':
-            return self._detail.whole(text)
-        return self._detail.whole(json.loads(text) if "\\" in text else text[1:-1])
+            return self._detail.clean(text)
+        return self._detail.clean(json.loads(text) if "\\" in text else text[1:-1])
 
-    def _place(self, values: _Values, activity: Activity) -> None:
-        """Where in the turn it happened: its step, who called the agent that did it, which tool it is part of."""
+    def _set_position(self, values: _Values, activity: Activity) -> None:
+        """Set the columns for the position in the turn: step, parent step, sub-agent, tool and model."""
         step = activity.step
         if step:
             values[_STEP] = step
-        above: Activity | None = activity.parent
-        while above is not None and above.parent is not None:
-            if above.kind == "tool" and above.step == step:
-                values[_TOOL], values[_MODEL] = self._detail.shown(above.name), above.attributes.get("model")
-            elif above.kind == "agent" and values[_SUBAGENT] is None:
-                values[_SUBAGENT] = above.name
-            if above.step != step and values[_PARENT_STEP] is None:
-                values[_PARENT_STEP] = above.step or None
-            above = above.parent
+        ancestor: Activity | None = activity.parent
+        while ancestor is not None and ancestor.parent is not None:
+            if ancestor.kind == "tool" and ancestor.step == step:
+                values[_TOOL], values[_MODEL] = self._detail.clean_name(ancestor.name), ancestor.attributes.get("model")
+            elif ancestor.kind == "agent" and values[_SUBAGENT] is None:
+                values[_SUBAGENT] = ancestor.name
+            if ancestor.step != step and values[_PARENT_STEP] is None:
+                values[_PARENT_STEP] = ancestor.step or None
+            ancestor = ancestor.parent
 
     def _turn(self, values: _Values, attributes: Mapping[str, Any]) -> None:
         values[_INPUT_TOKENS] = attributes.get("input_tokens")
@@ -196,7 +197,7 @@ class EventObserver(Observer):
         if content is not None:
             values[_OUTPUT_SIZE] = len(content)
         if attributes.get("is_error") and values[_STATUS] == "ok":
-            # The model gets it as a result, and the turn goes on.
+            # The model receives the error as a result, and the turn continues.
             values[_STATUS], values[_ERROR] = "error", "tool error"
 
     def _command(self, values: _Values, attributes: Mapping[str, Any]) -> None:
@@ -215,84 +216,92 @@ class EventObserver(Observer):
     def _step(self, values: _Values, attributes: Mapping[str, Any]) -> None:
         values[_CALL_ID] = attributes.get("call_id")
 
-    def noted(self, note: Note) -> None:
-        if note.activity is None:
+    def emitted(self, event: PointEvent) -> None:
+        if event.activity is None:
             if self._on_event is not None:
-                self._on_event(self._outside(note))
+                self._on_event(self._event_outside_turns(event))
             return
-        activity = note.activity
+        activity = event.activity
         events = self._events_of(activity.scope)
         values = events.base.copy()
-        values[_KIND] = note.kind
-        values[_AT] = int(note.at * 1000)
-        self._place(values, activity)
+        values[_KIND] = event.kind
+        values[_AT] = int(event.time * 1000)
+        self._set_position(values, activity)
         if activity.kind == "tool":
-            self._within_tool(values, activity)
-        self._describe(values, note)
-        _keep(events, activity, values)
+            self._set_tool(values, activity)
+        self._describe(values, event)
+        _store(events, activity, values)
 
-    def _within_tool(self, values: _Values, tool: Activity) -> None:
-        values[_TOOL] = self._detail.shown(tool.name)
+    def _set_tool(self, values: _Values, tool: Activity) -> None:
+        values[_TOOL] = self._detail.clean_name(tool.name)
         values[_MODEL] = tool.attributes.get("model")
         values[_CALL_ID] = tool.attributes.get("call_id")
 
-    def _outside(self, note: Note) -> PackedEvent:
+    def _event_outside_turns(self, event: PointEvent) -> PackedEvent:
         values: _Values = [None] * _WIDTH
         values[_VERSION] = EVENT_VERSION
-        # There is no call of a turn that it could follow from: it happens again where the agent is opened again.
+        # The ID is random because no turn determines it: the event recurs each time that the agent is opened.
         values[_ID] = uuid.uuid4().hex
-        values[_KIND] = note.kind
-        values[_AT] = int(note.at * 1000)
+        values[_KIND] = event.kind
+        values[_AT] = int(event.time * 1000)
         values[_STATUS] = "ok"
-        values[_AGENT] = note.attributes.get("agent", self._agent)
-        self._describe(values, note)
+        values[_AGENT] = event.attributes.get("agent", self._agent)
+        self._describe(values, event)
         return PackedEvent(tuple(values))
 
-    def _describe(self, values: _Values, note: Note) -> None:
-        said, shown = note.attributes, self._detail.shown
-        if note.kind == "skill":
-            values[_NAME] = values[_SKILL] = shown(said["skill"])
-            values[_SKILL_DIGEST] = said.get("digest") or None
-            values[_ACTION] = said["action"]
-            values[_PATH] = shown(said["path"]) if said.get("path") else None
-            if said["outcome"] != "ok":
-                values[_STATUS], values[_ERROR] = "error", said["outcome"]
-            values[_DETAIL] = self._detail.of_fields({"origin": said.get("origin")})
-        elif note.kind == "retry":
-            values[_NAME] = values[_MODEL] = said["model"]
+    def _describe(self, values: _Values, event: PointEvent) -> None:
+        attributes, clean_name = event.attributes, self._detail.clean_name
+        if event.kind == "skill":
+            values[_NAME] = values[_SKILL] = clean_name(attributes["skill"])
+            values[_SKILL_DIGEST] = attributes.get("digest") or None
+            values[_ACTION] = attributes["action"]
+            values[_PATH] = clean_name(attributes["path"]) if attributes.get("path") else None
+            if attributes["outcome"] != "ok":
+                values[_STATUS], values[_ERROR] = "error", attributes["outcome"]
+            values[_DETAIL] = self._detail.for_fields({"origin": attributes.get("origin")})
+        elif event.kind == "retry":
+            values[_NAME] = values[_MODEL] = attributes["model"]
             values[_STATUS], values[_ERROR] = "error", "ModelError"
-            values[_DETAIL] = self._detail.of_retry(said)
-        elif note.kind == "fallback":
-            values[_NAME] = values[_MODEL] = said["model"]
+            values[_DETAIL] = self._detail.for_retry(attributes)
+        elif event.kind == "fallback":
+            values[_NAME] = values[_MODEL] = attributes["model"]
             values[_STATUS], values[_ERROR] = "error", "ModelError"
-            values[_DETAIL] = self._detail.of_fallback(said)
-        elif note.kind == "restart":
+            values[_DETAIL] = self._detail.for_fallback(attributes)
+        elif event.kind == "restart":
             values[_NAME] = values[_AGENT]
             values[_STATUS], values[_ERROR] = "error", "JournalMismatchError"
-            values[_DETAIL] = self._detail.of_fields({**said, "problem": shown(said["problem"])})
-        elif note.kind == "diagnostic":
-            values[_NAME] = values[_SKILL] = shown(said["skill"]) or None
-            values[_CODE], values[_SEVERITY] = said["code"], said["severity"]
-            values[_PATH] = shown(said["path"]) or None
-            if said["severity"] == "error":
-                values[_STATUS], values[_ERROR] = "error", said["code"]
-            rest = {"line": said.get("line") or None, "message": said["message"], "mend": said.get("mend")}
-            values[_DETAIL] = self._detail.of_fields(rest)
+            values[_DETAIL] = self._detail.for_fields({**attributes, "problem": clean_name(attributes["problem"])})
+        elif event.kind == "diagnostic":
+            values[_NAME] = values[_SKILL] = clean_name(attributes["skill"]) or None
+            values[_CODE], values[_SEVERITY] = attributes["code"], attributes["severity"]
+            values[_PATH] = clean_name(attributes["path"]) or None
+            if attributes["severity"] == "error":
+                values[_STATUS], values[_ERROR] = "error", attributes["code"]
+            fields = {
+                "line": attributes.get("line") or None,
+                "message": attributes["message"],
+                "fix": attributes.get("fix"),
+            }
+            values[_DETAIL] = self._detail.for_fields(fields)
         else:
             values[_NAME] = values[_AGENT]
-            values[_ISOLATION] = said.get("isolation")
-            rest = {name: value for name, value in said.items() if name not in ("agent", "isolation")}
-            values[_DETAIL] = self._detail.of_fields(rest)
+            values[_ISOLATION] = attributes.get("isolation")
+            fields = {name: value for name, value in attributes.items() if name not in ("agent", "isolation")}
+            values[_DETAIL] = self._detail.for_fields(fields)
 
     def delta(self, activity: Activity, delta: Delta) -> None:
-        answers = activity.scope.kept.setdefault(_PIECES, {})
-        if activity not in answers:
-            answers[activity] = AnswerPieces(
-                activity, self._deltas or 0.0, self._detail.whole, self._begun, self._send_piece
+        buffers = activity.scope.observer_state.setdefault(_DELTA_BUFFERS, {})
+        if activity not in buffers:
+            buffers[activity] = DeltaBuffer(
+                activity,
+                self._delta_interval or 0.0,
+                self._detail.clean,
+                self._secret_prefix_length,
+                self._emit_delta,
             )
-        answers[activity].add(delta)
+        buffers[activity].add(delta)
 
-    def _send_piece(self, activity: Activity, piece: Piece) -> None:
+    def _emit_delta(self, activity: Activity, delta: EventDelta) -> None:
         scope = activity.scope
         if scope.emit is None:
             return
@@ -301,37 +310,37 @@ class EventObserver(Observer):
         values[_KIND] = "delta"
         values[_AT] = int(time.time() * 1000)
         values[_NAME] = values[_MODEL] = activity.name
-        values[_ACTION] = piece.action
-        self._place(values, activity)
-        if piece.tool:
-            values[_TOOL] = self._detail.shown(piece.tool)
-        if piece.size:
-            values[_OUTPUT_SIZE] = piece.size
-        values[_DETAIL] = self._detail.of_piece(piece.detail)
-        number = events.pieces[activity.step]
-        events.pieces[activity.step] += 1
-        # The pieces of another attempt are others.
+        values[_ACTION] = delta.action
+        self._set_position(values, activity)
+        if delta.tool:
+            values[_TOOL] = self._detail.clean_name(delta.tool)
+        if delta.size:
+            values[_OUTPUT_SIZE] = delta.size
+        values[_DETAIL] = self._detail.for_delta(delta.detail)
+        number = events.delta_counts[activity.step]
+        events.delta_counts[activity.step] += 1
+        # Each attempt has different deltas, so their IDs contain the attempt.
         attempt = f"{scope.attempt}.{scope.restarts}"
         values[_ID] = f"{values[_TURN_ID]}/{activity.step}#{attempt}.{number}"
         scope.emit([(EVENTS_TAG, PackedEvent(tuple(values)))])
 
     def outputs(self, scope: TurnScope, step: str | None) -> Sequence[tuple[str, Any]]:
-        events: _TurnEvents | None = scope.kept.get(_KEPT)
+        events: _TurnEvents | None = scope.observer_state.get(_STATE)
         if events is None:
             return ()
         if step is not None:
             return [(EVENTS_TAG, event) for event in events.by_step.pop(step, ())]
-        # What is left: of steps that failed, and at last what belongs to no step, which ends with the turn itself.
-        own = events.by_step.pop("", [])
-        left = [event for of_step in events.by_step.values() for event in of_step]
+        # The events of failed steps precede those of no step, whose last one is the event of the turn.
+        without_step = events.by_step.pop("", [])
+        with_step = [event for step_events in events.by_step.values() for event in step_events]
         events.by_step.clear()
-        return [(EVENTS_TAG, event) for event in (*left, *own)]
+        return [(EVENTS_TAG, event) for event in (*with_step, *without_step)]
 
 
-def _keep(events: _TurnEvents, activity: Activity, values: _Values) -> None:
-    # Also from threads, those of tools for one: each of these calls is whole in itself.
-    of_step = events.by_step.setdefault(activity.step, [])
-    # What a turn did before it was started anew happened, too: it does not share an id with what is done again.
+def _store(events: _TurnEvents, activity: Activity, values: _Values) -> None:
+    # Threads of tools call this function too. Each operation on the dict and the list is atomic.
+    step_events = events.by_step.setdefault(activity.step, [])
+    # Work before a restart of the turn really happened, so its IDs differ from those of the repeated work.
     restarts = activity.scope.restarts
-    values[_ID] = f"{values[_TURN_ID]}/{f'{restarts}/' if restarts else ''}{activity.step}#{len(of_step)}"
-    of_step.append(PackedEvent(tuple(values)))
+    values[_ID] = f"{values[_TURN_ID]}/{f'{restarts}/' if restarts else ''}{activity.step}#{len(step_events)}"
+    step_events.append(PackedEvent(tuple(values)))

@@ -1,4 +1,4 @@
-"""What log lines of a turn carry beside their text: whose turn it is, and where in it they were written."""
+"""Fields of log lines that identify the turn, step and skill that logged them."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from flink_skills.telemetry.activity import Activity, current_activity
 __all__ = ["LogFields"]
 
 _UNSAFE = re.compile(r"[^\w.:/#@+-]+")
-_LONGEST = 120
+_MAX_LENGTH = 120
 
 
 class LogFields(logging.Filter):
-    """Sets ``record.fields``, a dict of texts without spaces, and lets every record pass.
+    """Logging filter that sets ``record.fields``, a dict of strings without spaces, and accepts every record.
 
-    ``agent``, ``key`` (:attr:`TurnScope.key_hash`), ``turn``, ``step`` and ``skill``, each where it is known.
-    ``skill`` is that of the command that runs, or what the record has as ``extra={"skill": …}``.
+    The fields are ``agent``, ``key`` (:attr:`TurnScope.key_hash`), ``turn``, ``step`` and ``skill``. A field without a
+    value is omitted. ``skill`` is the skill of the running command, or the record's ``extra={"skill": …}``.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         activity = current_activity()
-        found = _fields_of(activity) if activity is not None else {}
+        fields = _activity_fields(activity) if activity is not None else {}
         skill = getattr(record, "skill", None)
         if isinstance(skill, str) and skill:
-            found["skill"] = skill
-        record.fields = {name: _UNSAFE.sub("_", value)[:_LONGEST] for name, value in found.items() if value}
+            fields["skill"] = skill
+        record.fields = {name: _UNSAFE.sub("_", value)[:_MAX_LENGTH] for name, value in fields.items() if value}
         return True
 
 
-def _fields_of(activity: Activity) -> dict[str, str]:
+def _activity_fields(activity: Activity) -> dict[str, str]:
     scope = activity.scope
     skill = ""
-    within: Activity | None = activity
-    while within is not None and not skill:
-        skill = str(within.attributes.get("skill") or "")
-        within = within.parent
+    ancestor: Activity | None = activity
+    while ancestor is not None and not skill:
+        skill = str(ancestor.attributes.get("skill") or "")
+        ancestor = ancestor.parent
     return {
         "agent": scope.agent,
         "key": scope.key_hash,

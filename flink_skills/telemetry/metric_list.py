@@ -1,7 +1,6 @@
-"""The list of all metrics of an agent: their names, kinds, units and labels.
+"""List of all metrics of an agent, with their names, kinds, units and labels.
 
-The pages of the documentation are written from it, the dashboard and the alerts are checked against it, and so is what
-a job reports.
+It is the source of the documentation page. Tests check the dashboard, the alerts and the reports of a job against it.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from typing import Literal
 __all__ = ["METRICS", "Metric", "metric"]
 
 Kind = Literal["counter", "gauge", "histogram"]
-#: Whose figure it is. subtask: each subtask of the operator has its own. agent: what the workers of a TaskManager
-#: counted for an agent, at the first subtask of its operator there. worker: of one worker, at the same subtask.
+#: Scope of a metric. subtask: each subtask of the operator reports it. agent: a total over the workers of a
+#: TaskManager, reported by the first subtask of the agent's operator on it. worker: a value of one worker, reported by
+#: the same subtask.
 Scope = Literal["subtask", "agent", "worker"]
 
 _PREFIX = "flink_taskmanager_job_task_operator"
@@ -21,7 +21,7 @@ _PREFIX = "flink_taskmanager_job_task_operator"
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. ``labels`` are the keys of its groups in order; ``unit`` is empty for a count.
+    """Metric. ``labels`` contains the keys of its groups in order. ``unit`` is empty for a count.
 
     >>> metric("commands", "skill").prometheus
     'flink_taskmanager_job_task_operator_skill_commands'
@@ -36,7 +36,7 @@ class Metric:
 
     @property
     def prometheus(self) -> str:
-        """The name under which Flink's Prometheus reporters export it."""
+        """Name under which Flink's Prometheus reporters export the metric."""
         return "_".join((_PREFIX, *self.labels, self.name))
 
 
@@ -60,78 +60,108 @@ _MODEL = ("agent", "model")
 _USD = "USD / 1,000,000"
 
 METRICS: tuple[Metric, ...] = (
-    _subtask("turns", "counter", "Turns that ended, failed ones included."),
-    _subtask("failures", "counter", "Turns that ended in an error record."),
-    _subtask("inFlight", "gauge", "Turns that run."),
-    _subtask("pending", "gauge", "Events that wait for their turn."),
-    _subtask("workerRestarts", "counter", "Restarts of workers that this subtask saw."),
-    _histogram((), "turnLatency", "From the start of an attempt at a turn in the worker to its end."),
-    _counter((), "turnTime", "The sum of these times.", "ms"),
-    _counter((), "steps", "Durable steps of turns, replayed ones included."),
-    _counter((), "replayedSteps", "Steps that were taken from a journal and not done again."),
-    _counter((), "resumedTurns", "Attempts at turns that began with a journal, or after their worker had died."),
-    _counter((), "restartedTurns", "Turns that were started anew because their journal does not fit the agent's code."),
-    _counter(_MODEL, "requests", "Requests that a model answered."),
-    _counter(_MODEL, "requestFailures", "Requests that failed for good."),
-    _counter(_MODEL, "retries", "Requests that were tried again."),
-    _counter(_MODEL, "fallbacks", "Requests that went on to a fallback: the model failed, or its circuit was open."),
-    _counter(_MODEL, "inputTokens", "Tokens that the model read."),
-    _counter(_MODEL, "outputTokens", "Tokens that the model wrote."),
-    _counter(_MODEL, "cacheReadTokens", "Tokens of the input that the provider read from its cache."),
-    _counter(_MODEL, "cacheWriteTokens", "Tokens of the input that the provider wrote to its cache."),
-    _counter(_MODEL, "reasoningTokens", "Tokens of the output that are reasoning."),
-    _counter(_MODEL, "costMicroUsd", "What the requests cost; only there where the model's price is known.", _USD),
-    _histogram(_MODEL, "chatLatency", "Of a request to its answer, with the waits between its retries."),
-    _counter(_MODEL, "chatTime", "The sum of these times.", "ms"),
+    _subtask("turns", "counter", "Number of turns that ended, including failed turns."),
+    _subtask("failures", "counter", "Number of turns that ended in an error record."),
+    _subtask("inFlight", "gauge", "Number of running turns."),
+    _subtask("pending", "gauge", "Number of events that wait for the start of their turn."),
+    _subtask("workerRestarts", "counter", "Number of worker restarts that this subtask detected."),
+    _histogram((), "turnLatency", "Duration of a turn attempt in the worker."),
+    _counter((), "turnTime", "Total duration of all turn attempts.", "ms"),
+    _counter((), "steps", "Number of durable steps, including replayed steps."),
+    _counter((), "replayedSteps", "Number of steps whose result was read from a journal instead of running again."),
+    _counter((), "resumedTurns", "Number of turn attempts that started with a journal or after a worker crash."),
     _counter(
-        _MODEL, "limitWaitTime", "Time that requests waited for `skills.model.max-concurrent` and other limits.", "ms"
+        (), "restartedTurns", "Number of turns that restarted because their journal does not match the agent's code."
     ),
-    _counter(("tool",), "toolCalls", "Calls of a tool."),
-    _counter(("tool",), "toolFailures", "Calls whose result was an error."),
-    _histogram(("tool",), "toolLatency", "Of a call to its result."),
-    _counter(("tool",), "toolTime", "The sum of these times.", "ms"),
-    _counter(("server",), "mcpRequests", "Requests of tools to an MCP server."),
-    _counter(("server",), "mcpFailures", "Those without an answer: it was not there, went away, or answered nonsense."),
-    _counter(("step",), "stepRuns", "Runs of a step of the agent's own code (`ctx.step`)."),
-    _counter(("step",), "stepFailures", "Runs that raised an exception."),
-    _histogram(("step",), "stepLatency", "Of a run from its start to its end."),
-    _counter(("step",), "stepTime", "The sum of these times.", "ms"),
-    _counter(("skill",), "skillLoads", "How often models loaded the skill."),
-    _counter(("skill",), "skillReads", "How often models read one of its files."),
-    _counter(("skill",), "skillErrors", "Loads and reads that failed; of skills that are not there, as `unknown`."),
-    _counter(("skill",), "commands", "Commands that ran for the skill, interactive processes included."),
+    _counter(_MODEL, "requests", "Number of requests that the model answered."),
+    _counter(_MODEL, "requestFailures", "Number of requests that failed after all retries."),
+    _counter(_MODEL, "retries", "Number of retries of model requests."),
+    _counter(
+        _MODEL, "fallbacks", "Number of requests sent to a fallback, because the model failed or its circuit was open."
+    ),
+    _counter(_MODEL, "inputTokens", "Number of input tokens of the model."),
+    _counter(_MODEL, "outputTokens", "Number of output tokens of the model."),
+    _counter(_MODEL, "cacheReadTokens", "Number of input tokens that the provider read from its cache."),
+    _counter(_MODEL, "cacheWriteTokens", "Number of input tokens that the provider wrote to its cache."),
+    _counter(_MODEL, "reasoningTokens", "Number of output tokens used for reasoning."),
+    _counter(
+        _MODEL, "costMicroUsd", "Cost of the requests to the model. Missing if the price of the model is unknown.", _USD
+    ),
+    _histogram(_MODEL, "chatLatency", "Duration of a model request, including the waits between retries."),
+    _counter(_MODEL, "chatTime", "Total duration of all model requests.", "ms"),
+    _counter(
+        _MODEL,
+        "limitWaitTime",
+        "Total time that model requests waited for `skills.model.max-concurrent` and other limits.",
+        "ms",
+    ),
+    _counter(("tool",), "toolCalls", "Number of calls of the tool."),
+    _counter(("tool",), "toolFailures", "Number of tool calls whose result was an error."),
+    _histogram(("tool",), "toolLatency", "Duration of a tool call."),
+    _counter(("tool",), "toolTime", "Total duration of all calls of the tool.", "ms"),
+    _counter(("server",), "mcpRequests", "Number of tool requests to the MCP server."),
+    _counter(
+        ("server",),
+        "mcpFailures",
+        "Number of MCP requests that failed: the server was unavailable, disconnected, or sent an invalid response.",
+    ),
+    _counter(("step",), "stepRuns", "Number of runs of the step of the agent's code (`ctx.step`)."),
+    _counter(("step",), "stepFailures", "Number of step runs that raised an exception."),
+    _histogram(("step",), "stepLatency", "Duration of a step run."),
+    _counter(("step",), "stepTime", "Total duration of all runs of the step.", "ms"),
+    _counter(("skill",), "skillLoads", "Number of times that models loaded the skill."),
+    _counter(("skill",), "skillReads", "Number of times that models read a file of the skill."),
+    _counter(
+        ("skill",),
+        "skillErrors",
+        "Number of failed loads and reads of the skill. Missing skills have the label `unknown`.",
+    ),
+    _counter(("skill",), "commands", "Number of commands that ran for the skill, including interactive processes."),
     _counter(
         ("skill",),
         "commandFailures",
-        "Commands that ended by an exit code other than 0, a signal, a timeout or a limit.",
+        "Number of commands that ended with a nonzero exit code, a signal, a timeout or a limit.",
     ),
-    _histogram(("skill",), "commandLatency", "Of a command; of an interactive process, its start."),
-    _counter(("skill",), "commandTime", "The sum of these times.", "ms"),
-    _counter(("skill",), "inputTokens", "Tokens of requests that were made while the skill was loaded."),
-    _counter(("skill",), "outputTokens", "The same for what the model wrote."),
-    _counter(("skill",), "costMicroUsd", "What these requests cost, where prices are known.", _USD),
-    _worker("skills", "Skills that are loaded, those of agents that are tools included: each agent has its own."),
-    _worker("diagnosticErrors", "Errors that there are to say about these skills."),
-    _worker("diagnosticWarnings", "Warnings."),
-    _worker("diagnosticInfos", "Remarks."),
-    _worker("failedSources", "Sources that could not be read the last time."),
-    _worker("generation", "1 after opening, one more with each change of the skills."),
-    _worker("refreshes", "Refreshes of the skills that were tried."),
-    _worker("refreshFailures", "Refreshes in which a source, or all of it, failed."),
-    _worker("isolationLevel", "What isolates commands, see below; not there in a job without commands."),
-    _worker("mcpServers", "MCP servers of the agent, those of agents that are tools included."),
-    _worker("mcpServersDown", "Those that are not connected now."),
-    _worker("mcpReconnects", "How often a connection to one of them was made again."),
-    _worker("eventLoopLag", "The longest time that the worker's event loop was late since the last report.", "ms"),
-    _worker("abandonedTurns", "Turns that have ended and whose code continues, because it ignores its cancellation."),
-    _worker("hungThreads", "Threads of steps and tools that hang in calls that no turn waits for."),
-    _worker("memory", "Resident memory of the worker process, without its commands.", "bytes"),
+    _histogram(
+        ("skill",), "commandLatency", "Duration of a command. For an interactive process: duration of its start."
+    ),
+    _counter(("skill",), "commandTime", "Total duration of all commands of the skill.", "ms"),
+    _counter(("skill",), "inputTokens", "Number of input tokens of requests made while the skill was loaded."),
+    _counter(("skill",), "outputTokens", "Number of output tokens of requests made while the skill was loaded."),
+    _counter(
+        ("skill",),
+        "costMicroUsd",
+        "Cost of requests made while the skill was loaded, if the price of the model is known.",
+        _USD,
+    ),
+    _worker(
+        "skills", "Number of skills in the catalogs of the agent and its sub-agents. Each agent has its own catalog."
+    ),
+    _worker("diagnosticErrors", "Number of errors in skills and sources."),
+    _worker("diagnosticWarnings", "Number of warnings about skills and sources."),
+    _worker("diagnosticInfos", "Number of informational diagnostics about skills and sources."),
+    _worker("failedSources", "Number of skill sources that failed at their last read."),
+    _worker("generation", "Generation of the skills: 1 after the agent opens, plus 1 for each change."),
+    _worker("refreshes", "Number of attempted refreshes of the skills."),
+    _worker("refreshFailures", "Number of refreshes that failed, entirely or for one source."),
+    _worker(
+        "isolationLevel",
+        "Isolation level of commands: 10 `HYGIENE`, 20 `LANDLOCK_PARTIAL`, 30 `LANDLOCK`, 40 `NAMESPACE`, 50 `REMOTE`. "
+        "Missing in a job without commands.",
+    ),
+    _worker("mcpServers", "Number of MCP servers of the agent and its sub-agents."),
+    _worker("mcpServersDown", "Number of MCP servers that are disconnected."),
+    _worker("mcpReconnects", "Number of reconnections to MCP servers."),
+    _worker("eventLoopLag", "Maximum delay of the worker's event loop since the last report.", "ms"),
+    _worker("abandonedTurns", "Number of ended turns whose code still runs because it ignores its cancellation."),
+    _worker("hungThreads", "Number of threads of steps and tools that hang in calls that no turn waits for."),
+    _worker("memory", "Resident memory of the worker process, excluding its commands.", "bytes"),
 )
 
 
 def metric(name: str, *labels: str) -> Metric:
-    """The metric of that name and those labels. Raises :class:`KeyError`."""
-    for of in METRICS:
-        if of.name == name and of.labels == labels:
-            return of
-    raise KeyError(f"{name} with labels {labels}")
+    """Return the metric with this name and these labels. Raise :class:`KeyError` if it does not exist."""
+    for candidate in METRICS:
+        if candidate.name == name and candidate.labels == labels:
+            return candidate
+    raise KeyError(f"metric {name!r} with labels {labels} does not exist")

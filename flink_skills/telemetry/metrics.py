@@ -1,6 +1,6 @@
-"""Counts what happens in turns, and hands over what is new every few seconds.
+"""Observer that counts activities and point events, and reports the increments every few seconds.
 
-What there is to count is listed in :mod:`flink_skills.telemetry.metric_list`.
+:mod:`flink_skills.telemetry.metric_list` lists the metrics.
 """
 
 from __future__ import annotations
@@ -13,74 +13,80 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flink_skills.telemetry.activity import CANCELLED, Activity, Note, Observer
+from flink_skills.telemetry.activity import CANCELLED, Activity, Observer, PointEvent
 from flink_skills.telemetry.metric_list import METRICS
 from flink_skills.telemetry.samples import Samples
 from flink_skills.telemetry.settings import TelemetrySettings
 
 __all__ = ["NO_SKILL", "OTHER", "UNKNOWN", "MetricsObserver"]
 
-#: Labels of what has no label of its own: a command of no skill, names over the limit, names that nothing has.
+#: Labels without a name: commands without a skill, names above the limit, and names that do not exist.
 NO_SKILL, OTHER, UNKNOWN = "(none)", "other", "unknown"
 
 _LAG_SECONDS = 0.5
 _MICRO = 1_000_000
-_LONGEST_LABEL = 100
+_MAX_LABEL = 100
 
 
-class _Figures:
-    """Counters and durations of one set of labels, since they were taken last."""
+class _LabelMetrics:
+    """Counters and durations of one set of labels since the last report."""
 
-    __slots__ = ("_labels", "_told", "counts", "samples")
+    __slots__ = ("_labels", "_reported", "counts", "samples")
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._labels = list(labels)
-        self._told: set[str] = set()
-        # All there are for these labels: what is there from the beginning shows its first increase, too.
-        self.counts: dict[str, float] = dict.fromkeys(_COUNTED.get(tuple(labels[::2]), ()), 0)
+        self._reported: set[str] = set()
+        # Report all counters of these labels with 0 first: Prometheus misses the first increase of a new counter.
+        self.counts: dict[str, float] = dict.fromkeys(_COUNTERS.get(tuple(labels[::2]), ()), 0)
         self.samples = Samples()
 
     def take(self, timed: str, counters: list[Any], histograms: list[Any]) -> None:
-        """Append what is new; ``timed`` is the name of what has durations here, '' for nothing."""
+        """Append the increments to ``counters`` and ``histograms``, and reset them.
+
+        Args:
+            timed: Prefix of the names of the duration metrics. Empty if the labels have none.
+            counters: Rows of ``[name, labels, increase]``.
+            histograms: Rows of ``[name, labels, number, samples]``.
+        """
         for name, value in self.counts.items():
             whole = int(value)
-            if whole or name not in self._told:
-                self._told.add(name)
+            if whole or name not in self._reported:
+                self._reported.add(name)
                 counters.append([name, self._labels, whole])
-                # A cost is seldom a whole number: the rest is counted with the next ones.
+                # A cost is seldom a whole number. Carry the fraction over to the next report.
                 self.counts[name] = value - whole
         if self.samples.count:
-            count, total, kept = self.samples.take()
+            count, total, samples = self.samples.take()
             counters.append([f"{timed}Time", self._labels, total])
-            histograms.append([f"{timed}Latency", self._labels, count, kept])
+            histograms.append([f"{timed}Latency", self._labels, count, samples])
 
 
-# What has durations, by the last label.
+# Prefixes of the names of duration metrics, by the last label.
 _TIMED = {"": "turn", "model": "chat", "tool": "tool", "step": "step", "skill": "command"}
-_LATER = {"costMicroUsd", *(f"{name}Time" for name in _TIMED.values())}
-_COUNTED: dict[tuple[str, ...], list[str]] = {}
+_CREATED_ON_USE = {"costMicroUsd", *(f"{name}Time" for name in _TIMED.values())}
+_COUNTERS: dict[tuple[str, ...], list[str]] = {}
 for _metric in METRICS:
-    if _metric.scope == "agent" and _metric.kind == "counter" and _metric.name not in _LATER:
-        _COUNTED.setdefault(_metric.labels, []).append(_metric.name)
+    if _metric.scope == "agent" and _metric.kind == "counter" and _metric.name not in _CREATED_ON_USE:
+        _COUNTERS.setdefault(_metric.labels, []).append(_metric.name)
 
 
 class MetricsObserver(Observer):
-    """Counts in memory; calls ``report`` with what is new every ``metrics_interval`` seconds, and when it closes.
+    """Observer that counts in memory. It reports the increments every ``metrics_interval`` seconds and at its close.
 
-    A report has ``counters``, rows of ``[name, labels, increase]``, ``histograms``, rows of ``[name, labels, number,
-    samples]``, and gauges by their names; ``labels`` are keys and values in turn. Has to be made where an event loop
-    runs.
+    A report contains ``counters`` (rows of ``[name, labels, increase]``), ``histograms`` (rows of ``[name, labels,
+    number, samples]``), and gauges by name. ``labels`` alternates keys and values. Create the observer in a running
+    event loop.
     """
 
     def __init__(self, settings: TelemetrySettings, report: Callable[[Mapping[str, Any]], None]) -> None:
         self._interval = settings.metrics_interval
-        self._most = settings.max_labels
+        self._max_labels = settings.max_labels
         self._report = report
-        # Notes come from threads, too.
+        # Threads emit point events too.
         self._lock = threading.Lock()
-        self._turns = _Figures(())
-        self._labelled: dict[tuple[str, ...], _Figures] = {}
-        self._names: dict[str, int] = {}
+        self._turns = _LabelMetrics(())
+        self._by_labels: dict[tuple[str, ...], _LabelMetrics] = {}
+        self._name_counts: dict[str, int] = {}
         self._lag = 0.0
         self._timer = asyncio.get_running_loop().create_task(self._run())
 
@@ -92,34 +98,34 @@ class MetricsObserver(Observer):
             elif kind == "chat":
                 self._chat(activity)
             elif kind == "tool":
-                # Models invent names; only those that there are have figures of their own.
+                # Models invent names. Only existing tools have separate metrics.
                 name = activity.name if activity.attributes.get("known", True) else UNKNOWN
                 failed = activity.error or activity.attributes.get("is_error")
-                _count(self._of("tool", name), "toolCalls", "toolFailures", activity, failed)
+                _count(self._metrics("tool", name), "toolCalls", "toolFailures", activity, failed)
                 if (server := activity.attributes.get("mcp_server")) is not None:
-                    counts = self._of("server", server).counts
+                    counts = self._metrics("server", server).counts
                     counts["mcpRequests"] += 1
                     counts["mcpFailures"] += bool(activity.attributes.get("mcp_failed"))
             elif kind == "command":
-                figures = self._of("skill", activity.attributes.get("skill") or NO_SKILL)
-                _count(figures, "commands", "commandFailures", activity, activity.error)
+                metrics = self._metrics("skill", activity.attributes.get("skill") or NO_SKILL)
+                _count(metrics, "commands", "commandFailures", activity, activity.error)
             elif kind == "step":
-                _count(self._of("step", activity.name), "stepRuns", "stepFailures", activity, activity.error)
+                _count(self._metrics("step", activity.name), "stepRuns", "stepFailures", activity, activity.error)
 
-    def noted(self, note: Note) -> None:
-        attributes = note.attributes
+    def emitted(self, event: PointEvent) -> None:
+        attributes = event.attributes
         with self._lock:
-            if note.kind == "retry" and note.activity is not None:
-                model = self._of("agent", _agent_of(note.activity), "model", note.activity.name)
+            if event.kind == "retry" and event.activity is not None:
+                model = self._metrics("agent", _agent_of(event.activity), "model", event.activity.name)
                 model.counts["retries"] += 1
-            elif note.kind == "fallback" and note.activity is not None:
-                model = self._of("agent", _agent_of(note.activity), "model", attributes["model"])
+            elif event.kind == "fallback" and event.activity is not None:
+                model = self._metrics("agent", _agent_of(event.activity), "model", attributes["model"])
                 model.counts["fallbacks"] += 1
-            elif note.kind == "restart":
+            elif event.kind == "restart":
                 self._turns.counts["restartedTurns"] += 1
-            elif note.kind == "skill":
+            elif event.kind == "skill":
                 outcome, action = attributes.get("outcome"), attributes.get("action")
-                counts = self._of("skill", UNKNOWN if outcome == "unknown" else attributes.get("skill", "")).counts
+                counts = self._metrics("skill", UNKNOWN if outcome == "unknown" else attributes.get("skill", "")).counts
                 if outcome != "ok":
                     counts["skillErrors"] += 1
                 elif action == "activate":
@@ -130,7 +136,7 @@ class MetricsObserver(Observer):
     def _turn(self, activity: Activity) -> None:
         self._turns.samples.add(activity.duration)
         counts, attributes = self._turns.counts, activity.attributes
-        # One that was cancelled says nothing of its steps.
+        # A cancelled turn has no attributes of its steps.
         counts["steps"] += attributes.get("steps", 0)
         counts["replayedSteps"] += attributes.get("replayed", 0)
         if activity.scope.resumed or activity.scope.attempt > 1:
@@ -138,12 +144,12 @@ class MetricsObserver(Observer):
 
     def _chat(self, activity: Activity) -> None:
         if waited := activity.attributes.get("limit_wait"):
-            counts = self._of("agent", _agent_of(activity), "model", activity.name).counts
+            counts = self._metrics("agent", _agent_of(activity), "model", activity.name).counts
             counts["limitWaitTime"] += waited * 1000
         if activity.error == CANCELLED:
-            return  # the turn was given up: that says nothing of the model
+            return  # the turn was cancelled, which is not a failure of the model
         attributes = activity.attributes
-        model = self._of("agent", _agent_of(activity), "model", activity.name)
+        model = self._metrics("agent", _agent_of(activity), "model", activity.name)
         model.samples.add(activity.duration)
         response = attributes.get("response")
         if response is None:
@@ -154,47 +160,47 @@ class MetricsObserver(Observer):
         model.counts["cacheReadTokens"] += usage.cache_read_tokens
         model.counts["cacheWriteTokens"] += usage.cache_write_tokens
         model.counts["reasoningTokens"] += usage.reasoning_tokens
-        for figures in (model, *[self._of("skill", skill) for skill in attributes.get("skills", ())]):
-            counts = figures.counts
+        for metrics in (model, *[self._metrics("skill", skill) for skill in attributes.get("skills", ())]):
+            counts = metrics.counts
             counts["inputTokens"] += usage.input_tokens
             counts["outputTokens"] += usage.output_tokens
             if cost is not None:
                 counts["costMicroUsd"] = counts.get("costMicroUsd", 0) + cost * _MICRO
 
-    def _of(self, *labels: str) -> _Figures:
-        """The figures of labels, keys and values in turn; those of 'other' when there are too many of that kind."""
-        found = self._labelled.get(labels)
-        if found is not None:
-            return found
-        *kind, name = (label[:_LONGEST_LABEL] for label in labels)
-        if len(labels[-1]) > _LONGEST_LABEL:
-            return self._of(*kind, name)
-        used = self._names.get(kind[-1], 0)
-        if used >= self._most and name not in (OTHER, UNKNOWN, NO_SKILL):
-            return self._of(*kind, OTHER)
-        self._names[kind[-1]] = used + 1
-        return self._labelled.setdefault((*kind, name), _Figures([*kind, name]))
+    def _metrics(self, *labels: str) -> _LabelMetrics:
+        """Return the metrics of labels, which alternate keys and values. Return those of 'other' above the limit."""
+        metrics = self._by_labels.get(labels)
+        if metrics is not None:
+            return metrics
+        *kind, name = (label[:_MAX_LABEL] for label in labels)
+        if len(labels[-1]) > _MAX_LABEL:
+            return self._metrics(*kind, name)
+        used = self._name_counts.get(kind[-1], 0)
+        if used >= self._max_labels and name not in (OTHER, UNKNOWN, NO_SKILL):
+            return self._metrics(*kind, OTHER)
+        self._name_counts[kind[-1]] = used + 1
+        return self._by_labels.setdefault((*kind, name), _LabelMetrics([*kind, name]))
 
     async def _run(self) -> None:
         due = time.monotonic() + self._interval
         while True:
-            begun = time.monotonic()
-            pause = max(0.0, min(_LAG_SECONDS, due - begun))
+            start = time.monotonic()
+            pause = max(0.0, min(_LAG_SECONDS, due - start))
             await asyncio.sleep(pause)
             now = time.monotonic()
-            self._lag = max(self._lag, now - begun - pause)
+            self._lag = max(self._lag, now - start - pause)
             if now >= due:
                 due = now + self._interval
-                self.tell()
+                self.flush()
 
-    def tell(self) -> None:
-        """Report what was counted since the last time."""
+    def flush(self) -> None:
+        """Report the increments since the last report."""
         counters: list[Any] = []
         histograms: list[Any] = []
         with self._lock:
             self._turns.take(_TIMED[""], counters, histograms)
-            for labels, figures in self._labelled.items():
-                figures.take(_TIMED.get(labels[-2], ""), counters, histograms)
+            for labels, metrics in self._by_labels.items():
+                metrics.take(_TIMED.get(labels[-2], ""), counters, histograms)
             lag, self._lag = self._lag, 0.0
         report = {"counters": counters, "histograms": histograms, "eventLoopLag": round(lag * 1000)}
         memory = resident_memory()
@@ -203,28 +209,28 @@ class MetricsObserver(Observer):
     async def close(self) -> None:
         self._timer.cancel()
         await asyncio.gather(self._timer, return_exceptions=True)
-        self.tell()
+        self.flush()
 
 
-def _count(figures: _Figures, calls: str, failures: str, activity: Activity, failed: Any) -> None:
-    figures.samples.add(activity.duration)
-    figures.counts[calls] += 1
+def _count(metrics: _LabelMetrics, calls: str, failures: str, activity: Activity, failed: Any) -> None:
+    metrics.samples.add(activity.duration)
+    metrics.counts[calls] += 1
     if failed:
-        figures.counts[failures] += 1
+        metrics.counts[failures] += 1
 
 
 def _agent_of(activity: Activity) -> str:
-    """The agent that an activity is part of: one that was called as a tool, or that of the turn."""
-    above = activity.parent
-    while above is not None:
-        if above.kind == "agent":
-            return above.name
-        above = above.parent
+    """Return the name of the sub-agent that contains the activity, or of the turn's agent."""
+    ancestor = activity.parent
+    while ancestor is not None:
+        if ancestor.kind == "agent":
+            return ancestor.name
+        ancestor = ancestor.parent
     return activity.scope.agent
 
 
 def resident_memory() -> int | None:
-    """Resident memory of this process in bytes; None where the system does not say it."""
+    """Return the resident memory of this process in bytes. Return None if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""What requests to models cost: prices that a job names, and those that the package genai-prices knows offline."""
+"""Cost of model requests, from prices that the job declares or the price list of the package genai-prices."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _KEYS = ("input", "output")
 _CACHE_KEYS = ("cache_read", "cache_write")
 
 
-class Counted(Protocol):
-    """The tokens of a request, as far as they have prices."""
+class TokenCounts(Protocol):
+    """Token counts of a request that have prices."""
 
     @property
     def input_tokens(self) -> int: ...
@@ -37,8 +37,13 @@ class Counted(Protocol):
 
 @dataclass(frozen=True)
 class Price:
-    """USD per million tokens; ``cache_read`` and ``cache_write`` are the prices of the input tokens that a provider
-    reads from its cache or writes to it.
+    """Price of a model in USD per million tokens.
+
+    Attributes:
+        input: Price of input tokens.
+        output: Price of output tokens.
+        cache_read: Price of input tokens that the provider reads from its cache.
+        cache_write: Price of input tokens that the provider writes to its cache.
 
     >>> Price.parse({"input": 1.25, "output": 10, "cache_read": 0.125}).cache_read
     0.125
@@ -51,31 +56,33 @@ class Price:
 
     @classmethod
     def parse(cls, value: Any) -> Price:
-        """Return the price of a mapping, or of one number for all tokens, such as 0 for a local model.
+        """Return the price that a mapping or number declares.
 
-        A mapping has ``input`` and ``output``, and may have ``cache_read`` and ``cache_write``, which default to
-        ``input``. Raises :class:`ConfigError` for anything else.
+        A number is the price of all tokens, such as 0 for a local model. A mapping has ``input`` and ``output``, and
+        optionally ``cache_read`` and ``cache_write``, which default to ``input``.
+
+        Raises:
+            ConfigError: The value is not a valid price.
         """
         if not isinstance(value, Mapping):
             value = dict.fromkeys(_KEYS, value)
         if not set(_KEYS) <= set(value) <= {*_KEYS, *_CACHE_KEYS} or not all(map(_is_price, value.values())):
             raise ConfigError(
-                f"price is {value!r}: write USD per million tokens, such as {{'input': 1.25, 'output': 10.0}}, or 0 "
-                "for a model that costs nothing; tokens of caches may have prices of their own, cache_read and "
-                "cache_write"
+                f"invalid price {value!r}. Set USD per million tokens, such as {{'input': 1.25, 'output': 10.0}}, or 0 "
+                "for a free model. Optional keys for cached tokens: cache_read and cache_write."
             )
         cached = (float(value.get(key, value["input"])) for key in _CACHE_KEYS)
         return cls(float(value["input"]), float(value["output"]), *cached)
 
-    def cost(self, usage: Counted) -> float:
-        """Return the USD for the tokens of a usage."""
-        read, write, rest = _parts(usage)
-        of_input = rest * self.input + read * self.cache_read + write * self.cache_write
-        return (of_input + usage.output_tokens * self.output) / _PER_MILLION
+    def cost(self, usage: TokenCounts) -> float:
+        """Return the cost of ``usage`` in USD."""
+        read, write, uncached = _split_input(usage)
+        input_cost = uncached * self.input + read * self.cache_read + write * self.cache_write
+        return (input_cost + usage.output_tokens * self.output) / _PER_MILLION
 
 
-def _parts(usage: Counted) -> tuple[int, int, int]:
-    """Return the input tokens read from a cache, those written to it and the others, which are never negative."""
+def _split_input(usage: TokenCounts) -> tuple[int, int, int]:
+    """Return the number of input tokens read from a cache, written to it, and uncached. None is negative."""
     read = min(usage.cache_read_tokens, usage.input_tokens)
     write = min(usage.cache_write_tokens, usage.input_tokens - read)
     return read, write, usage.input_tokens - read - write
@@ -85,8 +92,8 @@ def _is_price(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
-class Priced(Protocol):
-    """A model setup, as far as its price is concerned."""
+class PricedModel(Protocol):
+    """Attributes of a model setup that determine its price."""
 
     @property
     def provider(self) -> str: ...
@@ -96,75 +103,78 @@ class Priced(Protocol):
     def base_url(self) -> str | None: ...
     @property
     def price(self) -> Any:
-        """What :meth:`Price.parse` reads; None to look it up."""
+        """Argument of :meth:`Price.parse`. None requests the list price."""
 
 
-_Cost = Callable[[Counted], float]
+_CostFunction = Callable[[TokenCounts], float]
 
 
 class CostObserver(Observer):
-    """Sets the attribute ``cost`` (USD) of each ``chat`` whose model has a known price, when it ends, and of the turn:
-    the sum of what this attempt at it asked for. An unknown price is no price: there is no such attribute then.
+    """Observer that sets the attribute ``cost`` (USD) at the end of each ``chat`` and turn.
 
-    It has to come before the observers that read the attribute. ``listed`` says of a setup without a price whether a
-    list of prices may know it; without it none is asked.
+    The cost of a turn is the sum over the requests of the attempt. The attribute is omitted if the price is unknown.
+    Place this observer before those that read the attribute.
+
+    Args:
+        has_listed_price: Returns True if a price list may contain the model of a setup without a price. Without it no
+            price is looked up.
     """
 
-    def __init__(self, listed: Callable[[Any], bool] | None = None) -> None:
-        self._listed = listed
-        self._costs: dict[tuple[str, str, str | None], Future[_Cost | None] | None] = {}
+    def __init__(self, has_listed_price: Callable[[Any], bool] | None = None) -> None:
+        self._has_listed_price = has_listed_price
+        self._costs: dict[tuple[str, str, str | None], Future[_CostFunction | None] | None] = {}
 
     def started(self, activity: Activity) -> None:
         if activity.kind != "chat":
             return
-        setup: Priced = activity.attributes["setup"]
+        setup: PricedModel = activity.attributes["setup"]
         key = (setup.provider, setup.model, setup.base_url)
         if setup.price is None and key not in self._costs:
-            listed = self._listed is not None and setup.model and self._listed(setup)
-            self._costs[key] = _looked_up(setup) if listed else None
+            is_listed = self._has_listed_price is not None and setup.model and self._has_listed_price(setup)
+            self._costs[key] = _look_up_cost(setup) if is_listed else None
 
     def ended(self, activity: Activity) -> None:
-        kept = activity.scope.kept
+        state = activity.scope.observer_state
         if activity.kind == "chat":
             response = activity.attributes.get("response")
-            cost_of = self._cost_of(activity.attributes["setup"]) if response is not None else None
-            if response is not None and cost_of is not None:
-                cost = cost_of(response.usage)
+            cost_function = self._cost_function(activity.attributes["setup"]) if response is not None else None
+            if response is not None and cost_function is not None:
+                cost = cost_function(response.usage)
                 activity.attributes["cost"] = cost
-                kept["cost"] = kept.get("cost", 0.0) + cost
-        elif activity.kind == "turn" and "cost" in kept:
-            activity.attributes["cost"] = kept["cost"]
+                state["cost"] = state.get("cost", 0.0) + cost
+        elif activity.kind == "turn" and "cost" in state:
+            activity.attributes["cost"] = state["cost"]
 
-    def _cost_of(self, setup: Priced) -> _Cost | None:
+    def _cost_function(self, setup: PricedModel) -> _CostFunction | None:
         if setup.price is not None:
             return Price.parse(setup.price).cost
-        found = self._costs.get((setup.provider, setup.model, setup.base_url))
-        return found.result() if found is not None else None
+        future = self._costs.get((setup.provider, setup.model, setup.base_url))
+        return future.result() if future is not None else None
 
 
-def _looked_up(setup: Priced) -> Future[_Cost | None]:
-    """Look a price up in a thread: the list takes half a second to load, and turns run on this loop."""
-    found: Future[_Cost | None] = Future()
+def _look_up_cost(setup: PricedModel) -> Future[_CostFunction | None]:
+    """Look up the list price in a thread, because loading the list would block the event loop for half a second."""
+    future: Future[_CostFunction | None] = Future()
 
     def look_up() -> None:
         try:
-            found.set_result(_listed_cost(setup))
-        except Exception:  # a list that cannot be read costs its figures, not the turns
-            _log.exception("the list of prices cannot be used: what %s costs is not reported", setup.model)
-            found.set_result(None)
+            future.set_result(_listed_cost(setup))
+        except Exception:  # turns do not depend on their costs
+            _log.exception("genai-prices failed. The cost of model %s is not reported.", setup.model)
+            future.set_result(None)
 
     threading.Thread(target=look_up, name="prices", daemon=True).start()
-    return found
+    return future
 
 
-def _listed_cost(setup: Priced) -> _Cost | None:
+def _listed_cost(setup: PricedModel) -> _CostFunction | None:
     try:
         from genai_prices import Usage, calc_price
     except ImportError:
-        _log.info("genai-prices is not installed: only models with a price of their own have costs")
+        _log.info("genai-prices is not installed: only models with a declared price have costs")
         return None
     price: Callable[..., Any] = functools.partial(calc_price, model_ref=setup.model)
-    # A gateway has prices of its own.
+    # A gateway has its own prices.
     price = (
         functools.partial(price, provider_api_url=setup.base_url)
         if setup.base_url
@@ -172,17 +182,19 @@ def _listed_cost(setup: Priced) -> _Cost | None:
     )
 
     def cost_of(inputs: int, outputs: int, read: int = 0, write: int = 0) -> float:
-        # Tokens of caches are part of the input there, too. A model without a price for them has one for its input.
-        cached = {name: of for name, of in (("cache_read_tokens", read), ("cache_write_tokens", write)) if of}
+        # genai-prices includes cached tokens in the input too. Without a cache price it applies the input price.
+        cached = {name: n for name, n in (("cache_read_tokens", read), ("cache_write_tokens", write)) if n}
         return float(price(Usage(input_tokens=inputs, output_tokens=outputs, **cached)).total_price)
 
-    def cost(usage: Counted) -> float:
-        read, write, _ = _parts(usage)
+    def cost(usage: TokenCounts) -> float:
+        read, write, _ = _split_input(usage)
         return cost_of(usage.input_tokens, usage.output_tokens, read, write)
 
     try:
         cost_of(1, 1)
     except (LookupError, ValueError) as error:
-        _log.info("what %s:%s costs is not known and not reported: %s", setup.provider, setup.model, error)
+        _log.info(
+            "the price of model %s:%s is unknown. Its cost is not reported: %s", setup.provider, setup.model, error
+        )
         return None
     return cost

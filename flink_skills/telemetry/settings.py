@@ -1,4 +1,4 @@
-"""What observers need to know of a job, as plain values."""
+"""Settings of the observers of a job, as plain values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["TelemetrySettings"]
 
 @dataclass(frozen=True)
 class TelemetrySettings:
-    """The options ``skills.metrics.*``, ``skills.events.*`` and ``skills.trace.*`` of a job, and whose it is.
+    """Values of the options ``skills.metrics.*``, ``skills.events.*`` and ``skills.trace.*`` of a job.
 
-    ``agent`` is the agent's id. The intervals are in seconds. The contents are ``none``, ``metadata`` or
-    ``full``.
+    ``agent`` is the agent's ID. The intervals are in seconds. ``events_content`` and ``trace_content`` are ``none``,
+    ``metadata`` or ``full``.
 
     >>> TelemetrySettings("triage").trace_exporter
     'none'

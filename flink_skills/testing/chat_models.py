@@ -14,7 +14,7 @@ from flink_skills.agents.messages import (
     UserMessage,
 )
 from flink_skills.agents.models.base import ChatModel
-from flink_skills.telemetry import Delta, TextDelta, ToolCallDelta, Withdrawn
+from flink_skills.telemetry import Delta, Discarded, TextDelta, ToolCallDelta
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["ChatModelContract"]
@@ -59,7 +59,7 @@ class ChatModelContract:
             UserMessage("hello"),
             AssistantMessage("", calls),
             ToolMessage("call-1", "lookup", "found"),
-            ToolMessage("call-2", "lookup", "the arguments were no JSON", is_error=True),
+            ToolMessage("call-2", "lookup", "the arguments were not JSON", is_error=True),
             AssistantMessage("done"),
             UserMessage("and now?"),
         )
@@ -86,8 +86,8 @@ class ChatModelContract:
             finally:
                 await model.close()
             _check_response(response)
-            withdrawn = [at for at, piece in enumerate(pieces) if isinstance(piece, Withdrawn)]
-            counting = pieces[withdrawn[-1] + 1 :] if withdrawn else pieces
+            discarded = [at for at, piece in enumerate(pieces) if isinstance(piece, Discarded)]
+            counting = pieces[discarded[-1] + 1 :] if discarded else pieces
             text = "".join(piece.text for piece in counting if isinstance(piece, TextDelta))
             called = {piece.call_id for piece in counting if isinstance(piece, ToolCallDelta)}
             # A response that is no answer says what was wrong with it; the model said no such thing.

@@ -76,7 +76,7 @@ _CONFIG = {
     "env.java.opts.client": _LEAN_JVM,
 }
 
-# They log the whole environment of Python processes, secrets included (docs/security.md says so to users): the second
+# They log the whole environment of Python processes, secrets included (docs/secrets.md): the second
 # one at ERROR as well, when it could not end a process in peace.
 _QUIET_LOGGERS = """\
 logger.environment.name = org.apache.flink.client.python.PythonEnvUtils

@@ -168,7 +168,7 @@ class ExecutionBackendContract:
         assert result.timed_out
         assert result.error is None
         assert result.limit is None or result.limit == "wall_time"
-        assert result.stdout == b"up\n", "what was said before the end is lost"
+        assert result.stdout == b"up\n", "the output before the termination is lost"
         assert result.duration < 0.7 + 1 + 4, "a second after the time is up it has to be over, even on a busy machine"
 
     @pytest.mark.parametrize("end", ["exit 0", "exit 5", "kill -9 $$", "sleep 60"])

@@ -163,7 +163,7 @@ def wait_until(condition: Callable[[], T | None], deadline: float, what: str) ->
         if value:
             return value
         if time.monotonic() > end:
-            raise ClusterError(f"waited {deadline:g} s in vain for {what}")
+            raise ClusterError(f"waited {deadline:g} s without success for {what}")
         time.sleep(_POLL_SECONDS)
 
 

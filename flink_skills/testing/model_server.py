@@ -194,7 +194,7 @@ class ScriptedModelServer:
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            return self._raw(dialect, Reply(status=400, error="the request is no JSON object"))
+            return self._raw(dialect, Reply(status=400, error="the request is not a JSON object"))
         number = self._enter(raw, body)
         try:
             return await self._reply(request, body, dialect, number)
@@ -331,7 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         asyncio.run(_run(server))
     except OSError as error:
-        sys.stderr.write(f"cannot listen on port {options.port}: {error.strerror or error}\n")
+        sys.stderr.write(f"the server cannot listen on port {options.port}: {error.strerror or error}\n")
         return 2
     return 0
 

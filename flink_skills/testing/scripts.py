@@ -157,7 +157,7 @@ class Script:
             if rule.matches(conversation):
                 self._used[number] += 1
                 return rule.reply
-        return Reply(status=400, error=f"no rule of the script matches: {conversation}"[:2000])
+        return Reply(status=400, error=f"the script has no rule that matches: {conversation}"[:2000])
 
     @classmethod
     def from_data(cls, data: Any) -> Script:
@@ -193,7 +193,7 @@ _RULE_FIELDS = {f.name for f in fields(Rule)} - {"reply"}
 
 def _rule(item: Any, number: int) -> Rule:
     if not isinstance(item, Mapping):
-        raise ConfigError(f"rule {number} of the script is no object: {json.dumps(item)[:100]}")
+        raise ConfigError(f"rule {number} of the script is not an object: {json.dumps(item)[:100]}")
     _known(f"rule {number}", item, _REPLY_FIELDS | _RULE_FIELDS)
     reply = {name: value for name, value in item.items() if name in _REPLY_FIELDS}
     wanted = reply.get("tool_calls", ())

@@ -42,11 +42,11 @@ class SkillSourceContract:
 
     def publish(self, skills: Path) -> str | Mapping[str, Any]:
         """Put a folder with skills to where the source finds them, in place of what was there; how to declare it."""
-        raise NotImplementedError("say how skills get to where the source looks")
+        raise NotImplementedError("implement publish: make the skills available to the source")
 
     def missing(self) -> str:
         """A location that could be right, with nothing there."""
-        raise NotImplementedError("say where nothing is")
+        raise NotImplementedError("implement missing: return a location that does not exist")
 
     def impossible(self) -> Sequence[str]:
         """Locations that can never work, whatever the machine."""
@@ -62,11 +62,13 @@ class SkillSourceContract:
 
     def test_it_gives_the_skills_that_are_there(self, tmp_path: Path) -> None:
         trees = self._resolve(self._published(tmp_path, "alpha", "beta"), tmp_path)
-        assert trees, "no folder at all"
+        assert trees, "the source returned no directory"
         for tree in trees:
             assert Path(tree.path).is_absolute(), f"{tree.path} is not absolute"
-            assert Path(tree.path).is_dir(), f"{tree.path} is no folder"
-            assert tree.remote == self.remote, "remote skills never hide local ones: say which these are"
+            assert Path(tree.path).is_dir(), f"{tree.path} is not a directory"
+            assert tree.remote == self.remote, (
+                "set remote = True if the source is remote: remote skills never hide local ones"
+            )
         assert _contents(trees) == _contents([SourceTree(str(tmp_path / "skills"), "")])
 
     def test_it_names_itself_the_same_everywhere(self, tmp_path: Path) -> None:
@@ -134,9 +136,9 @@ class SkillSourceContract:
         source = self._open(self.missing(), tmp_path)
         with pytest.raises(SourceError) as caught:
             source.resolve()
-        assert caught.value.source, "the error does not say of which source it is"
+        assert caught.value.source, "the error does not name its source"
         assert caught.value.source in str(caught.value)
-        assert not caught.value.retryable, "trying again does not help where nothing is"
+        assert not caught.value.retryable, "a retry does not help if the location does not exist"
 
     def test_what_can_never_work_fails_at_once(self, tmp_path: Path) -> None:
         for location in self.impossible():
@@ -146,14 +148,14 @@ class SkillSourceContract:
     def test_no_secret_is_shown(self, tmp_path: Path) -> None:
         location = self.with_secret(self.missing())
         if location is None:
-            pytest.skip("its locations have no place for a secret")
+            pytest.skip("a location of this source cannot contain a secret")
         assert self.secret in location
         source = self._open(location, tmp_path)
         with pytest.raises(SourceError) as caught:
             source.resolve()
         shown = [source.origin, repr(source.spec), str(caught.value), repr(caught.value), caught.value.source]
         assert not [text for text in shown if self.secret in text]
-        assert caught.value.__cause__ is None, "what a library says may quote the secret: raise … from None"
+        assert caught.value.__cause__ is None, "the message of a library may contain the secret: raise … from None"
 
     def _published(self, folder: Path, *names: str) -> str | Mapping[str, Any]:
         skills = folder / "skills"

@@ -9,7 +9,7 @@ from flink_skills.tools.profiles import PROFILES, TOOL_NAMES
 from flink_skills.tools.services import ToolServices, profile_tools
 from flink_skills.tools.settings import SkillSettings
 from flink_skills.tools.state import (
-    MOST_TOOL_NAMES,
+    MAX_TOOL_NAMES,
     LoadedSkill,
     SkillState,
     artifacts_effect,
@@ -23,7 +23,7 @@ from flink_skills.tools.state import (
 from flink_skills.tools.toolset import ToolSet
 
 __all__ = [
-    "MOST_TOOL_NAMES",
+    "MAX_TOOL_NAMES",
     "PROFILES",
     "TOOL_NAMES",
     "ArgumentError",

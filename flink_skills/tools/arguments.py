@@ -1,4 +1,4 @@
-"""Check a model's arguments against a pydantic model, and say what is wrong so that the model can mend it."""
+"""Check a model's arguments against a pydantic model, and describe each problem so that the model can fix it."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ToolContext:
     ``call_id`` is the same on every retry of the same call; ``attempt`` counts from 1. ``model`` is whose call it is;
     empty for a call of the agent's code. ``owner`` stands for the job's agent and the key: artifacts and processes
     belong to it. ``workspace`` is the key's, for tools with ``uses_workspace``; others that come to need it call
-    :meth:`need_workspace`. ``staged_inputs`` describes the files of the event that are in ``work/inputs/`` since the
+    :meth:`get_workspace`. ``staged_inputs`` describes the files of the event that are in ``work/inputs/`` since the
     workspace was opened. ``shell`` runs commands in the sandbox of the job, ``artifacts`` stores its artifacts; each is
     None if the job has none. ``max_output`` is the number of characters that a model reads of the result, 0 for all: a
     tool that returns a file in pages returns pages of this size. ``accepts`` are the kinds of media that the model
@@ -85,7 +85,7 @@ class ToolContext:
     accepts: frozenset[str] = frozenset()
     extra: dict[str, Any] = field(default_factory=dict)
 
-    async def need_workspace(self) -> Workspace:
+    async def get_workspace(self) -> Workspace:
         """The key's workspace, opened if no tool of this turn has used it yet.
 
         Raises :class:`~flink_skills.errors.ExecutionError` where the job has none.
@@ -97,7 +97,7 @@ class ToolContext:
         return self.workspace
 
     @property
-    def shown_key(self) -> str:
+    def display_key(self) -> str:
         """The stream key as audit trails and metadata show it."""
         return "" if self.key is None else str(self.key)
 
@@ -114,8 +114,8 @@ class Tool(Resource, ABC):
     it wait for it, and it waits for those before. ``ends_chat`` says that its result, where it is the only call of a
     model response and no error, is the answer that the model was asked for.
 
-    ``place`` is where a call runs: in the worker (the job's own code), in the sandbox (what a skill or a model brought)
-    or at another machine. A tool that is not ``idempotent`` must not be called twice for one call of a model, see
+    ``runs_in`` is the execution location of a call: the worker (code of the job), the sandbox (code of a skill or of a
+    model) or a remote machine. A tool that is not ``idempotent`` must not be called twice for one call of a model, see
     ``skills.tool.lost-calls``. ``timeout`` (seconds), ``max_output`` (characters) and ``max_concurrent`` are its own
     limits; None: those of the job (:class:`flink_skills.tools.calling.CallLimits`).
 
@@ -128,7 +128,7 @@ class Tool(Resource, ABC):
     uses_workspace: bool = False
     changes_state: bool = False
     ends_chat: bool = False
-    place: Literal["worker", "sandbox", "remote"] = "worker"
+    runs_in: Literal["worker", "sandbox", "remote"] = "worker"
     idempotent: bool = True
     timeout: float | None = None
     max_output: int | None = None

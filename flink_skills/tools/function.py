@@ -62,7 +62,7 @@ class FunctionTool(Tool):
         if isinstance(func, (staticmethod, classmethod)):
             func = func.__func__
         if not callable(func):
-            raise ConfigError(f"tool {name or func!r} is not callable: give a function")
+            raise ConfigError(f"tool {name or func!r} is not callable: pass a function")
         self._func = func
         called = _called(func)
         is_object = not (inspect.isroutine(called) or inspect.isclass(called))
@@ -143,7 +143,7 @@ class FunctionTool(Tool):
         except NameError as error:
             raise ConfigError(
                 f"tool {self._name!r}: the annotation {error.name!r} cannot be found when the job runs: "
-                "import it at the top of the module, outside of TYPE_CHECKING"
+                "import it at the top of the module, outside TYPE_CHECKING"
             ) from error
         except TypeError:
             return {}  # a builtin: no annotations

@@ -54,8 +54,8 @@ class LangChainTool(Tool):
         is_one: bool = isinstance(tool, base_tool)
         if not is_one:
             raise ConfigError(
-                f"{tool!r:.100} is no LangChain tool: give an instance of langchain_core.tools.BaseTool; a plain "
-                "function needs no adapter"
+                f"{tool!r:.100} is not a LangChain tool: pass an instance of langchain_core.tools.BaseTool; a "
+                "plain function needs no adapter"
             )
         self.idempotent, self.timeout = idempotent, timeout
         self.max_output, self.max_concurrent = max_output, max_concurrent

@@ -18,13 +18,13 @@ def schema_problem(schema: Any) -> str:
     Only the type is checked if the package ``jsonschema`` is not installed. The extras ``mcp`` and ``cli`` have it.
 
     >>> schema_problem({"type": "string"})
-    "its type is 'string' and not 'object'"
+    "the schema has the type 'string' instead of 'object'"
     """
     if not isinstance(schema, Mapping):
-        return "it is not an object"
+        return "the schema is not an object"
     kind = schema.get("type", "object")
     if kind != "object":
-        return f"its type is {str(kind)[:40]!r} and not 'object'"
+        return f"the schema has the type {str(kind)[:40]!r} instead of 'object'"
     try:
         from jsonschema import SchemaError
         from jsonschema.validators import validator_for

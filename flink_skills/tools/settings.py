@@ -101,6 +101,6 @@ def _check_loadable(tools: tuple[str, ...], config: SkillConfig, place: str) -> 
         return
     if config.get(SkillOptions.RUN_REQUIRE_LOADED):
         raise ConfigError(
-            f"{place}: {' and '.join(runs)} can never run, for no tool here loads a skill: add skill_load, or set "
+            f"{place}: {' and '.join(runs)} can never run, because no tool here loads a skill: add skill_load, or set "
             f"{SkillOptions.RUN_REQUIRE_LOADED.key} to false"
         )

@@ -15,7 +15,7 @@ from flink_skills.errors import ConfigError
 
 __all__ = [
     "ALL",
-    "MOST_TOOL_NAMES",
+    "MAX_TOOL_NAMES",
     "LoadedSkill",
     "Selection",
     "SkillState",
@@ -35,10 +35,10 @@ ALL: Literal["*"] = "*"
 Selection = tuple[str, ...] | Literal["*"]
 
 # A conversation without end may not fill its state with the names of files.
-_MOST_ARTIFACTS = 256
+_MAX_ARTIFACTS = 256
 
 #: Most names of brought tools that a conversation remembers.
-MOST_TOOL_NAMES = 512
+MAX_TOOL_NAMES = 512
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class SkillState:
         """Skill and tool by the name that this conversation gave to a tool which a skill brings.
 
         It stays when the skill is put away, so that a name never comes to mean another skill's code. The first
-        ``MOST_TOOL_NAMES`` are kept, and none is forgotten for a later one.
+        ``MAX_TOOL_NAMES`` are kept, and none is forgotten for a later one.
         """
         return self._tool_names
 
@@ -225,7 +225,7 @@ class SkillState:
 
     def _note_tool_names(self, skill: str, bundled: Iterable[Mapping[str, Any]]) -> None:
         for spec in bundled:
-            if "exposed" in spec and len(self._tool_names) < MOST_TOOL_NAMES:
+            if "exposed" in spec and len(self._tool_names) < MAX_TOOL_NAMES:
                 self._tool_names.setdefault(str(spec["exposed"]), (skill, str(spec["name"])))
 
     def _apply_artifacts(self, effect: Mapping[str, Any]) -> None:
@@ -241,7 +241,7 @@ class SkillState:
             self._artifacts[name] = version
         _cut(self._artifacts)
         if saved:
-            self._last_saved = (str(effect.get("call_id", "")), saved[-_MOST_ARTIFACTS:])
+            self._last_saved = (str(effect.get("call_id", "")), saved[-_MAX_ARTIFACTS:])
 
     def clear(self) -> None:
         """Unload all skills. Artifacts and the names of tools stay."""
@@ -323,5 +323,5 @@ def _to_json(selection: Selection) -> str | list[str]:
 
 
 def _cut(values: dict[str, Any]) -> None:
-    while len(values) > _MOST_ARTIFACTS:
+    while len(values) > _MAX_ARTIFACTS:
         del values[next(iter(values))]

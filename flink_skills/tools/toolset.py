@@ -83,7 +83,7 @@ class ToolSet:
                     f"tool {spec.name!r}: a tool's name is 1 to 64 letters, digits, '_' and '-': rename it"
                 )
             if spec.name in self._tools:
-                raise ConfigError(f"tool {spec.name!r} is there twice: rename one of the two")
+                raise ConfigError(f"duplicate tool {spec.name!r}: rename one of the two")
             self._tools[spec.name] = tool
             self._specs[spec.name] = spec
             self.is_streaming = self.is_streaming or tool.is_streaming

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from flink_skills.worker.connection import Held as Held
     from flink_skills.worker.printing import WholeLines as WholeLines
     from flink_skills.worker.process import LevelFormatter as LevelFormatter
-    from flink_skills.worker.redaction import Redactor as Redactor
     from flink_skills.worker.server import Worker as Worker
     from flink_skills.worker.session_cache import SessionCache as SessionCache
 
@@ -22,7 +21,6 @@ _HOMES = {
     "Connection": "connection",
     "Held": "connection",
     "LevelFormatter": "process",
-    "Redactor": "redaction",
     "SessionCache": "session_cache",
     "StepThreads": "abandoned",
     "WholeLines": "printing",

@@ -147,8 +147,8 @@ class StepThreads(ThreadPoolExecutor):
         self._logged.add(name)
         scope = call.activity.scope if call.activity is not None else None
         _log.warning(
-            "a thread still runs %s%s, although no turn waits for it; %d of %d threads hang. Give the function a "
-            "timeout of its own",
+            "a thread still runs %s%s, although no turn waits for it; %d of %d threads hang. Give the function its "
+            "own timeout",
             name,
             f" of agent {scope.agent}, key {scope.key}, turn {scope.turn}" if scope is not None else "",
             hung,

@@ -1,4 +1,4 @@
-"""Exit codes of a worker that ends on purpose. The bridge logs them; ``docs/operations.md`` lists them."""
+"""Exit codes of a worker that ends on purpose. The bridge logs them; ``docs/troubleshooting.md`` lists them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["end_descendants"]
 _log = logging.getLogger("flink_skills.worker")
 
 _GRACE_SECONDS = 0.5
-_MOST = 10_000
+_MAX = 10_000
 
 
 def end_descendants() -> None:
@@ -30,7 +30,7 @@ def end_descendants() -> None:
         return
     from flink_skills.execution.launcher.tree import tree_use
 
-    pids = tree_use(os.getpid(), _MOST).pids
+    pids = tree_use(os.getpid(), _MAX).pids
     if not pids:
         return
     with contextlib.ExitStack() as opened:

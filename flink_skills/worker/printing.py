@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 __all__ = ["WholeLines"]
 
-_LONGEST = 65_536
+_MAX_LENGTH = 65_536
 
 
 class WholeLines(io.TextIOBase):
@@ -26,7 +26,7 @@ class WholeLines(io.TextIOBase):
         thread = threading.get_ident()
         with self._lock:
             lines, end, rest = (self._unfinished.pop(thread, "") + text).rpartition("\n")
-            if len(rest) > _LONGEST:
+            if len(rest) > _MAX_LENGTH:
                 lines, end, rest = lines + end + rest, "\n", ""
             if rest:
                 self._unfinished[thread] = rest

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Mapping
 from typing import NoReturn, TextIO
 
+from flink_skills.agents.redaction import Redactor
 from flink_skills.telemetry.log_fields import LogFields
 from flink_skills.worker.abandoned import StepThreads
 from flink_skills.worker.event_loop import new_event_loop
 from flink_skills.worker.left_processes import end_descendants
 from flink_skills.worker.printing import WholeLines
-from flink_skills.worker.redaction import Redactor
 
 __all__ = ["main"]
 
@@ -78,7 +78,9 @@ async def _serve(read_fd: int, write_fd: int, redactor: Redactor) -> NoReturn:
     try:
         await asyncio.wait_for(worker.close(), _CLOSE_SECONDS)
     except asyncio.TimeoutError:
-        logging.getLogger("flink_skills.worker").warning("not all of the worker closed in %g s", _CLOSE_SECONDS)
+        logging.getLogger("flink_skills.worker").warning(
+            "the worker did not close completely within %g s", _CLOSE_SECONDS
+        )
         code = code or 1
     try:
         end_descendants()
@@ -142,10 +144,10 @@ class LevelFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        text = self._redactor.redacted(f"{record.name}: {super().format(record)}")
+        text = self._redactor.redact(f"{record.name}: {super().format(record)}")
         level = {"WARNING": "WARN", "CRITICAL": "ERROR"}.get(record.levelname, record.levelname)
         fields: Mapping[str, str] = getattr(record, "fields", {})
-        shown = self._redactor.redacted(" ".join(f"{name}={value}" for name, value in fields.items()))
+        shown = self._redactor.redact(" ".join(f"{name}={value}" for name, value in fields.items()))
         first, *rest = text.splitlines()
         if not shown:
             return "\n".join(f"{level} {line}" for line in (first, *rest))

@@ -12,6 +12,7 @@ from flink_skills.agents.error_text import error_text
 from flink_skills.agents.event import Record
 from flink_skills.agents.next_event import KeyedEvent
 from flink_skills.agents.record_rows import RecordRows, TableRow
+from flink_skills.agents.redaction import Redactor
 from flink_skills.agents.session import UNCHANGED, Session, SessionOp
 from flink_skills.agents.stored_event import plain_event
 from flink_skills.agents.turn import Turn
@@ -21,7 +22,6 @@ from flink_skills.options import SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
 from flink_skills.worker.connection import Connection, Held
 from flink_skills.worker.frames import StartTurn, encode_end, encode_need_session, encode_outputs, encode_step
-from flink_skills.worker.redaction import Redactor
 from flink_skills.worker.session_cache import SessionCache
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class ServedTurn:
                 session_op=outcome.change.op,
                 chunks=outcome.change.chunks,
                 outputs=outputs,
-                message=worker.redactor.redacted(message) if message else "",
+                message=worker.redactor.redact(message) if message else "",
             )
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 from flink_skills.agents.observers import telemetry_of
 from flink_skills.agents.plan import AgentPlan
 from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.redaction import Redactor
 from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.sealing import secret_values
 from flink_skills.errors import SkillsError, counted
@@ -35,7 +36,6 @@ from flink_skills.worker.frames import (
     encode_opened,
     encode_pong,
 )
-from flink_skills.worker.redaction import Redactor
 from flink_skills.worker.served_turn import ServedTurn, encoder_of
 from flink_skills.worker.session_cache import SessionCache
 from flink_skills.worker.watchdog import Watchdog
@@ -227,8 +227,8 @@ class Worker:
                     on_metrics=tell,
                     events=True if config.get("events") else None,
                     on_event=lambda event: self.connection.send(encode_events(frame.plan, [encode(event)])),
-                    hides=self.redactor.redacted,
-                    begun=self.redactor.begun,
+                    redact=self.redactor.redact,
+                    secret_prefix_length=self.redactor.secret_prefix_length,
                 ),
                 quiet=config.get("worker_index", 0) > 0,
             )
@@ -242,7 +242,7 @@ class Worker:
                 # What opening brought in lives as long as the process: no collection has to look at it again.
                 gc.collect()
                 gc.freeze()
-            self.redactor.pass_through(runtime.without_hidden, runtime.begun_hidden)
+            self.redactor.add_filter(runtime.without_hidden, runtime.begun_hidden)
             self.runtimes[frame.plan] = runtime
             self.sessions.limit(self._watchdog.watch(plan, config.get("memory", 0)))
             if self._threads is not None:
@@ -251,7 +251,7 @@ class Worker:
             self.connection.send(encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
 
     def _open_failed(self, plan: int, message: str, *, retryable: bool = False) -> None:
-        self.connection.send(encode_open_failed(plan, self.redactor.redacted(message), retryable=retryable))
+        self.connection.send(encode_open_failed(plan, self.redactor.redact(message), retryable=retryable))
 
     def abandon(self, task: asyncio.Task[Any], frame: StartTurn) -> None:
         """Count code that continues after its turn."""

@@ -229,7 +229,9 @@ async def test_a_call_has_a_budget_of_its_own(open_agent: OpenAgent, script: Scr
     outcome = await bench.turn("x")
     assert outcome.outputs == (("", "went on"),)
     model = bench.runtime.generation.model(None).chat_model
-    assert model.requests[-1].messages[-1].content == "ask failed: it took more than its 4 steps without an answer"
+    assert (
+        model.requests[-1].messages[-1].content == "ask failed: the agent did not return an answer within its 4 steps"
+    )
     assert (await bench.turn("x", journal=bench.journal)).outputs == outcome.outputs
 
     class Middle(Agent):

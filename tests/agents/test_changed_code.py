@@ -142,7 +142,7 @@ OTHER_CODE: dict[str, tuple[Program, Program, str]] = {
     "another order": (
         [("a", 1)],
         [("b", 2), ("a", 1)],
-        "step step:b#0 is not in the journal, which has step:a#0 in its place",
+        "step step:b#0 is not in the journal, which has step:a#0 instead",
     ),
     "another order of finished steps": (
         [("a", 1), ("b", 2)],
@@ -152,7 +152,7 @@ OTHER_CODE: dict[str, tuple[Program, Program, str]] = {
     "a step more in the middle": (
         [("a", 1), ("b", 2)],
         [("a", 1), ("x", 9), ("b", 2)],
-        "step step:x#0 is not in the journal, which has step:b#0 in its place",
+        "step step:x#0 is not in the journal, which has step:b#0 instead",
     ),
     "a step less in the middle": (
         [("a", 1), ("b", 2), ("c", 3)],
@@ -162,33 +162,33 @@ OTHER_CODE: dict[str, tuple[Program, Program, str]] = {
     "the finished step is gone": (
         [("a", 1), ("b", 2)],
         [("a", 1), ("c", 3)],
-        "step step:c#0 is not in the journal, which has step:b#0 in its place",
+        "step step:c#0 is not in the journal, which has step:b#0 instead",
     ),
-    "other arguments": ([("a", 1)], [("a", 2)], "step step:a#0 asks for something else than in the journal"),
+    "other arguments": ([("a", 1)], [("a", 2)], "step step:a#0 requests something else than in the journal"),
     "other arguments of a tool": (
         [("keep", "x")],
         [("keep", "y")],
-        "step tool:keep#0 asks for something else than in the journal",
+        "step tool:keep#0 requests something else than in the journal",
     ),
     "another message": (
         [("chat", "hello")],
         [("chat", "good evening")],
-        "step chat#0/m0 asks for something else than in the journal",
+        "step chat#0/m0 requests something else than in the journal",
     ),
     "another model": (
         [("first", "hello")],
         [("second", "hello")],
-        "step chat#0/m0 asks for something else than in the journal",
+        "step chat#0/m0 requests something else than in the journal",
     ),
     "a step instead of a chat": (
         [("chat", "hello")],
         [("a", 1)],
-        "step step:a#0 is not in the journal, which has chat#0 in its place",
+        "step step:a#0 is not in the journal, which has chat#0 instead",
     ),
     "one more of the same name": (
         [("a", 1), ("a", 2)],
         [("a", 0), ("a", 1), ("a", 2)],
-        "step step:a#0 asks for something else than in the journal",
+        "step step:a#0 requests something else than in the journal",
     ),
 }
 
@@ -234,18 +234,18 @@ SHORTER: dict[str, tuple[Program, Program, str]] = {
     "the last step": (
         [("a", 1), ("b", 2)],
         [("a", 1)],
-        "step step:b#0 is in the journal after step:a#0, and the code ends there without it",
+        "step step:b#0 comes after step:a#0 in the journal, and the code ends there without it",
     ),
     "the last two": (
         [("a", 1), ("b", 2), ("c", 3)],
         [("a", 1)],
-        "step step:b#0 is in the journal after step:a#0, and the code ends there without it",
+        "step step:b#0 comes after step:a#0 in the journal, and the code ends there without it",
     ),
-    "all": ([("chat", "hello")], [], "step chat#0 is in the journal first, and the code ends there without it"),
+    "all": ([("chat", "hello")], [], "step chat#0 comes first in the journal, and the code ends there without it"),
     "the last chat": (
         [("keep", "x"), ("chat", "bye")],
         [("keep", "x")],
-        "step chat#0 is in the journal after tool:keep#0, and the code ends there without it",
+        "step chat#0 comes after tool:keep#0 in the journal, and the code ends there without it",
     ),
 }
 
@@ -262,7 +262,7 @@ async def test_code_that_ends_without_a_finished_step_starts_anew(
     assert outcome == straight
     (record,) = warnings(caplog)
     assert said in record.message
-    assert "starts anew" in record.message
+    assert "the turn restarts" in record.message
     assert ids(new.journal)[0] == "anew"
     # Nothing is left to be found at the next failover.
     DONE.clear()
@@ -297,8 +297,8 @@ class Fetches(Agent):
 @pytest.mark.parametrize(
     ("asked", "inside", "said"),
     [
-        ([("a", 1)], [("p", 1), ("q", 2)], "step tool:helper#0/step:b#0 is in the journal after tool:helper#0/step:a"),
-        ([("a", 1), ("b", 2)], [("p", 1)], "step step:q#0 is in the journal after step:p#0"),
+        ([("a", 1)], [("p", 1), ("q", 2)], "step tool:helper#0/step:b#0 comes after tool:helper#0/step:a"),
+        ([("a", 1), ("b", 2)], [("p", 1)], "step step:q#0 comes after step:p#0 in the journal"),
     ],
     ids=["an agent that is asked", "a step"],
 )

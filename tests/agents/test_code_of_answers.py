@@ -125,7 +125,7 @@ async def test_blocks_run_in_order_until_one_fails(open_agent: OpenAgent, script
     assert text.endswith("1 more blocks were not run: an earlier one failed.")
 
 
-async def test_code_that_fails_is_mended_twice_and_no_more(open_agent: OpenAgent, script: Script) -> None:
+async def test_code_that_fails_is_fixed_twice_and_no_more(open_agent: OpenAgent, script: Script) -> None:
     model = script(lambda request: block("raise ValueError('again')"))
     bench = await open_agent(Coder)
     outcome = await bench.turn("x")

@@ -27,10 +27,10 @@ from flink_skills.tools.web import WebFetchTool, WebSearchTool
 
 ADDRESSES = {
     "https://me:S3CRET/x@host.example.org/v1": "unescaped '/', '?' or '#' (https://host.example.org/v1)",
-    "https://me:S3CRET@host.example.org:S3CRET/v1": "its port is not a number from 1 to 65535",
-    "https://me:S3CRET@/v1": "its host is missing or cannot be read (https://…)",
-    "gopher://me:S3CRET@host.example.org/v1": "it does not begin with http:// or https://",
-    "https://me:S3CRET x@host.example.org/v1": "it has spaces or control characters (https://host.example.org/v1)",
+    "https://me:S3CRET@host.example.org:S3CRET/v1": "the port is not a number from 1 to 65535",
+    "https://me:S3CRET@/v1": "the host is missing or cannot be parsed (https://…)",
+    "gopher://me:S3CRET@host.example.org/v1": "the address does not start with http:// or https://",
+    "https://me:S3CRET x@host.example.org/v1": "the address contains spaces or control characters (https://host.example.org/v1)",
 }
 KINDS = ["unescaped", "port", "no host", "scheme", "space"]
 
@@ -148,7 +148,7 @@ def test_an_address_that_cannot_be_used_is_refused_at_apply(
 @pytest.mark.parametrize("tool", [WebFetchTool, WebSearchTool])
 def test_a_proxy_that_cannot_be_used_is_refused(tool: Any) -> None:
     tool(proxy="socks5://me:pw@proxy.example.org:1080")
-    with pytest.raises(SkillsError, match="proxy cannot be used: a user or a password has an unescaped") as raised:
+    with pytest.raises(SkillsError, match="proxy cannot be used: a user or a password contains an unescaped") as raised:
         tool(proxy="http://me:S3CRET/x@proxy.example.org:3128")
     assert "S3CRET" not in all_of(raised.value)
 

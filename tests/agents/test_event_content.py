@@ -129,10 +129,14 @@ async def test_a_model_that_cannot_see_reads_a_sentence(open_agent: OpenAgent, s
     ("event", "options", "problem"),
     [
         ({"photo": b"<svg/>"}, {}, "content field 'photo': photo (unrecognized bytes) cannot be passed to a model"),
-        ({"photo": "not base64!"}, {}, "content field 'photo': its data is no base64"),
+        ({"photo": "not base64!"}, {}, "content field 'photo': the data is not valid base64"),
         ({"photo": 7}, {}, "content field 'photo': an entry is int"),
-        ({"photo": "http://127.0.0.1/a.png"}, {}, "content field 'photo': http://127.0.0.1/a.png: is under no prefix"),
-        ({"photo": "file:///etc/passwd"}, {}, "content field 'photo', file:///etc/passwd: its uri"),
+        (
+            {"photo": "http://127.0.0.1/a.png"},
+            {},
+            "content field 'photo': http://127.0.0.1/a.png: the address is under no prefix",
+        ),
+        ({"photo": "file:///etc/passwd"}, {}, "content field 'photo', file:///etc/passwd: the uri"),
         ({"papers": [PNG] * 3}, {"skills.content.max-count": 2}, "content field 'papers': the event has 3 items, more"),
         (
             {"photo": PNG, "papers": PDF},
@@ -179,7 +183,7 @@ async def test_without_a_store_other_content_at_the_address_fails_the_repeated_t
     await bench.turn(event, journal=journal)
     assert shown(model) == [("a.png", PNG)]
     web.pages["/in/a.png"] = Page(JPEG)
-    assert "it changed after the turn started" in error_of(await bench.turn(event, journal=journal))
+    assert "the content changed after the turn started" in error_of(await bench.turn(event, journal=journal))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +194,7 @@ async def test_without_a_store_other_content_at_the_address_fails_the_repeated_t
         (
             Page(PNG),
             {"skills.content.max-bytes": 9},
-            "limit of 9 bytes; make it smaller, or raise skills.content.max-b",
+            "limit of 9 bytes; reduce it, or raise skills.content.max-b",
         ),
         (Page(b"<html>"), {}, "a.png (unrecognized bytes) cannot be passed to a model"),
     ],
@@ -237,7 +241,7 @@ async def test_content_that_is_gone_is_a_sentence(
     outcome = await again.turn("which color?", session=Session.decode(first.change.chunks), number=2)
     assert outcome.status == TurnStatus.DONE, outcome
     assert shown(model) == []
-    assert f"[image photo.png, {len(PNG)} bytes: it is no longer stored]" in texts(model)
+    assert f"[image photo.png, {len(PNG)} bytes: the content is no longer stored]" in texts(model)
 
 
 async def test_a_request_omits_the_oldest_content_over_the_limit(
@@ -254,7 +258,7 @@ async def test_a_request_omits_the_oldest_content_over_the_limit(
         assert shown(model)[-1] == ("photo.png", PNG + bytes([number]))
     # In batches of half of the limit: the prefix of a request stays the same in between.
     assert counts == [1, 2, 3, 4, 3, 4, 3]
-    assert texts(model).count("it is older than the newest content that fits into a request") == 4
+    assert texts(model).count("omitted, because a request has room only for newer content") == 4
 
 
 async def test_an_artifact_of_the_key_is_shown(open_agent: OpenAgent, script: Script, kept: dict[str, str]) -> None:
@@ -327,7 +331,7 @@ async def test_without_a_store_the_result_of_a_tool_is_gone_after_a_failure(
     assert shown(model) == [("plot.png", PNG)]
     await (await open_agent(Draws)).turn("draw", journal=bench.journal[:2])
     assert shown(model) == []
-    assert "plot.png, 70 bytes: it is no longer stored" in texts(model)
+    assert "plot.png, 70 bytes: the content is no longer stored" in texts(model)
 
 
 async def test_media_of_a_result_over_the_limit_are_sentences(open_agent: OpenAgent, script: Script) -> None:
@@ -335,7 +339,7 @@ async def test_media_of_a_result_over_the_limit_are_sentences(open_agent: OpenAg
     bench = await open_agent(Draws, **{"skills.content.max-count": 1})
     await bench.turn("draw")
     assert shown(model) == [("plot.png", PNG)]
-    reason = "it was left out, because the result of draw has more items than skills.content.max-count = 1"
+    reason = "omitted, because the result of draw has more items than skills.content.max-count = 1"
     assert f"[audio plot.wav, {len(WAV)} bytes: {reason}]" in texts(model)
 
 

@@ -37,9 +37,9 @@ from flink_skills.telemetry import (
     EVENT_COLUMNS,
     EVENT_KINDS,
     EVENTS_TAG,
-    LONGEST_NAME,
-    LONGEST_TEXT,
-    MOST_NAMES,
+    MAX_NAME_LENGTH,
+    MAX_NAMES,
+    MAX_TEXT_LENGTH,
     PackedEvent,
 )
 from flink_skills.testing import call, calls
@@ -121,7 +121,7 @@ async def opened(folder: str, skill_folder: Path, script: Script) -> AsyncIterat
     runtimes: list[AgentRuntime] = []
 
     async def make(
-        answers: Any, agent: type[Agent] = Desk, *, hides: Any = None, quiet: bool = False, **options: Any
+        answers: Any, agent: type[Agent] = Desk, *, redact: Any = None, quiet: bool = False, **options: Any
     ) -> Desktop:
         script(answers)
         config = SkillConfig({"skills.store.dir": f"{folder}/store", **HYGIENE, **options})
@@ -132,7 +132,7 @@ async def opened(folder: str, skill_folder: Path, script: Script) -> AsyncIterat
             config,
             events=True,
             on_event=lambda event: outside.append(event.unpacked()),
-            hides=hides or (lambda text: runtimes[-1].without_hidden(text) if runtimes else text),
+            redact=redact or (lambda text: runtimes[-1].without_hidden(text) if runtimes else text),
         )
         runtime = await AgentRuntime.open(plan, scratch_dir=f"{folder}/scratch", telemetry=telemetry, quiet=quiet)
         runtimes.append(runtime)
@@ -245,7 +245,7 @@ async def test_a_turn_that_starts_anew_says_so_once_and_tells_of_each_attempt(op
     assert (restart.status, restart.error, restart.turn) == ("error", "JournalMismatchError", 2)
     assert detail(restart) == {
         "step": "step:look#0",
-        "problem": "step step:look#0 asks for something else than in the journal",
+        "problem": "step step:look#0 requests something else than in the journal",
         "steps": 3,
     }
     told = Counter(event.id for event in [*done, *changed.events])
@@ -259,7 +259,7 @@ async def test_a_turn_that_starts_anew_says_so_once_and_tells_of_each_attempt(op
 
 
 async def test_what_records_hold_at_each_level(opened: Opens) -> None:
-    long = "loud " * LONGEST_TEXT
+    long = "loud " * MAX_TEXT_LENGTH
     answers = [
         calls(call("weigh", text=long)),
         calls(call("execute_shell_command", command="echo spoken; echo more >&2")),
@@ -288,7 +288,7 @@ async def test_what_records_hold_at_each_level(opened: Opens) -> None:
     (weigh, _), (command,) = full.of("tool"), full.of("command")
     assert detail(weigh)["arguments"].startswith('{"text":"loud loud ')
     assert detail(weigh)["arguments"].endswith("… (32779 more characters)")
-    assert len(detail(weigh)["arguments"]) < LONGEST_TEXT + 50
+    assert len(detail(weigh)["arguments"]) < MAX_TEXT_LENGTH + 50
     assert detail(command)["command"] == "echo spoken; echo more >&2"
     assert (detail(command)["stdout"], detail(command)["stderr"]) == ("spoken\n", "more\n")
     first, second, third = full.of("chat")
@@ -321,14 +321,14 @@ async def test_no_secret_is_in_a_record(opened: Opens, monkeypatch: pytest.Monke
 
 
 async def test_a_value_that_a_redactor_knows_is_hidden_before_it_is_cut(opened: Opens) -> None:
-    text = "x" * (LONGEST_TEXT - 3) + "t0ps3cret"
+    text = "x" * (MAX_TEXT_LENGTH - 3) + "t0ps3cret"
     desk = await opened(
-        ["done"], hides=lambda text: text.replace("t0ps3cret", "***"), **{"skills.events.content": "full"}
+        ["done"], redact=lambda text: text.replace("t0ps3cret", "***"), **{"skills.events.content": "full"}
     )
     await desk.turn(text)
     (chat,) = desk.of("chat")
     assert "t0p" not in chat.detail
-    assert detail(chat)["prompt"] == "x" * (LONGEST_TEXT - 3) + "***"
+    assert detail(chat)["prompt"] == "x" * (MAX_TEXT_LENGTH - 3) + "***"
 
 
 @pytest.mark.parametrize("content", ["none", "metadata"])
@@ -341,11 +341,11 @@ async def test_a_model_cannot_make_records_large(opened: Opens, content: str) ->
     )
     await desk.turn("x" * 100_000)
     assert len(desk.of("tool")) == 102
-    assert max(len(event.name) for event in desk.of("tool")) == LONGEST_NAME
+    assert max(len(event.name) for event in desk.of("tool")) == MAX_NAME_LENGTH
     for event in desk.events:
-        assert len(json.dumps(event)) < 100 * LONGEST_NAME, event.kind
+        assert len(json.dumps(event)) < 100 * MAX_NAME_LENGTH, event.kind
     first = desk.of("chat")[0]
-    assert detail(first)["tool_calls"][-1] == f"… ({102 - MOST_NAMES} more)"
+    assert detail(first)["tool_calls"][-1] == f"… ({102 - MAX_NAMES} more)"
 
 
 async def test_a_turn_that_fails_tells_of_the_step_that_it_failed_in(opened: Opens) -> None:
@@ -462,7 +462,7 @@ def test_an_event_is_a_dict_with_attributes_that_can_be_pickled() -> None:
     assert again == event and isinstance(again, AgentEvent)
     assert (again.kind, again["at"]) == ("turn", 7)
     assert json.loads(json.dumps(again))["kind"] == "turn"
-    with pytest.raises(AttributeError, match="no field 'kinds'; there are: version, id"):
+    with pytest.raises(AttributeError, match=r"no field 'kinds'\. Fields: version, id"):
         _ = again.kinds
 
 

@@ -29,11 +29,11 @@ from flink_skills.telemetry import (
     Activity,
     CostObserver,
     Delta,
+    Discarded,
     MetricsObserver,
     Observer,
     Telemetry,
     TelemetrySettings,
-    Withdrawn,
 )
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import Bench, OpenAgent
@@ -271,7 +271,7 @@ async def test_an_agent_that_is_a_tool_has_fallbacks_of_its_own(open_agent: Open
 
 
 class Listener(Observer):
-    hears_deltas = True
+    wants_deltas = True
 
     def __init__(self) -> None:
         self.chats: list[Activity] = []
@@ -312,7 +312,7 @@ async def test_metrics_and_costs_are_those_of_the_model_that_answered(
     failed, answered = listener.chats
     assert (failed.error, answered.error, answered.attributes["fallback_of"]) == ("ModelError", "", "main")
     # Pieces of the first model's answer are withdrawn before those of the second.
-    assert ("spare", Withdrawn(restarted=True)) in listener.deltas
+    assert ("spare", Discarded(restarted=True)) in listener.deltas
 
 
 def test_events_name_the_model_that_answered(models: Models) -> None:
@@ -408,7 +408,7 @@ def weigh(text: str) -> int:
 @pytest.mark.parametrize(
     ("main", "spare", "said"),
     [
-        ({}, {"skill_names": ["a"]}, "skill_names has only some of these skills"),
+        ({}, {"skill_names": ["a"]}, "skill_names lacks some of these skills"),
         ({"skill_names": ["a", "b"]}, {"skill_names": ["a"]}, "skill_names lacks b"),
         ({}, {"tools": []}, "tools lacks weigh"),
         ({"skill_names": ["a"]}, {"skill_names": ["b", "a"]}, ""),

@@ -90,17 +90,17 @@ def test_contents(entry: dict[str, Any], data: bytes) -> None:
         ({}, "no content"),
         ({"name": "a"}, "no content"),
         ({"data": SECRET, "text": "x"}, "data and text"),
-        ({"data": "not base64!"}, "no base64"),
-        ({"data": "YWJj=YWJj"}, "no base64"),
-        ({"data": "ü"}, "no base64"),
-        ({"data": [1, 2]}, "its data is list"),
-        ({"data": {"x": 1}}, "its data is dict"),
-        ({"text": b"x"}, "its text is bytes"),
-        ({"uri": "ftp://me:SECRET@example.org/a"}, "none that an event may name"),
-        ({"uri": "host:///etc/passwd"}, "none that an event may name"),
-        ({"uri": "workspace://out/a"}, "none that an event may name"),
+        ({"data": "not base64!"}, "not valid base64"),
+        ({"data": "YWJj=YWJj"}, "not valid base64"),
+        ({"data": "ü"}, "not valid base64"),
+        ({"data": [1, 2]}, "the data is list"),
+        ({"data": {"x": 1}}, "the data is dict"),
+        ({"text": b"x"}, "the text is bytes"),
+        ({"uri": "ftp://me:SECRET@example.org/a"}, "is not allowed in events"),
+        ({"uri": "host:///etc/passwd"}, "is not allowed in events"),
+        ({"uri": "workspace://out/a"}, "is not allowed in events"),
         ({"uri": "artifact://../x"}, "'..'"),
-        ({"uri": 7}, "its uri is int"),
+        ({"uri": 7}, "the uri is int"),
         ({"uri": f"https://h.example/{'a' * 5000}"}, "more than 4096 characters"),
         ({"uri": "s3://bucket/a", "sha256": "abc"}, "64 hexadecimal digits"),
         ({"uri": "s3://bucket/a", "text": "x"}, "text and uri"),
@@ -356,15 +356,15 @@ def test_artifacts(workspace: Workspace, store: ArtifactStore) -> None:
 def test_a_store_that_cannot_be_reached_for_now(workspace: Workspace) -> None:
     class Gone(ArtifactStore):
         def load(self, owner: str, name: str, version: str | None = None) -> tuple[Artifact, bytes]:
-            raise ArtifactError("artifact store s3://x: its server cannot be reached", "unavailable", retryable=True)
+            raise ArtifactError("artifact store s3://x: the server is unreachable", "unavailable", retryable=True)
 
     files = event_files({"files": [{"uri": "artifact://a"}]})
-    with pytest.raises(ExecutionError, match="cannot be reached"):
+    with pytest.raises(ExecutionError, match="the server is unreachable"):
         stage_files(workspace, files, Gone(LocalFolder("/nowhere"), 1), OWNER, None)
 
 
 def test_a_workspace_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     workspaces = WorkspaceManager(tmp_path / "file" / "w")
-    with pytest.raises(ExecutionError, match=r"the folder of workspaces .* cannot be made"):
+    with pytest.raises(ExecutionError, match=r"the folder of workspaces .* cannot be created"):
         stage_files(workspaces.for_key("k"), event_files({"files": [{"text": "x"}]}), None, OWNER, None)

@@ -1,4 +1,4 @@
-"""A disk without space: what fails says so and how to mend it, all else goes on, and so does it once there is space."""
+"""A disk without space: what fails says so and how to fix it, all else goes on, and so does it once there is space."""
 
 from __future__ import annotations
 

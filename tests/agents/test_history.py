@@ -217,8 +217,8 @@ async def test_an_event_says_which_conversation_of_its_key_it_goes_on_with(
     ("selector", "problem"),
     [
         (lambda self, event: event["no"], "session_selector failed: KeyError: 'no'"),
-        (lambda self, event: [1], "session_selector gives list: make it a text or a whole number"),
-        (lambda self, event: "x" * 300, "session_selector gives 300 characters; 256 are the most"),
+        (lambda self, event: [1], "session_selector returned list; expected a string or a whole number"),
+        (lambda self, event: "x" * 300, "session_selector returned 300 characters; the maximum is 256"),
     ],
 )
 async def test_a_selector_that_fails_is_a_failed_turn(open_agent: OpenAgent, selector: Any, problem: str) -> None:

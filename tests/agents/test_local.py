@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flink_skills import Agent, AgentsExecutionEnvironment, ConfigError, PlanError, TurnError
+from flink_skills import Agent, AgentsExecutionEnvironment, ConfigError, PlanError, TurnError, tool
+from flink_skills.agents import compile_plan, run_list
+from flink_skills.options import SkillConfig
 
 
 class Counts(Agent):
@@ -129,3 +131,25 @@ def test_the_classes_of_the_caller_are_used_as_they_are() -> None:
         assert Desk.seen == [event] * turns
         assert Desk.seen[-1] is event
     assert attributes() == before
+
+
+class Careless(Agent):
+    """Passes a secret of the job to a tool."""
+
+    @tool
+    @staticmethod
+    def echo(text: str) -> str:
+        """Return the text."""
+        return text
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        return await ctx.call_tool("echo", text="key pl4nted-key")
+
+
+def test_events_of_a_list_contain_no_secret_of_the_plan() -> None:
+    options = {"skills.source.options": '{"s3": {"secret": "pl4nted-key"}}', "skills.events.content": "full"}
+    plan = compile_plan(Careless, config=SkillConfig(options))
+    outputs = run_list(plan, [("k", "e")], record=True)
+    assert [value for tag, value in outputs if not tag] == ["key pl4nted-key"]
+    events = str([value for tag, value in outputs if tag])
+    assert "key ***" in events and "pl4nted" not in events

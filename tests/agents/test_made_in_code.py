@@ -112,13 +112,13 @@ def test_names_and_locks_hold(tmp_path: Path, environment: AgentsExecutionEnviro
 
 def test_skills_that_are_too_large_to_travel() -> None:
     environment = AgentsExecutionEnvironment.get_execution_environment()
-    with pytest.raises(ConfigError, match=r"add_skills: the skills made in code have \d+ bytes as JSON \(large 10"):
+    with pytest.raises(ConfigError, match=r"add_skills: the skills created in code have \d+ bytes as JSON \(large 10"):
         environment.add_skills([GREET, LARGE])
     with pytest.raises(PlanError, match=r"large \d+.*Put them into a folder or an archive"):
         compile_plan(agent_with(skills=[LARGE]))
     half = AgentSkill("half", "Is half of it.", resources={"a.txt": "x" * (1 << 19)})
     environment.add_skills([half])
-    with pytest.raises(ConfigError, match="agent declares: the skills made in code"):
+    with pytest.raises(ConfigError, match="agent declares: the skills created in code"):
         environment.from_list(["x"]).apply(agent_with(skills=[half]))
 
 

@@ -288,8 +288,8 @@ async def test_two_servers_with_tools_of_one_name_give_each_tool_once(
     await (await open_agent(Clerk)).turn("x")
     assert sorted(names(model)) == ["count", "end", "read", "scream", "surroundings"]
     assert results(model) == ["own", "3"]
-    assert "tool 'count' of tool set 'two' is left out" in caplog.text
-    assert "tool 'read' of a tool set is left out" in caplog.text
+    assert "tool 'count' of tool set 'two' is omitted" in caplog.text
+    assert "tool 'read' of a tool set is omitted" in caplog.text
 
 
 async def test_a_line_without_end_costs_the_connection_and_not_the_memory(
@@ -341,7 +341,7 @@ async def test_a_tool_set_is_not_said_twice(open_agent: OpenAgent) -> None:
         def shop(self) -> Any:
             return McpToolSet("http://h/mcp")
 
-    with pytest.raises(PlanError, match=r"@mcp_server shop\(\) returns a tool set: give prefix to that one"):
+    with pytest.raises(PlanError, match=r"@mcp_server shop\(\) returns a tool set: pass prefix to that tool set"):
         await open_agent(Wrong)
 
 

@@ -125,7 +125,7 @@ async def test_a_file_is_staged_and_its_digest_is_a_step(
         (None, {}, {}, "does not exist"),
         (Page(status=403), {}, {}, "access is refused"),
         (Page(BYTES), {"sha256": "0" * 64}, {}, "and the event asks for 000"),
-        (Page(BYTES), {}, {"skills.limits.download": 4}, "larger than the limit of 4 bytes"),
+        (Page(BYTES), {}, {"skills.limits.download": 4}, "exceeds the limit of 4 bytes"),
         (Page(BYTES), {}, {"skills.limits.total": 4}, "raise skills.limits.total"),
         (Page(BYTES, hang=True), {}, {"skills.source.timeout": 0.3}, "raise skills.source.timeout"),
         (Page(BYTES), {}, {"skills.files.allowed": ""}, "is under no prefix of skills.files.allowed"),
@@ -177,7 +177,7 @@ async def test_a_replay_works_on_the_same_bytes_or_fails(open_agent: OpenAgent, 
     await until(lambda: lost(root))
     web.pages["/in/a.csv"] = Page(b"other,bytes\n")
     outcome = await bench.turn(event(web), journal=journal, crashes=1)
-    assert "the file changed after the turn began" in error_of(outcome)
+    assert "the file changed after the turn started" in error_of(outcome)
     web.pages["/in/a.csv"] = Page(BYTES)
     assert (await bench.turn(event(web), journal=journal, crashes=1)).status == TurnStatus.DONE
     assert staged(bench) == BYTES
@@ -239,5 +239,5 @@ async def test_a_replay_reads_the_recorded_version_of_an_object(
 
 
 def test_a_prefix_that_cannot_be_used_is_reported_when_the_agent_is_compiled() -> None:
-    with pytest.raises(ConfigError, match="ftp://host/: has a scheme"):
+    with pytest.raises(ConfigError, match="ftp://host/: the scheme is not allowed in events"):
         compile_plan(Reads, config=SkillConfig({"skills.files.allowed": ["ftp://host/"]}))

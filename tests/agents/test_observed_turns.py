@@ -11,7 +11,7 @@ import pytest
 from flink_skills import SkillConfig
 from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
 from flink_skills.manager import SkillScope
-from flink_skills.telemetry import Activity, Note, Observer, Telemetry, TurnScope
+from flink_skills.telemetry import Activity, Observer, PointEvent, Telemetry, TurnScope
 from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
 from tests.kit.models import Script
@@ -24,7 +24,7 @@ class Listener(Observer):
         self.ended_ones: list[Activity] = []
         # The skills that are loaded when a request begins.
         self.loaded: list[list[str]] = []
-        self.notes: list[Note] = []
+        self.events: list[PointEvent] = []
         self.steps: list[str | None] = []
 
     def started(self, activity: Activity) -> None:
@@ -34,8 +34,8 @@ class Listener(Observer):
     def ended(self, activity: Activity) -> None:
         self.ended_ones.append(activity)
 
-    def noted(self, said: Note) -> None:
-        self.notes.append(said)
+    def emitted(self, event: PointEvent) -> None:
+        self.events.append(event)
 
     def outputs(self, scope: TurnScope, step: str | None) -> list[tuple[str, Any]]:
         self.steps.append(step)
@@ -146,7 +146,7 @@ async def test_a_turn_and_all_that_is_in_it(opened: Open) -> None:
     [step] = listener.of("step")
     assert step.name == "look" and step.step == "step:look#0"
 
-    [used] = [said for said in listener.notes if said.kind == "skill" and said.attributes["action"] == "activate"]
+    [used] = [event for event in listener.events if event.kind == "skill" and event.attributes["action"] == "activate"]
     assert used.kind == "skill" and used.activity is tools["chat#0/t0.0"]
     assert used.attributes["skill"] == "shout" and len(used.attributes["digest"]) > 12
 

@@ -123,7 +123,7 @@ def setup_agent(**arguments: Any) -> type[Agent]:
         ({"strategy": "jsn"}, UnknownNameError, "unknown strategy 'jsn'"),
     ],
 )
-def test_wrong_setups_are_named_with_their_mend(arguments: Any, error: type[Exception], message: str) -> None:
+def test_wrong_setups_are_named_with_their_fix(arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         compile_plan(setup_agent(**arguments))
 
@@ -320,17 +320,17 @@ tools: ["os.path:basename"]
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: [", r":2:1: not YAML"),
-        ("- a", "write a mapping"),
+        ("name: [", r":2:1: invalid YAML"),
+        ("- a", "expected a mapping"),
         ("nam: x", "unknown key 'nam': did you mean 'name'"),
-        ("model: 3", r"model: is a number \(3\); write a text"),
+        ("model: 3", r"model: expected a string, got a number \(3\)"),
         ("chat_model_setups: {m: {model: x}}", r"chat_model_setups\.m: 'clazz' is missing"),
         ("chat_model_setups: {m: {clazz: opnai:x}}", "unknown model provider 'opnai'.*did you mean 'openai'"),
         ("chat_model_setups: {m: {clazz: offline.setup, skills: [a]}}", r"skills.*use skill_names=\[…\]"),
         ("skills: {}", "names no source"),
         ("skills: {path: [/a]}", "unknown key 'path': did you mean 'paths'"),
-        ("session: forever", "'forever' is none of its words: write one of event, key"),
-        ("output_type: {a: strng}", "'strng' is none of its words: did you mean 'str'"),
+        ("session: forever", "unknown value 'forever'; expected one of: event, key"),
+        ("output_type: {a: strng}", r"unknown value 'strng' \(did you mean 'str'\?\)"),
         ("tools: ['no_such:f']", "cannot import 'no_such:f'"),
         ("tools: [f]", "module:name"),
         ("prompts: {p: {systm: x}}", "unknown key 'systm'"),
@@ -349,7 +349,7 @@ def test_bad_yaml_agents(tmp_path: Path, text: str, message: str) -> None:
         (
             "name: 3\nskil_names: [a]\nprompts:\n  main: {systm: x}\n",
             [
-                "1:7: name: is a number (3)",
+                "1:7: name: expected a string, got a number (3)",
                 "2:1: skil_names: unknown key 'skil_names': did you mean 'skill_names'",
                 "4:10: prompts.main.systm: ",
             ],

@@ -23,7 +23,7 @@ from flink_skills import (
 )
 from flink_skills.agents import decode
 from flink_skills.testing import call, calls
-from flink_skills.tools.web import Found, ScriptedSearch, WebSearchTool, sources_policy
+from flink_skills.tools.web import ScriptedSearch, SearchHit, WebSearchTool, sources_policy
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
 
@@ -75,7 +75,7 @@ async def test_a_model_that_may_search_is_told_of_sources_and_the_month(open_age
 
         @tool_set
         def web(self) -> WebSearchTool:
-            return WebSearchTool(ScriptedSearch([Found("A", "https://a.example.org", "a")]))
+            return WebSearchTool(ScriptedSearch([SearchHit("A", "https://a.example.org", "a")]))
 
         @chat_model_setup
         def reader(self) -> ResourceDescriptor:
@@ -127,7 +127,7 @@ async def test_what_fails_or_is_said_twice_is_left_out(
     tools = Speaking("a", "One."), Speaking("b", "broken"), Speaking("c", "One."), Speaking("d", " ")
     await (await open_agent(agent_with(*tools))).turn("x")
     assert model.requests[0].system == "Be short.\n\nOne."
-    assert "tool b: its prompt_addition failed" in caplog.text
+    assert "tool b: prompt_addition() failed" in caplog.text
 
 
 class Prices(BaseToolSet):

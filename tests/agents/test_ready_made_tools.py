@@ -12,7 +12,7 @@ from flink_skills import Agent, ResourceDescriptor, chat_model_setup, load_agent
 from flink_skills.agents import ToolMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.files import FileToolSet
-from flink_skills.tools.web import Found, ScriptedSearch, WebFetchTool, WebSearchTool
+from flink_skills.tools.web import ScriptedSearch, SearchHit, WebFetchTool, WebSearchTool
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
 
@@ -98,7 +98,7 @@ async def test_web_tools_are_offered_and_work(open_agent: OpenAgent, script: Scr
 
         @tool_set
         def web(self) -> list[Any]:
-            return [WebSearchTool(ScriptedSearch([Found("A", "https://a.example.org/", "a")])), WebFetchTool]
+            return [WebSearchTool(ScriptedSearch([SearchHit("A", "https://a.example.org/", "a")])), WebFetchTool]
 
     model = script([calls(call("web_search", query="anything"), call("web_fetch", url="http://127.0.0.1/")), "done"])
     await (await open_agent(Web)).turn("x")

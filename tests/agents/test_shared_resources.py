@@ -143,7 +143,7 @@ def test_unknown_names_of_a_shared_setup_name_those_of_agent_and_job() -> None:
 @pytest.mark.parametrize(
     ("resource", "message"),
     [
-        (7, "give a ResourceDescriptor, a Prompt or a text"),
+        (7, "pass a ResourceDescriptor, a Prompt or a string"),
         (ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=["/x"]), "add_skills_from_paths"),
         (ResourceDescriptor(clazz="openai"), "neither a connection nor a chat model setup"),
         (FunctionTool(len, name="length", description="Counts."), "register_tool"),
@@ -159,7 +159,7 @@ def test_what_cannot_be_shared_is_rejected_with_the_way_to_do_it(resource: Any, 
 def test_a_name_is_in_use_once_for_each_kind() -> None:
     with pytest.raises(ConfigError, match="has a prompt of this name"):
         shared().add_resource("fast", "A prompt may have the name of a setup.").add_resource("tone", "Be polite.")
-    with pytest.raises(ConfigError, match="a text"):
+    with pytest.raises(ConfigError, match="a string"):
         shared().add_resource("", "x")
 
 

@@ -9,12 +9,12 @@ import pytest
 from flink_skills import Agent, SkillConfig
 from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
 from flink_skills.agents.models import ModelSetup
-from flink_skills.telemetry import Activity, Delta, Observer, Telemetry, TextDelta, Withdrawn
+from flink_skills.telemetry import Activity, Delta, Discarded, Observer, Telemetry, TextDelta
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
 
 
 class Listener(Observer):
-    hears_deltas = True
+    wants_deltas = True
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, Delta]] = []
@@ -61,7 +61,7 @@ async def test_a_stream_that_breaks_is_withdrawn_and_asked_for_again(tmp_path: P
     pieces = [delta for _, delta in listener.heard]
     assert kinds == {"chat"}
     assert pieces[0] == TextDelta("one ")
-    mark = Withdrawn(restarted=True)
+    mark = Discarded(restarted=True)
     assert pieces.count(mark) == 1
     assert pieces[pieces.index(mark) + 1 :] == [TextDelta("one "), TextDelta("two "), TextDelta("three")]
 

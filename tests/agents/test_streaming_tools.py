@@ -12,7 +12,7 @@ import pytest
 from flink_skills import Agent, BaseToolSet, PlanError, SkillConfig, StreamingFunctionTool, ToolContext, tool, tool_set
 from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
 from flink_skills.agents.models import ModelSetup
-from flink_skills.telemetry import Activity, Delta, Observer, TextDelta, ToolCallDelta, Withdrawn
+from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDelta, ToolCallDelta
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from flink_skills.tools.streaming import StreamedArguments
 
@@ -22,7 +22,7 @@ NOTE = {"text": "A note that takes more than one piece."}
 
 
 class Listener(Observer):
-    hears_deltas = True
+    wants_deltas = True
 
     def __init__(self) -> None:
         self.heard: list[Delta] = []
@@ -215,11 +215,11 @@ async def test_half_a_stream_is_withdrawn_and_asked_for_again(provider: str, tmp
     assert arguments == LETTER
     pieces = Seen.of(call_id)
     assert len(pieces) == len(Seen.pieces)
-    assert [piece.withdrawn for piece in pieces].count(True) == 1
-    at = [piece.withdrawn for piece in pieces].index(True)
+    assert [piece.discarded for piece in pieces].count(True) == 1
+    at = [piece.discarded for piece in pieces].index(True)
     assert at > 0 and pieces[at].text == "" and pieces[at].arguments == {}
     assert pieces[at + 1].text.startswith(pieces[at + 1].delta) and pieces[-1].arguments == LETTER
-    mark = listener.heard.index(Withdrawn(restarted=True))
+    mark = listener.heard.index(Discarded(restarted=True))
     before = [delta for delta in listener.heard[:mark] if isinstance(delta, TextDelta)]
     after = [delta for delta in listener.heard[mark:] if isinstance(delta, TextDelta)]
     assert "".join(delta.text for delta in before) == "I write."
@@ -232,7 +232,7 @@ async def test_a_stream_that_stops_runs_into_the_deadline(provider: str, tmp_pat
     with ScriptedModelServer([stalled, *letters(Call("send_letter", LETTER))]) as server:
         outcome = await Attempt(server, provider, tmp_path, **{"skills.model.timeout": "1 s"}).run()
     assert outcome is not None and outcome.status == TurnStatus.DONE
-    assert [streamed.withdrawn for streamed, _ in Seen.pieces].count(True) == 1
+    assert [streamed.discarded for streamed, _ in Seen.pieces].count(True) == 1
     assert len(Seen.calls) == 1
 
 
@@ -241,7 +241,7 @@ async def test_a_stream_that_never_comes_to_its_end_tells_the_tools_so(tmp_path:
         outcome = await Attempt(server, "openai-compatible", tmp_path, **{"skills.model.max-retries": "0"}).run()
     assert outcome is not None and outcome.status == TurnStatus.FAILED
     assert Seen.calls == []
-    assert [streamed.withdrawn for streamed, _ in Seen.pieces][-1]
+    assert [streamed.discarded for streamed, _ in Seen.pieces][-1]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -285,7 +285,7 @@ async def test_what_a_killed_attempt_gave_is_marked_and_not_repeated(
         outcome = await attempt.run(crashes=crashes)
     assert outcome is not None and outcome.status == TurnStatus.DONE
     # The mark comes first, and what was finished is not told again.
-    assert listener.heard[0] == Withdrawn(restarted=True)
+    assert listener.heard[0] == Discarded(restarted=True)
     assert {streamed.tool for streamed, _ in Seen.pieces} == {"send_letter"}
     assert not any(isinstance(delta, ToolCallDelta) and delta.name == "keep_note" for delta in listener.heard)
     # A tool knows by the id of its call to come which of its pieces are those of an attempt before.

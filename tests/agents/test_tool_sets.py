@@ -141,7 +141,7 @@ async def test_one_that_is_named_like_the_agents_own_is_left_out(
     bench = await open_agent(Same)
     await bench.turn("x", key='"other"')
     assert results(model) == ["own"]
-    assert "tool 'price' of a tool set is left out" in caplog.text
+    assert "tool 'price' of a tool set is omitted" in caplog.text
 
 
 @pytest.mark.row("J3")

@@ -145,7 +145,7 @@ async def test_a_model_less(
     # What the removed model said is in no conversation of another one, which may have other skills.
     outcome = await bench.turn(EVENT, journal=before.under_way(WEIGHED))
     assert outcome.outputs == (("", "heard go"),)
-    assert "chat#0/m0 asks for something else" in caplog.text
+    assert "chat#0/m0 requests something else" in caplog.text
     outcome = await bench.turn({"text": "next"}, number=2, session=before.idle)
     assert outcome.outputs == (("", "heard next"),)
     for request in model.requests:
@@ -256,9 +256,9 @@ def rename(folder: Path) -> None:
 
 
 SKILL_CHANGES = {
-    "removed": (remove, "This skill is no longer there.", "is no longer available."),
+    "removed": (remove, "This skill is no longer available.", "is no longer available."),
     "changed": (change, "This skill has changed since it was loaded", "has changed: load it again"),
-    "renamed": (rename, "This skill is no longer there.", "is no longer available."),
+    "renamed": (rename, "This skill is no longer available.", "is no longer available."),
 }
 
 

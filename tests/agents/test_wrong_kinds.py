@@ -262,14 +262,14 @@ DECLARATIONS: list[tuple[str, Callable[[], Any], str]] = [
     ),
     ("pool", lambda: declared(tool_pool, 5), "@tool_pool of() returns int; return a list of tools"),
     ("skills", lambda: declared(skills, "/a"), "@skills of() returns str; return a ResourceDescriptor"),
-    ("registered", lambda: register_tools([len]), "tools is of type list: give a dict of name to tool"),  # type: ignore[arg-type]
+    ("registered", lambda: register_tools([len]), "expected tools as a dict of name to tool, got list"),  # type: ignore[arg-type]
     ("prompt number", lambda: Prompt(5), "Prompt: system is 5: give a string"),  # type: ignore[arg-type]
     ("prompt None", lambda: Prompt("a", None), "Prompt: user is None: give a string"),  # type: ignore[arg-type]
     ("option", lambda: env().get_config().set(5, 1), "an option is 5: give a constant of SkillOptions"),  # type: ignore[arg-type]
     ("option read", lambda: env().get_config().get(5), "an option is 5"),  # type: ignore[call-overload]
     ("options", lambda: SkillConfig(5), "values is of type int: give a dict"),  # type: ignore[arg-type]
-    ("manager", lambda: AgentSkillManager(paths=5), "paths of type int: give a list of strings"),  # type: ignore[arg-type]
-    ("manager options", lambda: AgentSkillManager(config=5), "config is of type int: give a SkillConfig"),  # type: ignore[arg-type]
+    ("manager", lambda: AgentSkillManager(paths=5), "paths must be a list of strings, not int"),  # type: ignore[arg-type]
+    ("manager options", lambda: AgentSkillManager(config=5), "config must be a SkillConfig, not int"),  # type: ignore[arg-type]
     ("file", lambda: load_agent_yaml(None), "path is of type NoneType: give the path of a file"),  # type: ignore[arg-type]
 ]
 

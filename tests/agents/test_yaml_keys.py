@@ -149,8 +149,8 @@ def test_an_agent_file_reports_problems_of_these_keys_with_their_lines(tmp_path:
     with pytest.raises(ConfigError) as caught:
         load_agent_yaml(file)
     said = str(caught.value)
-    assert "desk.yaml:2:17: visible_skills: is a number (3); write a text" in said
-    assert "desk.yaml:3:18: approve.tools: is empty" in said
+    assert "desk.yaml:2:17: visible_skills: expected a string, got a number (3)" in said
+    assert "desk.yaml:3:18: approve.tools: the list is empty" in said
     assert "'by' is missing" in said
     assert "desk.yaml:5:1: agent_tools: unknown key 'agent_tools'" in said
 

@@ -67,7 +67,7 @@ def test_a_server_that_does_not_answer(moto: Endpoint, proxy: Troublesome, monke
 def test_a_server_that_is_not_there(moto: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_FIRST_WAIT", 0.01)
     store = behind(moto, "http://127.0.0.1:1")
-    with pytest.raises(ArtifactError, match="cannot be reached") as failed:
+    with pytest.raises(ArtifactError, match="the server is unreachable") as failed:
         store.save(OWNER, "a", b"1")
     assert failed.value.retryable
     assert "any-secret" not in str(failed.value)

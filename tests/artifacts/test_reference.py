@@ -32,11 +32,11 @@ def test_references(text: str, expected: Reference) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a.txt", "no reference"),
-        ("", "no reference"),
+        ("a.txt", "not a valid reference"),
+        ("", "not a valid reference"),
         ("https://example.org/a", "unsupported input: https://"),
         ("file:///etc/passwd", "unsupported input: file://"),
-        ("artifact://", "empty"),
+        ("artifact://", "the name is empty"),
         ("artifact:///etc/passwd", "relative path"),
         ("artifact://../x", "'..'"),
         (f"artifact://@{VERSION}", "empty"),

@@ -47,7 +47,7 @@ def skill(name: str, description: str = "Does it.", **fields: Any) -> CatalogSki
 
 
 def said(code: str, severity: Any, message: str, **fields: Any) -> Diagnostic:
-    return Diagnostic(code, severity, message, path="skills/x/SKILL.md", line=2, mend="mend it", **fields)
+    return Diagnostic(code, severity, message, path="skills/x/SKILL.md", line=2, fix="fix it", **fields)
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ type = "layers"
 layers = ["sample.a", "sample.b | sample.c", "sample.errors"]
 """
 MAP = """
-## Where things are
+## Package map
 
-| package | owns | may import |
+| Package | Content | May import |
 |---|---|---|
 | `sample.a` | a | `b`, `c` and below |
 | `sample.b` | b | `errors` |
@@ -31,7 +31,7 @@ MAP = """
 POINTS = """
 ## Extension points
 
-| what | base class | registration | entry point group |
+| Extension | Base class | Registration | Entry point group |
 |---|---|---|---|
 | thing | `sample.Thing` | `sample.a.register_thing` | `sample.things` |
 """
@@ -65,15 +65,14 @@ def test_map_agrees_with_packages_and_layers(write_tree: WriteTree, old: str, ne
 
     assert len(found) == len(problems)
     for message, problem in zip(found, problems, strict=True):
-        assert message.startswith(f"map failed: {problem} (CONTRIBUTING.md, Where things are).")
+        assert message.startswith(f"map failed: {problem} (CONTRIBUTING.md, Package map).")
 
 
 def test_a_package_needs_a_layer(write_tree: WriteTree) -> None:
     files = {"sample/new/__init__.py": "", "pyproject.toml": PROJECT, "CONTRIBUTING.md": ""}
 
     assert [finding.message for finding in package_map(write_tree(files), "sample")] == [
-        "map failed: sample.new has no layer (CONTRIBUTING.md, Where things are). Add it to the layers in "
-        "pyproject.toml."
+        "map failed: sample.new has no layer (CONTRIBUTING.md, Package map). Add it to the layers in pyproject.toml."
     ]
 
 

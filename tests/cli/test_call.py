@@ -125,7 +125,7 @@ def test_tools_of_a_schema_and_a_skill_without_any(run: FlinkSkills) -> None:
     plain = run("tools", "s/plain")
     assert (plain.code, plain.stdout) == (
         0,
-        "plain: 0 tools: there is neither a tools.py nor a schema.json with tools\n",
+        "plain: 0 tools. The skill has no tools.py and no schema.json with tools.\n",
     )
     broken = run("tools", "s/broken")
     assert (broken.code, broken.stdout) == (1, "broken: 0 tools\n")
@@ -175,24 +175,24 @@ def test_an_exception_of_a_tool_is_a_result(run: FlinkSkills) -> None:
     [
         (("s/geo", "distanc"), 2, "unknown tool 'distanc' in skill geo: did you mean 'distance'?"),
         (("s/geo", "distance", "strat=Ulm"), 2, "unknown argument 'strat' in tool distance: did you mean 'start'?"),
-        (("s/geo", "distance", "end=Bonn"), 2, "tool distance: start is missing: add start=…"),
-        (("s/geo", "route", "stops=Ulm"), 2, 'stops=Ulm is not of type array (it is not JSON): write it as JSON'),
-        (("s/geo", "route", "stops=[]", "fast=1"), 2, "fast=1 is not of type boolean (it is of type integer)"),
-        (("s/geo", "route", "stops=[NaN]"), 2, "stops=[NaN] is not of type array"),
-        (("s/geo", "distance", "Ulm"), 2, "'Ulm' is not an argument: write KEY=VALUE, such as start=…"),
-        (("s/geo", "distance", "start=a", "start=b"), 2, "start is given twice"),
-        (("s/geo", "distance", "start=a", "--json-args", '{"start": 1}'), 2, "start is given twice"),
-        (("s/geo", "distance", "--json-args", "{"), 2, "--json-args is not JSON"),
-        (("s/geo", "distance", "--json-args", "[]"), 2, "--json-args is a JSON array: write an object"),
+        (("s/geo", "distance", "end=Bonn"), 2, "tool distance: missing arguments: start. Add start=…"),
+        (("s/geo", "route", "stops=Ulm"), 2, 'stops=Ulm is not JSON, expected type array. Write the value as JSON'),
+        (("s/geo", "route", "stops=[]", "fast=1"), 2, "fast=1 is integer, expected type boolean."),
+        (("s/geo", "route", "stops=[NaN]"), 2, "stops=[NaN] is not JSON, expected type array"),
+        (("s/geo", "distance", "Ulm"), 2, "expected KEY=VALUE, such as start=…, got 'Ulm'"),
+        (("s/geo", "distance", "start=a", "start=b"), 2, "argument start is set twice"),
+        (("s/geo", "distance", "start=a", "--json-args", '{"start": 1}'), 2, "argument start is set twice"),
+        (("s/geo", "distance", "--json-args", "{"), 2, "--json-args is not valid JSON"),
+        (("s/geo", "distance", "--json-args", "[]"), 2, "--json-args is array, expected object. Write an object"),
         (("s/geo", "distance", "--json-args", '{"strat": 1}'), 2, "did you mean 'start'?"),
         (("s/declared", "gone"), 2, "the tool 'gone' is left out"),
-        (("s/plain", "f"), 2, "skill plain brings no tools"),
+        (("s/plain", "f"), 2, "skill plain bundles no tools"),
         (("s/broken", "f"), 1, "tool f cannot be used: tools.py: SyntaxError"),
-        (("s", "f"), 2, "s has 4 skills: name one of them, such as --skill broken"),
+        (("s", "f"), 2, "s contains 4 skills. Select one, for example --skill broken"),
         (("s", "f", "--skill", "goe"), 2, "unknown skill 'goe': did you mean 'geo'?"),
         (("nowhere", "f"), 2, "nowhere: does not exist"),
         (("s/geo", "loop", "--limit", "memery=1mb"), 2, "did you mean 'memory'?"),
-        (("s/geo", "loop", "--set", "skills.shell.enabled=false"), 2, "skills.shell.enabled: is false"),
+        (("s/geo", "loop", "--set", "skills.shell.enabled=false"), 2, "skills.shell.enabled is false"),
         (("s/geo", "loop", "--backend", "bwrp"), 2, "did you mean 'bwrap'?"),
     ],
 )  # fmt: skip
@@ -230,5 +230,5 @@ def test_a_signal_ends_the_tool_and_what_it_started(geo: Path, tmp_path: Path) -
         wait_until(lambda: processes_with(seconds) or process.poll() is not None, "the process of the tool")
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
-    assert (process.returncode, "SIGINT came before" in stderr) == (130, True)
+    assert (process.returncode, "SIGINT arrived before" in stderr) == (130, True)
     assert processes_with(seconds) == []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.cli.catalog_text import attribute, shown
+from flink_skills.cli.catalog_escape import escape, escape_attribute
 from tests.cli.conftest import FlinkSkills
 from tests.kit.skills import write_skill
 
@@ -126,7 +126,7 @@ def test_bad_sources_and_skills_are_on_the_page(flink_skills: FlinkSkills, skill
     text = Texts(Path("page.html").read_text(encoding="utf-8")).text
     assert "error F08" in text and "error D06" in text
     assert "skills/second/SKILL.md" in text
-    assert "Mend: " in text
+    assert "Fix: " in text
 
 
 def test_the_page_is_written_whole_or_not(flink_skills: FlinkSkills, skills: Path, tmp_path: Path) -> None:
@@ -192,11 +192,11 @@ def test_without_a_page_it_is_a_table(flink_skills: FlinkSkills, skills: Path) -
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "give a SOURCE"),
-        (("--job", "job.yaml", "--agent", "agent.yaml"), "not both"),
+        ((), "a SOURCE, --job or --agent is required"),
+        (("--job", "job.yaml", "--agent", "agent.yaml"), "--job and --agent cannot be combined"),
         (("--agent", "nothing"), "module:Class"),
         (("--job", "no-such.yaml"), "no-such.yaml"),
-        (("skills", "--set", "x=1"), "is no option of skills"),
+        (("skills", "--set", "x=1"), "the key must start with 'skills.'"),
     ],
 )
 def test_bad_usage(flink_skills: FlinkSkills, skills: Path, words: tuple[str, ...], told: str) -> None:
@@ -224,11 +224,11 @@ def test_a_secret_of_a_url_is_not_shown(flink_skills: FlinkSkills) -> None:
     ],
 )
 def test_texts_are_no_markup(text: str, html: str) -> None:
-    assert shown(text) == html
+    assert escape(text) == html
 
 
 def test_attributes_stay_in_their_quotes() -> None:
-    assert attribute("a\"'<>&\n\u202e\ud800\x1b") == "a&quot;&#x27;&lt;&gt;&amp;\ufffd&#8238;?\ufffd"
+    assert escape_attribute("a\"'<>&\n\u202e\ud800\x1b") == "a&quot;&#x27;&lt;&gt;&amp;\ufffd&#8238;?\ufffd"
 
 
 @pytest.mark.parametrize("mode", ["hide", "refuse"])

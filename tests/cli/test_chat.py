@@ -114,7 +114,7 @@ def test_tokens_and_commands(chat: Chat, server: Servers) -> None:
     assert "1 turn, 1 request, 1,200 tokens in, 34 out" in said.stderr
     assert "\nexecute_shell_command  Run a shell command" in said.stderr
     assert "shout  Shouts a text in capitals." in said.stderr
-    assert "there is no command /nope: " in said.stderr
+    assert "unknown command /nope. " in said.stderr
     asked = server.running[0].requests[-1]["messages"][-1]["content"]
     assert asked == "/etc is a path"
 
@@ -150,7 +150,7 @@ def test_a_tool_that_fails_and_text_beside_calls(chat: Chat, server: Servers, sw
         assert said.stdout == "I look.\nNot there.\n"
     else:
         assert said.stdout == "Not there.\n"
-        assert "  says I look." in said.stderr
+        assert "  text: I look." in said.stderr
 
 
 def test_a_stream_that_breaks_is_begun_again(chat: Chat, server: Servers) -> None:
@@ -159,8 +159,8 @@ def test_a_stream_that_breaks_is_begun_again(chat: Chat, server: Servers) -> Non
     assert said.code == 0
     assert said.stdout.startswith("one ")
     assert said.stdout.endswith("\none two three\n")
-    assert "the answer broke off and does not count" in said.stderr
-    assert "the model is asked again" in said.stderr
+    assert "The answer was interrupted and is discarded." in said.stderr
+    assert "The request is retried in" in said.stderr
 
 
 _WRITER = """
@@ -204,8 +204,8 @@ def test_arguments_of_a_streaming_tool_are_shown_while_they_are_written(
     written = f"  write … {json.dumps(first)}"
     assert live[1:] == [written, '  write … {"text": "two"}']
     assert written.startswith(live[0]) and live[0] != written
-    assert lines[lines.index(live[0]) + 1].startswith(("  the answer broke off", "    the model is asked again"))
-    assert "the answer broke off and does not count" in told.stderr
+    assert lines[lines.index(live[0]) + 1].startswith(("  The answer was interrupted", "    The request is retried in"))
+    assert "The answer was interrupted and is discarded." in told.stderr
     assert '  look text="x"' in lines and "\x1b" not in told.stderr
     assert told.stdout == "So:\nSo:\nDone.\n"
 
@@ -240,10 +240,10 @@ def test_hostile_text_cannot_drive_the_terminal(chat: Chat, server: Servers) -> 
     ("words", "told"),
     [
         (["--profile", "cores"], "cores"),
-        (["--base-url", "http://localhost:1/v1"], "--base-url needs --model"),
-        (["--api-key-env", "X"], "--api-key-env needs --model"),
+        (["--base-url", "http://localhost:1/v1"], "--base-url requires --model"),
+        (["--api-key-env", "X"], "--api-key-env requires --model"),
         (["--skills", "nowhere"], "nowhere"),
-        (["--set", "parallelism.default=2"], "is no option of skills"),
+        (["--set", "parallelism.default=2"], "the key must start with 'skills.'"),
         (
             ["--model", "openai-compatible:m", "--base-url", "http://localhost:1/v1", "--api-key-env", "NOT_SET_X"],
             "NOT_SET_X",

@@ -138,7 +138,7 @@ def test_a_session_on_a_terminal(tmp_path: Path, words: list[str]) -> None:
         terminal.type(b"slowly\r")
         terminal.wait_for("word0 word1 word2 word3")
         terminal.type(CTRL_C)
-        terminal.wait_for("interrupted: the conversation is as it was before this message")
+        terminal.wait_for("Interrupted. The conversation does not contain this message.")
         terminal.wait_for("> ")
         assert b"word1999" not in terminal.written
         # The system text, one turn before, and this message: nothing of the interrupted turn.
@@ -167,7 +167,7 @@ def test_what_ends_a_command_and_what_ends_the_session(tmp_path: Path, words: li
             sleepers = _sleepers(terminal.process.pid)
             if interrupted:
                 terminal.type(CTRL_C)
-                terminal.wait_for("interrupted")
+                terminal.wait_for("Interrupted")
                 terminal.wait_for("> ")
             else:
                 terminal.process.send_signal(signal.SIGTERM)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.cli.isolation_words import cannot, gap, level_sentence
-from flink_skills.cli.limit_words import LIMITS, limit_text
+from flink_skills.cli.isolation_text import enforced_sentence, gap_sentence, level_sentence
+from flink_skills.cli.limit_args import LIMITS, limit_text
 from flink_skills.execution import IsolationLevel, IsolationReport, Limits
 from flink_skills.execution.isolation import REQUIRED, selection
 from tests.cli.conftest import FlinkSkills, Said
@@ -77,23 +77,23 @@ def test_people_read_sentences_limits_with_units_and_reasons(doctor: FlinkSkills
     lines = said.stdout.splitlines()
     assert lines[0].startswith("HYGIENE: ")
     assert "Backend hygiene" in lines[1]
-    assert "A command cannot leave a process behind that lives on." in said.stdout
-    assert "A command can read files outside of its workspace" in said.stdout
+    assert "A command cannot leave a process behind that keeps running." in said.stdout
+    assert "A command can read files outside its workspace" in said.stdout
     limits = {line.split()[0]: line.split()[1:3] for line in lines if line.split() and line.split()[0] in LIMITS}
     assert limits["cpu_time"] == ["120", "s"]
     assert limits["memory"] == ["1.0", "GB"]
     assert limits["processes"][0] == "512"
 
 
-def test_below_the_level_is_one_with_the_mend_on_stderr_and_the_whole_report(doctor: FlinkSkills) -> None:
+def test_below_the_level_is_one_with_the_fix_on_stderr_and_the_whole_report(doctor: FlinkSkills) -> None:
     said = doctor("--format", "json", "--set", "skills.shell.backend=hygiene", "--min-level", "namespace")
     assert said.code == 1
     assert said.json["level"] == "HYGIENE"
-    assert "cannot be isolated at NAMESPACE here, only at HYGIENE" in said.stderr
-    assert "skills.shell.min-isolation: HYGIENE" in said.stderr
+    assert "isolation level NAMESPACE is not available on this host; the best level is HYGIENE" in said.stderr
+    assert "set skills.shell.min-isolation to HYGIENE" in said.stderr
     by_default = doctor("--set", "skills.shell.backend=hygiene")
     assert by_default.code == 1
-    assert "cannot be isolated at LANDLOCK" in by_default.stderr
+    assert "isolation level LANDLOCK is not available" in by_default.stderr
     assert doctor("--set", "skills.shell.backend=hygiene", "--set", "skills.shell.min-isolation=HYGIENE").code == 0
 
 
@@ -107,10 +107,10 @@ def test_a_machine_without_any_isolation_says_why_and_what_it_takes(
     assert said.stdout.startswith("NONE: ")
     for reason in ("clone: not permitted", "the kernel has no Landlock", "<U+001B>[31mred"):
         assert reason in said.stdout
-    assert "may make user namespaces" in said.stdout
+    assert "can create user namespaces" in said.stdout
     assert "Linux 5.13" in said.stdout
-    assert "skills.shell.min-isolation: HYGIENE" in said.stderr
-    assert "stopped:" not in said.stdout
+    assert "set skills.shell.min-isolation to HYGIENE" in said.stderr
+    assert "Verified by probes" not in said.stdout
     assert doctor("--min-level", "NONE").code == 0
 
 
@@ -122,26 +122,26 @@ def test_names_that_another_package_reports_are_shown_too(doctor: FlinkSkills, m
     said = doctor("--min-level", "REMOTE")
     assert said.code == 0
     assert "Backend mine (7)" in said.stdout
-    assert "Stopped: moon phase." in said.stdout
+    assert "Prevented: moon phase." in said.stdout
     assert "Not enforced: sun set." in said.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--min-level", "HIGH"), "--min-level: isolation level 'HIGH' does not exist: write one of NONE, HYGIENE"),
+        (("--min-level", "HIGH"), "--min-level: unknown isolation level 'HIGH': expected one of NONE, HYGIENE"),
         (("--set", "skills.shell.backend=lndlock"), "did you mean 'landlock'?"),
         (("--set", "skills.shell.max-memory=lots"), "cannot use 'lots'"),
         (("--set", "skills.shell.mx-memory=1"), "did you mean 'skills.shell.max-memory'"),
         (("--set", "skills.workspace.inputs=/nowhere/at/all"), "'/nowhere/at/all' does not exist"),
-        (("--set", "skills.shell.enabled=false"), "skills.shell.enabled: is false"),
-        (("--set", "taskmanager.numberOfTaskSlots=2"), "is no option of skills"),
+        (("--set", "skills.shell.enabled=false"), "skills.shell.enabled is false"),
+        (("--set", "taskmanager.numberOfTaskSlots=2"), "the key must start with 'skills.'"),
         (("--format", "xml"), "--format"),
         (("landlock",), "landlock"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_bad_usage_is_two_and_names_the_mend(doctor: FlinkSkills, words: tuple[str, ...], message: str) -> None:
+def test_bad_usage_is_two_and_names_the_fix(doctor: FlinkSkills, words: tuple[str, ...], message: str) -> None:
     said = doctor(*words)
     assert (said.code, said.stdout) == (2, "")
     assert message in said.stderr
@@ -159,11 +159,11 @@ def test_without_a_folder_for_workspaces(
 def test_every_name_has_a_sentence() -> None:
     attempts = {"metadata_outside", *(name for names in REQUIRED.values() for name in names)}
     for name in attempts:
-        assert cannot(name).startswith("A command cannot "), name
-        assert gap(name).startswith("A command can "), name
+        assert enforced_sentence(name).startswith("A command cannot "), name
+        assert gap_sentence(name).startswith("A command can "), name
     for name in {name for names in selection._KNOWN_GAPS.values() for name in names}:
-        assert not gap(name).startswith("Not enforced:"), name
-    assert gap("only_as_strong_as_runtime_class:gvisor").endswith("makes them: gvisor.")
+        assert not gap_sentence(name).startswith("Not enforced:"), name
+    assert gap_sentence("only_as_strong_as_runtime_class:gvisor").endswith("runtime class: gvisor.")
     for level in IsolationLevel:
         assert level_sentence(level).endswith(".")
     assert {limit_text(name, 0) for name in LIMITS} == {"no limit"}

@@ -62,7 +62,7 @@ def test_events_pass_all_agents_and_records_name_theirs(job: Path, flink_skills:
     assert (good["agent"], good["key"], good["turn"], good["error"]) == ("reviewer", 7, 1, None)
     assert [record["agent"] for record in bad] == ["router", "router"]
     assert "the event has no key field 'team'" in bad[0]["error"]
-    assert "a JSON list and not an object" in bad[1]["error"]
+    assert "expected a JSON object, got an array" in bad[1]["error"]
     assert "1 event, 2 turns, 1 output, 2 errors (2 unusable)" in done.stderr
 
 
@@ -79,15 +79,18 @@ def test_one_agent_of_the_job_gets_the_events(job: Path, flink_skills: FlinkSkil
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("run", "job.yaml", "--local"), "--input is missing: --local runs the agents of job.yaml on events of a file"),
+        (
+            ("run", "job.yaml", "--local"),
+            "--input is missing. Pass --input FILE with the events for the agents of job.yaml.",
+        ),
         (("run", "job.yaml", "--local", "--input", "e", "--agent", "reviewr"), "did you mean 'reviewer'?"),
-        (("run", "job.yaml", "--local", "--input", "e", "--key", "id"), "which says itself what --key would"),
-        (("run", "job.yaml", "--agent", "router"), "which says itself what --agent would; with --local"),
-        (("run", "--input", "e", "--key", "id", "--agent", "x"), "--agent needs a job file"),
-        (("run", "job.yaml", "--local", "--input", "e", "--check"), "--local runs a job file: leave out --check"),
-        (("chat", "job.yaml"), "several agents: name one with --agent router | specialist | reviewer"),
+        (("run", "job.yaml", "--local", "--input", "e", "--key", "id"), "--key cannot be combined with the job file"),
+        (("run", "job.yaml", "--agent", "router"), "Set the values in the file, or add --local"),
+        (("run", "--input", "e", "--key", "id", "--agent", "x"), "--agent requires a job file"),
+        (("run", "job.yaml", "--local", "--input", "e", "--check"), "--local cannot be combined with --check"),
+        (("chat", "job.yaml"), "several agents. Select one with --agent router | specialist | reviewer"),
         (("chat", "job.yaml", "--agent", "rooter"), "did you mean 'router'?"),
-        (("chat", "job.yaml", "--agent", "router", "--skills", "x"), "which says itself what --skills would"),
+        (("chat", "job.yaml", "--agent", "router", "--skills", "x"), "--skills cannot be combined with the job file"),
     ],
 )
 def test_bad_usage_is_explained(job: Path, flink_skills: FlinkSkills, words: tuple[str, ...], said: str) -> None:

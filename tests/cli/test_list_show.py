@@ -186,7 +186,7 @@ def test_names_that_are_none(flink_skills: FlinkSkills, typed: Path) -> None:
     said = flink_skills("show", "typed", "--source", "s")
     assert (said.code, said.stdout) == (1, "")
     assert "s/typed/SKILL.md:1: error F08" in said.stderr
-    assert "the skill 'typed' of s/typed cannot be loaded" in said.stderr
+    assert "skill 'typed' in s/typed cannot be loaded" in said.stderr
     assert flink_skills("show", "typed").code == 2
 
 

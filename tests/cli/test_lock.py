@@ -36,7 +36,7 @@ def test_the_file_has_the_digests_and_is_the_same_for_the_same_skills(
     assert flink_skills("lock", "a.zip", "-o", "-").stdout == text
     assert flink_skills("lock", "skills/two", "skills/one", "-o", "-").stdout == text
     assert str(tmp_path) not in text
-    assert flink_skills("lock", "skills").stdout == "skills.lock is up to date: 2 skills\n"
+    assert flink_skills("lock", "skills").stdout == "skills.lock unchanged: 2 skills\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "skills", "skills.lock", "tmp"]
     assert SkillLock.read(str(tmp_path / "skills.lock")).to_text() == text
 
@@ -91,9 +91,9 @@ def test_a_skipped_skill_is_an_error_and_not_in_the_lock(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("--check",), 1, "skills.lock: cannot be read"),
-        (("--check", "-o", "text"), 1, "text: is no JSON"),
-        (("--check", "-o", "-"), 2, "--check compares with a file"),
+        (("--check",), 1, "skills.lock: the file cannot be read"),
+        (("--check", "-o", "text"), 1, "text: the file is not valid JSON"),
+        (("--check", "-o", "-"), 2, "--check requires a lock file"),
         (("-o", "no/skills.lock"), 2, "--output no/skills.lock"),
         (("-o", "skills"), 2, "--output skills"),
     ],

@@ -1,4 +1,4 @@
-"""A user's mistake is one message that names the thing and the mend, exit code 2, and never a traceback."""
+"""A user's mistake is one message that names the thing and the fix, exit code 2, and never a traceback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MISTAKES = [
     Mistake("provider without a model", ("--model", "openai"), "openai:NAME"),
     Mistake("missing API key", ("--model", "openai:gpt"), "OPENAI_API_KEY"),
     Mistake("missing base URL", ("--model", "openai-compatible:x"), "base_url"),
-    Mistake("base URL without a model", ("--base-url", "http://127.0.0.1:1/v1"), "--base-url needs --model"),
+    Mistake("base URL without a model", ("--base-url", "http://127.0.0.1:1/v1"), "--base-url requires --model"),
     Mistake("base URL that is none", ("--model", "openai:gpt", "--base-url", "localhost"), "base_url"),
     Mistake("unknown option", ("--set", "skills.turn.timout=3 s"), "did you mean 'skills.turn.timeout'"),
     Mistake("wrong value", ("--set", "skills.turn.timeout=soon"), "cannot use 'soon'"),
@@ -51,7 +51,9 @@ MISTAKES = [
     Mistake("missing YAML agent", ("nowhere.yaml",), "nowhere.yaml: No such file or directory"),
     Mistake("YAML agent with a wrong key", ("wrong.yaml",), "did you mean 'model'"),
     Mistake(
-        "instructions with an agent", ("mine:Silent", "--instructions", "x"), "--instructions is for a plain agent"
+        "instructions with an agent",
+        ("mine:Silent", "--instructions", "x"),
+        "--instructions cannot be combined with an agent",
     ),
     Mistake("output in a missing folder", ("--output", "no/where.jsonl"), "--output no/where.jsonl"),
     Mistake("errors in a missing folder", ("--errors", "no/where.jsonl"), "--errors no/where.jsonl"),

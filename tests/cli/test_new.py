@@ -54,7 +54,29 @@ def test_its_script_finds_the_event_and_says_what_it_lacks(flink_skills: FlinkSk
     found = flink_skills(*words, "--input", "event.json", "--", "python3", "scripts/describe.py").json
     assert json.loads(found["stdout"])["fields"] == ["id"]
     nothing = flink_skills(*words, "--", "python3", "scripts/describe.py").json
-    assert (nothing["exit_code"], nothing["stderr"]) == (2, "pass the event on standard input\n")
+    assert (nothing["exit_code"], nothing["stderr"]) == (2, "Pass the event on standard input.\n")
+
+
+def test_a_job_for_it_is_written_into_the_current_directory(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    made = flink_skills("new", "late-orders", "--dir", "s", "--with", "scripts", "--with", "job")
+    assert made.code == 0, made.stderr
+    assert {"job.yaml", "events.jsonl"} <= set(made.stdout.split())
+    assert not (tmp_path / "s" / "job.yaml").exists()
+    ran = flink_skills("run", "job.yaml", "--local", "--input", "events.jsonl", "--output", "out.jsonl")
+    assert ran.code == 0, ran.stderr
+    record = json.loads((tmp_path / "out.jsonl").read_text())
+    assert record["skills"] == ["late-orders"]
+    assert json.loads(record["output"])["fields"] == ["id", "text"]
+
+
+@pytest.mark.parametrize("name", ["job.yaml", "events.jsonl"])
+def test_a_file_that_exists_is_not_replaced_by_a_job(name: str, flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    made = flink_skills("new", "late-orders", "--with", "job")
+    assert made.code == 2
+    assert f"{name} exists in the current directory" in made.stderr
+    assert (tmp_path / name).read_text() == "mine"
+    assert not (tmp_path / "late-orders").exists()
 
 
 def test_its_tool_can_be_called(tmp_path: Path, flink_skills: FlinkSkills) -> None:
@@ -82,21 +104,21 @@ def test_what_it_prints_can_be_run(flink_skills: FlinkSkills) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "fix"),
     [
-        ("Late Orders", "; try late-orders"),
-        ("späte_Bestellungen", "; try spate-bestellungen"),
-        ("-x--y-", "; try x-y"),
-        ("../up", "; try up"),
-        ("x" * 65, f"; try {'x' * 64}"),
-        ("", "at most\n"),
-        ("日本", "at most\n"),
+        ("Late Orders", " Use for example late-orders."),
+        ("späte_Bestellungen", " Use for example spate-bestellungen."),
+        ("-x--y-", " Use for example x-y."),
+        ("../up", " Use for example up."),
+        ("x" * 65, f" Use for example {'x' * 64}."),
+        ("", "at most 64 characters.\n"),
+        ("日本", "at most 64 characters.\n"),
     ],
 )
-def test_bad_names(name: str, mend: str, flink_skills: FlinkSkills, tmp_path: Path) -> None:
+def test_bad_names(name: str, fix: str, flink_skills: FlinkSkills, tmp_path: Path) -> None:
     said = flink_skills("new", "--dir", "s", "--", name)
     assert said.code == 2
-    assert mend in said.stderr
+    assert fix in said.stderr
     assert not (tmp_path / "s").exists()
 
 
@@ -104,11 +126,11 @@ def test_nothing_that_is_there_is_changed(flink_skills: FlinkSkills, tmp_path: P
     (tmp_path / "late-orders").mkdir()
     said = flink_skills("new", "late-orders")
     assert (said.code, list((tmp_path / "late-orders").iterdir())) == (2, [])
-    assert "late-orders is there already: take another name, or remove it first" in said.stderr
+    assert "late-orders already exists. Choose another name, or remove it first." in said.stderr
     (tmp_path / "file").write_text("x")
     said = flink_skills("new", "late-orders", "--dir", "file")
     assert said.code == 2
-    assert "choose another --dir" in said.stderr
+    assert "Choose another --dir." in said.stderr
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
@@ -116,4 +138,4 @@ def test_a_folder_that_cannot_be_made(flink_skills: FlinkSkills, tmp_path: Path)
     (tmp_path / "closed").mkdir(mode=0o500)
     said = flink_skills("new", "late-orders", "--dir", "closed")
     assert said.code == 2
-    assert "cannot be made: Permission denied; choose another --dir" in said.stderr
+    assert "cannot be created: Permission denied. Choose another --dir." in said.stderr

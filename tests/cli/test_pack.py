@@ -169,7 +169,7 @@ def test_everything_that_would_be_refused_is_said_at_once(flink_skills: FlinkSki
     }
     assert [found["path"] for found in said.json["diagnostics"] if found["code"] == "D03"] == [str(tree / "copy-b")]
     assert not (tmp_path / "a.zip").exists()
-    assert "a.zip is not written: 10 errors" in said.stderr
+    assert "a.zip is not written because of 10 errors" in said.stderr
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_strict_refuses_what_is_not_valid_to_the_letter(flink_skills: FlinkSkill
         ("skills.rar", "name it .zip, .tar, .tar.gz or .tgz"),
         ("skills", "name it .zip"),
         ("no/skills.zip", "does not exist"),
-        ("folder.zip", "is a folder"),
-        ("s/a/skills.zip", "lies in the skill"),
+        ("folder.zip", "the target is a directory; name a file"),
+        ("s/a/skills.zip", "the target is inside the skill"),
     ],
 )
 def test_targets_that_cannot_be(target: str, message: str, flink_skills: FlinkSkills, tmp_path: Path) -> None:

@@ -87,12 +87,14 @@ def test_the_list_of_commands_imports_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_says_what_it_is(name: str) -> None:
+def test_every_command_has_a_summary_exit_codes_and_examples(name: str) -> None:
     summary = COMMANDS[name].summary
-    assert 10 < len(summary) <= 70 and summary.endswith("."), summary
+    assert 10 < len(summary) <= 60 and summary.endswith("."), summary
     loaded = LazyCommand(name, COMMANDS[name]).load()
     assert loaded.name == name
-    assert "Exit code 0" in (loaded.help or ""), "say which exit codes there are"
+    assert (loaded.help or "").splitlines()[0] == summary
+    assert f"\n  0    {COMMANDS[name].exit_codes[0]}\n" in (loaded.epilog or "")
+    assert list(COMMANDS[name].exit_codes) == sorted(COMMANDS[name].exit_codes)
     assert "Examples:" in (loaded.help or "")
 
 

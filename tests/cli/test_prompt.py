@@ -45,8 +45,8 @@ def test_the_budget_shortens_and_leaves_out(option: tuple[str, ...], flink_skill
     assert shown["hidden"] == ["hidden"]
     said = flink_skills("prompt", "s", *option)
     assert said.stdout == shown["prompt"] + "\n"
-    assert "left out to fit: skill-" in said.stderr
-    assert "not offered because of disable-model-invocation: hidden" in said.stderr
+    assert "Omitted to fit: skill-" in said.stderr
+    assert "Not in the menu because of disable-model-invocation: hidden" in said.stderr
 
 
 def test_skills_that_the_job_does_not_support(flink_skills: FlinkSkills, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_skills_that_the_job_does_not_support(flink_skills: FlinkSkills, tmp_pat
     ("words", "code", "message"),
     [
         (("--names", "log-tirage"), 1, "did you mean 'log-triage'"),
-        (("--names", ","), 2, "--names: give at least one name"),
+        (("--names", ","), 2, "--names requires at least one name"),
         (("--max-chars", "0"), 2, "--max-chars"),
         (("--max-chars", "many"), 2, "--max-chars"),
     ],
@@ -124,10 +124,10 @@ def test_the_menu_of_an_agent(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ((), 2, "give a SOURCE of skills or --agent"),
-        (("--chat-model", "one"), 2, "give a SOURCE of skills or --agent"),
-        ((ROOT / "skills", "--chat-model", "one"), 2, "--chat-model needs --agent"),
-        (("--agent", "agent.yaml", "--profile", "full"), 2, "leave out --profile or --agent"),
+        ((), 2, "a SOURCE or --agent is required"),
+        (("--chat-model", "one"), 2, "a SOURCE or --agent is required"),
+        ((ROOT / "skills", "--chat-model", "one"), 2, "--chat-model requires --agent"),
+        (("--agent", "agent.yaml", "--profile", "full"), 2, "--profile and --agent cannot be combined"),
         ((ROOT / "skills", "--agent", "agent.yaml", "--chat-model", "on"), 1, "did you mean 'one'"),
         ((ROOT / "skills", "--agent", "agent.yaml", "--names", "log-tirage"), 1, "did you mean 'log-triage'"),
         (("--agent", "agent.yaml"), 1, "neither the job nor the agent has a skill source"),

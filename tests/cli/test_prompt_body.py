@@ -92,10 +92,10 @@ def test_a_model_without_an_agent(flink_skills: FlinkSkills, monkeypatch: pytest
     [
         (("--model", "groq:some-model"), 1, "requests of provider 'groq' are sent by another library"),
         (("--model", "offline"), 1, "requests of provider 'offline' are sent by another library"),
-        (("--event", "It fails."), 2, "--event and --stream need --model PROVIDER:NAME or --agent AGENT"),
-        (("--base-url", "http://localhost:1/v1"), 2, "--base-url needs --model PROVIDER:NAME"),
-        (("--model", "openai:gpt-x", "--event", '{"job": '), 1, "--event starts as JSON and is not valid JSON"),
-        (("--model", "openai:gpt-x", "--format", "json"), 2, "--format json describes the menu"),
+        (("--event", "It fails."), 2, "--event and --stream require --model PROVIDER:NAME or --agent AGENT"),
+        (("--base-url", "http://localhost:1/v1"), 2, "--base-url requires --model PROVIDER:NAME"),
+        (("--model", "openai:gpt-x", "--event", '{"job": '), 1, "--event is not valid JSON"),
+        (("--model", "openai:gpt-x", "--format", "json"), 2, "--format json cannot be combined with --model"),
         (("--model", "openai:gpt-x", "--names", "log-tirage"), 1, "did you mean 'log-triage'"),
     ],
 )

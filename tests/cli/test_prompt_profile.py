@@ -91,7 +91,7 @@ def test_options_of_the_job_count(flink_skills: FlinkSkills) -> None:
 
 @pytest.mark.parametrize(
     ("profile", "message"),
-    [("corr", "did you mean 'core'"), ("skill_rum", "did you mean 'skill_run'"), (" ,", "give core, full")],
+    [("corr", "did you mean 'core'"), ("skill_rum", "did you mean 'skill_run'"), (" ,", "expected core, full")],
 )
 def test_mistakes(profile: str, message: str, flink_skills: FlinkSkills) -> None:
     said = flink_skills("prompt", SKILLS, "--profile", profile)

@@ -109,7 +109,7 @@ def test_real_incidents_give_the_same_records_locally_and_in_a_mini_cluster(tmp_
         assert record["output"] is not None
     # Warnings of packages are for their developers.
     started, summary = (line for line in cluster.stderr.splitlines() if " of 10 turns, " not in line)
-    assert started == "10 events; starting a Flink mini cluster"
+    assert started == "10 events; starting a Flink MiniCluster"
     assert summary.startswith("10 events, 10 turns, 10 outputs, 0 errors; the log is /")
 
 
@@ -138,8 +138,8 @@ def test_an_agent_that_prints_and_fails_and_lines_that_are_no_events(
     assert of_turn["error"] == "ValueError: -2 is below zero"
     of_lines = sorted(record["error"] for record in failed if record["turn"] is None)
     assert [error.partition(":")[0] for error in of_lines] == ["line 3", "line 5", "line 6"]
-    assert "not JSON" in of_lines[0]
-    assert "a JSON list and not an object" in of_lines[1]
+    assert "not valid JSON" in of_lines[0]
+    assert "expected a JSON object, got an array" in of_lines[1]
     assert "no key field 'k'" in of_lines[2]
     for error in of_lines:
         number = error.partition(":")[0]

@@ -21,7 +21,7 @@ from flink_skills import Agent
 
 class Moody(Agent):
     async def on_event(self, event, ctx):
-        if not Path("mended").exists() and event != "fine":
+        if not Path("fixed").exists() and event != "fine":
             raise ValueError("the machine behind it is down")
         return [ctx.key, type(event).__name__, event]
 
@@ -78,7 +78,7 @@ def test_failed_events_of_all_kinds_run_again_with_their_keys(
     again = start(*words, "--errors", "still.jsonl")
     assert (again.code, again.records) == (3, []), again.stderr
     # What fails again is as good for the next time.
-    (folder / "mended").touch()
+    (folder / "fixed").touch()
     done = start("moody:Moody", "--input", "still.jsonl", *where)
     assert done.code == 0, done.stderr
     assert "5 events, 5 turns, 5 outputs, 0 errors" in done.stderr
@@ -91,12 +91,15 @@ def test_failed_events_of_all_kinds_run_again_with_their_keys(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"k": 1}\n', "line 1: no error record (it has no 'key'): give --key FIELD for a file of events"),
-        ("[1]\n", "line 1: no error record (it has no 'key')"),
-        ("{\n", "line 1: not JSON ("),
-        ("\n", "there are no error records, so there is nothing to run again"),
-        (json.dumps(record("a", 1, error=None)), "there are no error records"),
-        ('\n{"key": 1, "turn": 1, "error": "x"}\n', "line 2: no error record (it has no 'event')"),
+        ('{"k": 1}\n', "line 1: the line is not an error record: field 'key' is missing. Pass --key FIELD if"),
+        ("[1]\n", "line 1: the line is not an error record: field 'key' is missing"),
+        ("{\n", "line 1: the line is not valid JSON ("),
+        ("\n", "the file has no error records to rerun"),
+        (json.dumps(record("a", 1, error=None)), "the file has no error records"),
+        (
+            '\n{"key": 1, "turn": 1, "error": "x"}\n',
+            "line 2: the line is not an error record: field 'event' is missing",
+        ),
         (None, "No such file or directory"),
     ],
 )
@@ -121,7 +124,7 @@ def test_a_job_file_runs_the_rows_of_its_error_table_again(folder: Path) -> None
             "price": 1.25,
             "ts": f"2026-02-03 10:00:0{number}.5",
             "labels": ["é", "'"],
-            "flag": str(folder / "mended"),
+            "flag": str(folder / "fixed"),
             "note": {"made": "2026-02-03 11:00:00Z", "who": "bob"},
         }
         for number in (1, 2, 3)
@@ -134,7 +137,7 @@ def test_a_job_file_runs_the_rows_of_its_error_table_again(folder: Path) -> None
     assert [row["id"] for row in whole] == [1]
     assert [row["id"] for row in rows(folder / "failures")] == [2, 3]
 
-    (folder / "mended").touch()
+    (folder / "fixed").touch()
     again = run("job.yaml", "--input", "failures", cwd=folder)
     assert again.code == 0, again.stderr
     assert len(rows(folder / "failures")) == 2
@@ -156,7 +159,7 @@ def test_error_records_of_another_job_are_refused_with_their_line(
         '{"id": 1, "error": "x"}': "line 1: no error record of this job: it has no 'failed', where the event would be",
         '{"failed": "{\\"custom"}': "line 1: the event in 'failed' is not JSON",
         '{"failed": "{\\"id\\": 1}"}': "line 1: the event has no key column 'customer', it has: id",
-        "": "there are no error records",
+        "": "the file has no error records",
     }.items():
         (folder / "errors.jsonl").write_text(content + "\n")
         # In this process, whose JVM serves all of them.

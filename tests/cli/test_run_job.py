@@ -28,7 +28,7 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     write_job(tmp_path, text)
     done = run("job.yaml", "--parallelism", "1", "--set", "skills.worker.processes=1", cwd=tmp_path)
     assert (done.code, done.stdout) == (0, ""), done.stderr
-    assert "flink-skills: warning: there are no checkpoints" in done.stderr
+    assert "flink-skills: warning: checkpoints are disabled" in done.stderr
     rows = [json.loads(line) for file in (tmp_path / "out").iterdir() for line in file.read_text().splitlines()]
     assert sorted(row["id"] for row in rows) == [7, 8]
     assert {row["answer"] for row in rows} == {"No skill fits this event."}
@@ -37,7 +37,7 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     checked = flink_skills("run", "job.yaml", "--check")
     assert checked.code == 0
     assert "✓ columns: answers: id ← event.id, answer ← output" in checked.stdout.splitlines()
-    assert checked.stdout.splitlines()[-1] == "the job can be submitted, 1 to think about"
+    assert checked.stdout.splitlines()[-1] == "the job can be submitted, 1 warning"
 
     explained = flink_skills("run", "job.yaml", "--explain")
     assert explained.code == 0
@@ -130,7 +130,7 @@ def test_skills_made_in_code_are_explained_by_name(tmp_path: Path, run_here: Fli
     done = run_here("job.yaml", "--explain")
     assert done.code == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert "  skills of the agent, made in code: greet" in lines
+    assert "  skills of the agent, created in code: greet" in lines
     assert "    skills: greet" in lines
     assert "Body text." not in done.stdout
 
@@ -143,22 +143,25 @@ def test_what_is_wrong_with_a_file_is_said_line_by_line(tmp_path: Path, run_here
         "job.yaml:10:1: outptu: unknown key 'outptu': did you mean 'output'? (there are: agent, agents, connections, "
         "errors, events, flink, input, jars, models, name, options, output, prompts, skills, tables)",
         "job.yaml:11:9: flink.skills.strict: put options skills.* under 'options'",
-        "flink-skills: 2 problems in the job file",
+        "flink-skills: invalid job file: 2 problems",
     ]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("job.yaml", "--input", "x", "--key", "k"), "is a job file, which says itself what --key would"),
-        (("job.yaml", "--input", "x", "--check"), "--input runs a job file on what has failed"),
-        (("job.yaml", "--check", "--explain"), "give --check or --explain, not both"),
-        (("job.yaml", "--reach"), "--reach needs --check or --explain"),
-        (("job.yaml", "--flink-plan"), "--flink-plan needs --explain"),
-        (("job.yaml", "--format", "json"), "--format json needs --check or --explain"),
+        (
+            ("job.yaml", "--input", "x", "--key", "k"),
+            "--key cannot be combined with the job file job.yaml. Set the values in the file.",
+        ),
+        (("job.yaml", "--input", "x", "--check"), "--input reruns failed events and cannot be combined with --check"),
+        (("job.yaml", "--check", "--explain"), "--check and --explain cannot be combined"),
+        (("job.yaml", "--reach"), "--reach requires --check or --explain"),
+        (("job.yaml", "--flink-plan"), "--flink-plan requires --explain"),
+        (("job.yaml", "--format", "json"), "--format json requires --check or --explain"),
         (("nothing.yaml",), "nothing.yaml: No such file or directory"),
-        (("some:Agent", "--check"), "--check needs a job file"),
-        (("some:Agent", "--key", "k"), "--input is missing: give a job file, or --input FILE and --key FIELD"),
+        (("some:Agent", "--check"), "--check requires a job file"),
+        (("some:Agent", "--key", "k"), "--input is missing. Pass a job file, or --input FILE and --key FIELD."),
         ((), "--input is missing"),
     ],
 )

@@ -147,3 +147,12 @@ def test_nothing_of_a_skill_is_executed(
 def test_a_long_first_line_takes_no_cubic_time(flink_skills: FlinkSkills, tmp_path: Path) -> None:
     write(tmp_path / "greet", {"scripts/a.py": "#!" + "/" * 100_000 + "\nif True\n"})
     assert [said["code"] for said in found(flink_skills)] == ["X02"]
+
+
+@pytest.mark.parametrize(("expressions", "codes"), [(2_000, ["X02"]), (200_000, [])])
+def test_a_script_with_a_long_f_string_is_not_parsed(
+    expressions: int, codes: list[str], flink_skills: FlinkSkills, tmp_path: Path
+) -> None:
+    """Python 3.11 takes a minute for 200,000 expressions."""
+    write(tmp_path / "greet", {"scripts/a.py": f"x = f'{'{x}' * expressions}'\nif True\n"})
+    assert [said["code"] for said in found(flink_skills)] == codes

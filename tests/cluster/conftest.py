@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -10,13 +9,12 @@ from tests.cluster.planted import PLANTED
 from tests.cluster.shop import Shop
 from tests.kit.class_archives import cluster_options
 from tests.kit.passable import passable_folder
+from tests.kit.ports import free_port
 
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[StandaloneCluster]:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port = made.getsockname()[1]
+    port = free_port()
     config = {
         **cluster_options(),
         "metrics.reporter.prom.factory.class": "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",

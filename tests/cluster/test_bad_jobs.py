@@ -14,7 +14,7 @@ pytestmark = pytest.mark.cluster
 OPEN_FAILED = "org.flinkskills.bridge.AgentRejectedException: "
 
 
-def test_an_agent_that_was_not_shipped_is_named_with_the_mend(cluster: StandaloneCluster, shop: Shop) -> None:
+def test_an_agent_that_was_not_shipped_is_named_with_the_fix(cluster: StandaloneCluster, shop: Shop) -> None:
     job = shop.submit(cluster, ship=False)
     cluster.wait(job, "FAILED", 120)
     failure = cluster.failure(job)
@@ -22,7 +22,7 @@ def test_an_agent_that_was_not_shipped_is_named_with_the_mend(cluster: Standalon
     assert failure.startswith(
         f"{OPEN_FAILED}the worker cannot load agent job_agents:OrderAgent: "
         "ModuleNotFoundError: No module named 'job_agents'. "
-        "Mend: ship module 'job_agents' with the job (flink run -pyfs"
+        "Fix: ship module 'job_agents' with the job (flink run -pyfs"
     )
     assert len(failure.splitlines()) == 1
     assert cluster.restarts(job) == 0, "what can never open is not tried again"

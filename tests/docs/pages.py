@@ -4,6 +4,7 @@ A comment on the line before a fence marks a block:
 
     <!-- run -->            Python: one script per page, in order; shell: a command of its own
     <!-- run: flink -->     Python that needs a mini cluster: a script of its own
+    <!-- run: kafka -->     needs a broker, see walk.py; so do the other words of the tutorial (test_tutorial.py)
     <!-- file: NAME -->     written to the folder in which the page runs
     <!-- output -->         what the block before prints on stdout
     <!-- not run: WHY -->   a block that nothing here can run; the reasons are in test_blocks.py
@@ -18,13 +19,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 _BLOCK = re.compile(
-    r"^<!-- (run|file|output)(?:: ([\w.-]+))? -->\n(?P<fence>```+)(\w*)[^\n]*\n(.*?)^(?P=fence)$",
+    r"^<!-- (run|file|output)(?:: ([\w./-]+))? -->\n(?P<fence>```+)(\w*)[^\n]*\n(.*?)^(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
 _MARK = re.compile(r"^<!-- (?:run|file|output)\b.*-->$", re.MULTILINE)
 _FENCED = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<language>[\w-]*)(?P<more>[^`\n]*)$")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+_ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -104,6 +106,9 @@ def yaml_of(page: Path) -> list[str]:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The anchors that headings get."""
-    headings = _HEADING.findall(_FENCED.sub("", page.read_text(encoding="utf-8")))
-    return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+    """Return the anchors of the page: those of its headings, and the explicit ones."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    of_headings = (
+        re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in _HEADING.findall(text)
+    )
+    return {*of_headings, *_ANCHOR.findall(text)}

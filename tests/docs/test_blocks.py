@@ -15,6 +15,7 @@ MARK = re.compile(r"^<!-- (?P<kind>run|file|output|not run)(?:: (?P<argument>[^>
 REASONS = {
     "needs a Kubernetes cluster",
     "needs a model server",
+    "needs a package index",
     "needs a package of yours",
     "needs a tracing backend",
     "needs an object store of yours",

@@ -12,18 +12,25 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
-import yaml
 
 import flink_skills
+from tests.docs.navigation import pages_of, read_navigation
 from tests.docs.pages import ROOT, Block, all_pages, anchors_of, blocks_of, links_of, name_of
 
 SEPARATOR = "---- end of block ----"
 SECONDS = 300
 # What looks like a key of an option and is none.
-NO_OPTIONS = {"skills.md", "skills.html", "skills.tar.gz", "skills.zip", "skills.example.org", "skills.turn.timout"}
+NO_OPTIONS = {
+    "skills.md",
+    "skills.others",
+    "skills.html",
+    "skills.tar.gz",
+    "skills.zip",
+    "skills.example.org",
+    "skills.turn.timout",
+}
 
 
 def marked_pages(argument: str) -> list[str]:
@@ -82,7 +89,9 @@ def run_script(blocks: list[Block], folder: Path, name: str) -> None:
 def write_files(blocks: list[Block], folder: Path) -> None:
     for block in blocks:
         if block.kind == "file":
-            (folder / block.argument).write_text(block.text)
+            path = folder / block.argument
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
 
 
 @pytest.mark.parametrize("name", marked_pages(""))
@@ -118,13 +127,13 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
 
 
-def test_readme_begins_with_the_two_commands() -> None:
+def test_readme_has_the_two_commands_and_their_prerequisites_on_the_first_screen() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     first = text.index("```")
     assert "make demo" in text[first : text.index("```", first + 3)]
     assert "make test" in text[first : text.index("```", first + 3)]
-    for needed in ("Python 3.10", "JDK 17", "Maven"):
-        assert needed in text[:1500], needed
+    for needed in ("Linux", "Python 3.10", "JDK 17", "Maven"):
+        assert needed in text[: text.index("<!-- generated: demo -->")], needed
     targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for page in all_pages():
         for target in re.findall(r"(?:^|`)make ([a-z0-9-]+)", page.read_text(encoding="utf-8"), re.MULTILINE):
@@ -217,7 +226,7 @@ def test_diagnostics_reference_has_every_code() -> None:
             code.meaning.replace("|", "\\|"),
             code.lenient,
             code.strict,
-            code.mend.replace("|", "\\|") + (decided[code.unsupported] if name[0] == "U" else ""),
+            code.fix.replace("|", "\\|") + (decided[code.unsupported] if name[0] == "U" else ""),
         )
         for name, code in CODES.items()
     )
@@ -245,17 +254,5 @@ def test_links_lead_somewhere(name: str) -> None:
 
 
 def test_navigation_has_every_page() -> None:
-    class Loader(yaml.SafeLoader):
-        """Reads Python tags, which mkdocs allows, as text."""
-
-    Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
-    settings = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)  # a SafeLoader
-
-    def pages(entry: Any) -> list[str]:
-        if isinstance(entry, str):
-            return [entry]
-        values = entry.values() if isinstance(entry, dict) else entry
-        return [page for value in values for page in pages(value)]
-
     there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
-    assert set(pages(settings["nav"])) == there
+    assert set(pages_of(read_navigation())) == there

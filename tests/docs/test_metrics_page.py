@@ -33,7 +33,7 @@ def test_what_is_written_from_the_list_is_current(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", WRITERS)
-def test_what_is_not_current_is_found_and_mended(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_current_is_found_and_fixed(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = script(path)
     target = tmp_path / "target"
     old = getattr(module, WRITERS[path]).read_text()

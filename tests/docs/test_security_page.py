@@ -1,4 +1,4 @@
-"""What the security page says is what the escape suite shows; and the manifests harden what it says they harden."""
+"""Compare the security pages with the escape suite, the recorded kernels and the manifests."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from tests.docs.pages import ROOT, all_pages, name_of, yaml_of
 from tests.execution.escape.probes.kit import Attempt
 from tests.execution.escape.test_attempts import ATTEMPTS
 
-PAGE = ROOT / "docs/security.md"
+PAGE = ROOT / "docs/attacks.md"
+LEVELS = ROOT / "docs/isolation.md"
 LETTERS = {"HYGIENE": "H", "LANDLOCK_PARTIAL": "P", "LANDLOCK": "L", "NAMESPACE": "N"}
 SUITE = ROOT / "tests/execution/escape"
 SHOWN = ("all", "attempts", "canaries")
 
 
 def table() -> dict[str, dict[str, str]]:
-    """The rows of "What each level stops" by their first cell."""
+    """Return the rows of "Stopped attacks by level" by their first cell."""
     text = PAGE.read_text(encoding="utf-8")
-    section = text[text.index("### What each level stops") :]
+    section = text[text.index("## Stopped attacks by level") :]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     heads, *rows = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[:1] + lines[2:]]
     found = {}
@@ -71,7 +72,7 @@ def rows_with_a_test() -> set[int]:
 @pytest.mark.parametrize("claim", table())
 def test_the_suite_shows_what_the_table_claims(claim: str) -> None:
     row = table()[claim]
-    names, rows = shown_by(row["shown by"])
+    names, rows = shown_by(row["Shown by"])
     attempts = [ATTEMPTS[name] for name in sorted(names)]
     for level, letter in LETTERS.items():
         if attempts:
@@ -81,14 +82,14 @@ def test_the_suite_shows_what_the_table_claims(claim: str) -> None:
 
 
 def test_the_table_has_every_attempt_once() -> None:
-    found = [name for row in table().values() for name in shown_by(row["shown by"])[0]]
+    found = [name for row in table().values() for name in shown_by(row["Shown by"])[0]]
     assert sorted(found) == sorted(ATTEMPTS)
 
 
 def test_the_table_has_every_row_that_is_about_an_escape() -> None:
     rows = {one.row for one in ATTEMPTS.values()} | rows_with_a_test()
-    named = {number for row in table().values() for number in shown_by(row["shown by"])[1]}
-    by_name = {ATTEMPTS[name].row for row in table().values() for name in shown_by(row["shown by"])[0]}
+    named = {number for row in table().values() for number in shown_by(row["Shown by"])[1]}
+    by_name = {ATTEMPTS[name].row for row in table().values() for name in shown_by(row["Shown by"])[0]}
     # 45 and 47: what works, and works at the same time.
     assert rows - named - by_name == {45, 47}
 
@@ -105,7 +106,7 @@ def test_each_column_names_the_kernels_that_showed_it() -> None:
                 for tests in SHOWN[SHOWN.index(run["tests"]) :]:
                     shown[about["level"]][tests].add(release)
     text = PAGE.read_text(encoding="utf-8")
-    section = text[text.index("The kernels that showed each column") :]
+    section = text[text.index("Kernels that showed each column") :]
     rows = re.findall(r"^\| `([A-Z_]+)` \|(.*)\|$", section, re.MULTILINE)[: len(LETTERS)]
     cells = {level: dict(zip(SHOWN, rest.split("|"), strict=True)) for level, rest in rows}
     assert {level: {name: _releases(cell) for name, cell in row.items()} for level, row in cells.items()} == shown
@@ -116,15 +117,16 @@ def _releases(cell: str) -> set[str]:
 
 
 def test_every_level_has_a_row() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    section = text[text.index("## Levels of isolation") : text.index("### What each level stops")]
+    text = LEVELS.read_text(encoding="utf-8")
+    section = text[: text.index("## Selection")]
     listed = re.findall(r"^\| `([A-Z_]+)` \|", section, re.MULTILINE)
     assert listed == [level.name for level in sorted(IsolationLevel, reverse=True) if level]
 
 
 def test_names_in_the_page_exist() -> None:
-    for path in re.findall(r"`(tests/[\w/.]+)`", PAGE.read_text(encoding="utf-8")):
-        assert (ROOT / path).exists(), path
+    for page in (PAGE, ROOT / "docs/tool-access.md"):
+        for path in re.findall(r"`(tests/[\w/.]+)`", page.read_text(encoding="utf-8")):
+            assert (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize("page", [page for page in all_pages() if yaml_of(page)], ids=name_of)
@@ -133,7 +135,7 @@ def test_yaml_is_yaml(page: Path) -> None:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
         assert documents, f"{name_of(page)}: nothing in\n{text}"
         for document in documents:
-            assert isinstance(document, dict), f"{name_of(page)}: no mapping in\n{text}"
+            assert isinstance(document, dict | list), f"{name_of(page)}: no mapping or list in\n{text}"
 
 
 def manifests(page: str) -> dict[str, Any]:

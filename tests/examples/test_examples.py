@@ -61,7 +61,7 @@ def test_tools_come_and_go_with_skills() -> None:
     tokens = [int(row[3]) for row in rows(output) if row[0]]
     assert len(tokens) == 11
     assert tokens[0] == tokens[-1] == 0
-    everything = re.search(r"All twelve at once: about (\d+) tokens", output)
+    everything = re.search(r"All twelve together: about (\d+) tokens", output)
     assert everything
     assert 0 < max(tokens) < int(everything[1])
     assert "Answer: Your parcel A-17" in output
@@ -74,7 +74,7 @@ def test_an_agent_corrects_a_program() -> None:
     said = " ".join(row[2] for row in rows(output))
     assert said.index("shipping of exactly 50: 490, not 0") < said.index("edited, lines 16-16")
     assert said.index("edited, lines 16-16") < said.index("all prices are right")
-    assert "is outside of the workspace" in said
+    assert "is outside the workspace" in said
     assert "Answer: Orders of exactly 50" in output
 
 
@@ -153,7 +153,7 @@ def test_answers_are_of_the_declared_type() -> None:
         ["R-17", "248.35", "none"],
         ["R-18", "142.44", "total is 124.24, not 142.44"],
     ]
-    story = output[output.index("How that of R-18") :]
+    story = output[output.index("Conversation about R-18") :]
     assert "it reads:  Your answer does not fit: invoice: Field required; total: Field required" in story
     assert story.endswith('{"invoice":"R-18","total":142.44,"problems":["total is 124.24, not 142.44"]}\n')
 
@@ -220,7 +220,7 @@ def test_a_tool_set_gives_each_customer_other_tools() -> None:
     assert "10 % off" in output
     assert "There is no tool 'discount'" in " ".join(row[2] for row in rows(output))
     assert "The tool set was opened and closed." in output
-    assert output.endswith("Each model was told: Prices are in francs.\n")
+    assert output.endswith("System prompt of each model: Prices are in francs.\n")
 
 
 def test_agents_are_tools_of_an_agent() -> None:

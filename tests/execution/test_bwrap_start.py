@@ -63,7 +63,9 @@ async def test_a_machine_that_forbids_namespaces_is_found_out_before_anything_is
 
 async def test_a_program_that_is_something_else(folder: Path) -> None:
     backend = BwrapBackend(_SETTINGS, program=program(folder, "exit 0"))
-    with pytest.raises(ExecutionError, match="does not work here: replace or remove it \\(it said nothing\\)"):
+    with pytest.raises(
+        ExecutionError, match="does not work here: replace or remove it \\(bubblewrap printed nothing\\)"
+    ):
         await backend.start()
 
 
@@ -82,7 +84,7 @@ async def test_a_program_that_may_not_be_run(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason", "mend"),
+    ("said", "reason", "fix"),
     [
         ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", "masked", "procMount: Unmasked"),
         (
@@ -105,10 +107,10 @@ async def test_a_program_that_may_not_be_run(folder: Path) -> None:
         ("bwrap: something new", "/x/bwrap does not work here", "replace or remove it"),
     ],
 )
-def test_what_bubblewrap_says_is_explained(said: str, reason: str, mend: str) -> None:
+def test_what_bubblewrap_says_is_explained(said: str, reason: str, fix: str) -> None:
     text = explained(said, "/x/bwrap")
     assert reason in text
-    assert mend in text
+    assert fix in text
     assert text.endswith(f"({said})")
 
 

@@ -69,9 +69,9 @@ def test_no_isolation_has_no_name() -> None:
 def test_registered_and_not_replaced_silently() -> None:
     registry.register_backend("fake", Fake)
     assert isinstance(create_backend("fake"), Fake)
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         registry.register_backend("fake", Fake)
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         registry.register_backend("hygiene", Fake)
 
 
@@ -87,7 +87,7 @@ def test_entry_points_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None
     assert registry.backend_names() == ["broken", "bwrap", "hygiene", "landlock", "odd", "remote", "theirs"]
     with pytest.raises(ConfigError, match=r"no_such_package_anywhere.*install"):
         create_backend("broken")
-    with pytest.raises(ConfigError, match="gave a str"):
+    with pytest.raises(ConfigError, match="returned a str"):
         create_backend("odd")
 
 

@@ -147,8 +147,10 @@ def test_a_fault_of_the_operator_is_never_excused() -> None:
 
 
 def test_workers_that_were_killed_while_they_started_fail_the_job() -> None:
-    cause = "org.flinkskills.bridge.AgentWorkerException: The agent worker process died 3 times in a row before it was "
-    restore = Restore(100, 1, 95, cause + "ready: exit code 137, that is signal 9.", failed=90)
+    cause = (
+        "org.flinkskills.bridge.AgentWorkerException: The agent worker process exited 3 times in a row before it was "
+    )
+    restore = Restore(100, 1, 95, cause + "ready: exit code 137 (signal 9).", failed=90)
     kills = [Kill(at, "worker", "7") for at in (86, 87, 88)]
     assert verdict(rows(), attempts(), *kills, restore).broken == []
     # Fewer than it speaks of: something else ended one of them. So did another exit code.

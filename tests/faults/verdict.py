@@ -30,7 +30,7 @@ NOTICED = 60.0
 # No death of a TaskManager excuses these.
 _OURS = re.compile(r"\borg\.flinkskills\.")
 # But for this one: a worker that cannot be started fails the task, and the chooser may hit each that is starting.
-_NEVER_READY = re.compile(r"died (\d+) times in a row before it (?:was ready|had a turn to run): exit code 137\b")
+_NEVER_READY = re.compile(r"exited (\d+) times in a row before it (?:was ready|had a turn to run): exit code 137\b")
 
 _LOST = "has no output"
 _UNDONE = "was never done"

@@ -57,7 +57,7 @@ def test_a_menu_on_a_terminal_that_does_not_want_to_end(ask: Ask) -> None:
 
 
 @pytest.mark.row("G6")
-def test_an_unknown_process_is_one_line_with_the_mend(ask: Ask) -> None:
+def test_an_unknown_process_is_one_line_with_the_fix(ask: Ask) -> None:
     for tool in ("skill_poll_session", "skill_write_stdin", "skill_kill_session"):
         (unknown,) = ask(call(tool, session_id="nope"))
         assert unknown.is_error

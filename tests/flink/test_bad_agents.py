@@ -10,7 +10,7 @@ from tests.worker.bad_agents import Unruly
 
 pytestmark = pytest.mark.flink
 
-CRASHES = "took its worker process down 2 times"
+CRASHES = "crashed its worker process 2 times"
 
 
 def test_turns_that_kill_their_worker_are_error_records_and_all_others_have_their_answer() -> None:

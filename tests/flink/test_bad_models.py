@@ -120,7 +120,7 @@ def test_a_bad_model_costs_its_own_turns_and_no_others(
     assert all("did not answer within 8 s" in text and "skills.model.timeout" in text for text in said["hangs"])
     assert all("status 500" in text and "given up after 2 attempts" in text for text in said["broken"])
     assert all("given up after 2 attempts" in text for text in said["always half"])
-    assert all("no chat completion" in text for text in (*said["garbage"], *said["another shape"]))
+    assert all("not a chat completion" in text for text in (*said["garbage"], *said["another shape"]))
     assert all("skills.turn.max-steps = 12" in text for text in said["endless"])
     # Enough to run each of them again.
     assert all(record["event"] == {"case": record["key"]} and record["turn"] == 1 for record in errors)

@@ -129,7 +129,7 @@ def test_uids_follow_from_names_and_are_unique(
     # The same agent on two streams, without a name: told apart by a number, which the log says.
     outputs.append(other.apply(Echo))
     (record,) = caplog.records
-    assert "several agents of the name echo: this one is echo-3" in record.message
+    assert "several agents named echo: this one is named echo-3" in record.message
     assert "apply(…, name=…)" in record.message
     for output in outputs:
         output.to_datastream().print()

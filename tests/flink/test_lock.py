@@ -50,7 +50,7 @@ def test_other_skills_are_refused_at_submit(locked: tuple[Path, Path]) -> None:
     folder, lock = locked
     change(folder)
     write_skill(folder, "three")
-    with pytest.raises(SkillLockError, match="2 skills are not those") as refused:
+    with pytest.raises(SkillLockError, match="2 skills do not match") as refused:
         apply(folder, str(lock))
     assert "'three'" in str(refused.value) and "'two'" in str(refused.value)
 
@@ -65,13 +65,13 @@ def test_skills_that_change_after_submit_are_refused_at_open_and_not_tried_again
     )
     change(folder)
     failure = failure_of(stream)
-    assert failure.startswith("1 skill is not that of skills.lock:\n- skill 'two' of ")
+    assert failure.startswith("1 skill does not match skills.lock:\n- skill 'two' of ")
     assert "'flink-skills lock'" in failure
 
 
 def test_a_lock_that_is_not_there_is_said_at_submit_where_the_job_runs_here(locked: tuple[Path, Path]) -> None:
     folder, lock = locked
-    with pytest.raises(ConfigError, match=r"skills.lock .*missing.lock: cannot be read"):
+    with pytest.raises(ConfigError, match=r"skills.lock .*missing.lock: the file cannot be read"):
         apply(folder, str(lock.with_name("missing.lock")))
 
 

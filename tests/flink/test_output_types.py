@@ -149,20 +149,20 @@ def test_what_answers_have_is_accepted(agents_env: Any, output_type: Any, schema
         (Named, {"numbr": "INT"}, "did you mean 'number'?"),
         (Typed, {"numbr": "INT"}, "did you mean 'number'?"),
         (Verdict | None, {"numbr": "INT"}, "did you mean 'number'?"),
-        (Verdict, {"text": "INT"}, "field 'text' of the outputs is str and not INT: declare STRING"),
-        (Verdict, {"number": "STRING"}, "field 'number' of the outputs is int and not STRING: declare LONG"),
-        (Verdict, {"share": "INT"}, "field 'share' of the outputs is float and not INT: declare DOUBLE"),
-        (Verdict, {"sure": "INT"}, "field 'sure' of the outputs is bool and not INT"),
-        (Verdict, {"at": "STRING"}, "field 'at' of the outputs is datetime and not STRING"),
-        (Verdict, {"color": "INT"}, "field 'color' of the outputs is str and not INT"),
-        (Verdict, {"kind": "INT"}, "field 'kind' of the outputs is str and not INT"),
-        (Verdict, {"tags": "STRING"}, "field 'tags' of the outputs is list.* and not STRING"),
-        (Verdict, {"tags": "ARRAY<INT>"}, r"field 'tags\.\[\]' of the outputs is str and not INT"),
-        (Verdict, {"part": "STRING"}, "field 'part' of the outputs is Part and not STRING"),
-        (str, {"a": "STRING", "b": "INT"}, "an output is str and not ROW: declare STRING, or another output_type"),
-        (None, {"a": "INT"}, "field 'a' of the outputs is str and not INT"),
-        (int, {"a": "STRING"}, "field 'a' of the outputs is int and not STRING"),
-        (Root, {"a": "STRING"}, "field 'a' of the outputs is int and not STRING"),
+        (Verdict, {"text": "INT"}, "field 'text' of the outputs is str instead of INT: declare STRING"),
+        (Verdict, {"number": "STRING"}, "field 'number' of the outputs is int instead of STRING: declare LONG"),
+        (Verdict, {"share": "INT"}, "field 'share' of the outputs is float instead of INT: declare DOUBLE"),
+        (Verdict, {"sure": "INT"}, "field 'sure' of the outputs is bool instead of INT"),
+        (Verdict, {"at": "STRING"}, "field 'at' of the outputs is datetime instead of STRING"),
+        (Verdict, {"color": "INT"}, "field 'color' of the outputs is str instead of INT"),
+        (Verdict, {"kind": "INT"}, "field 'kind' of the outputs is str instead of INT"),
+        (Verdict, {"tags": "STRING"}, "field 'tags' of the outputs is list.* instead of STRING"),
+        (Verdict, {"tags": "ARRAY<INT>"}, r"field 'tags\.\[\]' of the outputs is str instead of INT"),
+        (Verdict, {"part": "STRING"}, "field 'part' of the outputs is Part instead of STRING"),
+        (str, {"a": "STRING", "b": "INT"}, "an output is str instead of ROW: declare STRING, or another output_type"),
+        (None, {"a": "INT"}, "field 'a' of the outputs is str instead of INT"),
+        (int, {"a": "STRING"}, "field 'a' of the outputs is int instead of STRING"),
+        (Root, {"a": "STRING"}, "field 'a' of the outputs is int instead of STRING"),
     ],
     ids=str,
 )
@@ -181,9 +181,9 @@ def test_other_forms_of_schemas_and_type_infos_are_checked(agents_env: Any) -> N
         verdicts.to_datastream(Types.ROW_NAMED(["numbr"], [Types.INT()]))
     with pytest.raises(SkillsError, match=r"unknown field 'f0'"):
         verdicts.to_datastream(Types.ROW([Types.INT()]))
-    with pytest.raises(SkillsError, match="an output is Verdict and not STRING"):
+    with pytest.raises(SkillsError, match="an output is Verdict instead of STRING"):
         verdicts.to_datastream(Types.STRING())
-    with pytest.raises(SkillsError, match="an output is str and not INT: declare STRING"):
+    with pytest.raises(SkillsError, match="an output is str instead of INT: declare STRING"):
         texts.to_datastream(Types.INT())
     texts.to_datastream(Types.STRING())
     verdicts.to_datastream(Types.PICKLED_BYTE_ARRAY())
@@ -194,7 +194,7 @@ def test_error_records_and_events_have_known_fields(agents_env: Any) -> None:
     of.to_table({"key": "STRING", "turn": "INT", "error": "STRING"}, tag="errors")
     with pytest.raises(SkillsError, match=r"unknown field 'eror' in .*error records: did you mean 'error'"):
         of.to_table({"eror": "STRING"}, tag="errors")
-    with pytest.raises(SkillsError, match="field 'error' of the outputs is str and not INT"):
+    with pytest.raises(SkillsError, match="field 'error' of the outputs is str instead of INT"):
         of.to_table({"error": "INT"}, tag="errors")
     with pytest.raises(SkillsError, match=r"unknown field 'knd' in .*events: did you mean 'kind'"):
         of.to_datastream(Types.ROW_NAMED(["knd"], [Types.STRING()]), tag="events")
@@ -236,13 +236,37 @@ def emitted(agents_env: AgentsExecutionEnvironment, value: Callable[[], Any]) ->
 @pytest.mark.parametrize(
     ("value", "schema", "problem"),
     [
-        (lambda: {"m": 1}, {"n": "INT"}, "an output has none of the fields n: unknown field 'n'"),
-        (lambda: {"n": "x"}, {"n": "INT"}, "field 'n' of an output is str and not INT"),
-        (lambda: {"n": 1.5, "m": 1}, {"n": "INT"}, "field 'n' of an output is not a whole number, and INT is"),
-        (lambda: {"n": 2**40}, {"n": "INT"}, "field 'n' of an output is too large for INT"),
-        (lambda: {"n": {"m": [1, "x"]}}, {"n": "ROW<m ARRAY<INT>>"}, r"field 'n\.m\.\[\]' of an output is str"),
-        (lambda: "x", {"n": "INT", "m": "INT"}, "an output is str instead of a row with the fields n, m: emit a dict"),
-        (lambda: [1], {"n": "INT", "m": "INT"}, "an output has 1 values, and the row has the fields n, m"),
+        (
+            lambda: {"m": 1},
+            {"n": "INT"},
+            "an output does not fit its type: expected one or more of the fields n: unknown field 'n'",
+        ),
+        (lambda: {"n": "x"}, {"n": "INT"}, "field 'n' of an output does not fit its type: expected INT, got str"),
+        (
+            lambda: {"n": 1.5, "m": 1},
+            {"n": "INT"},
+            "field 'n' of an output does not fit its type: expected a whole number for INT",
+        ),
+        (
+            lambda: {"n": 2**40},
+            {"n": "INT"},
+            "field 'n' of an output does not fit its type: expected a number in the range of INT",
+        ),
+        (
+            lambda: {"n": {"m": [1, "x"]}},
+            {"n": "ROW<m ARRAY<INT>>"},
+            r"field 'n\.m\.\[\]' of an output does not fit its type: expected INT, got str",
+        ),
+        (
+            lambda: "x",
+            {"n": "INT", "m": "INT"},
+            "an output does not fit its type: expected a row with the fields n, m, got str: emit a dict",
+        ),
+        (
+            lambda: [1],
+            {"n": "INT", "m": "INT"},
+            "an output does not fit its type: expected values for the fields n, m, got 1 values",
+        ),
     ],
 )
 def test_an_output_that_does_not_fit_fails_the_job_in_one_sentence(

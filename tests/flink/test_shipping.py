@@ -281,7 +281,7 @@ def test_a_module_reaches_the_workers_by_add_python_file_and_is_missed_without(
     events = agents_env.from_datastream(env.from_collection([("a", 1)], TYPE), "k")
     message = failure_of(events.apply(module.Shipped).to_datastream())
     assert f"the worker cannot load agent {name}:Shipped: ModuleNotFoundError" in message
-    assert f"Mend: ship module '{name}' with the job (flink run -pyfs, env.add_python_file)" in message
+    assert f"Fix: ship module '{name}' with the job (flink run -pyfs, env.add_python_file)" in message
     assert "Traceback" not in message
 
 

@@ -110,7 +110,7 @@ def test_an_updating_table_gives_what_holds_after_each_change(t_env: StreamTable
 
 
 @pytest.mark.parametrize("by", ["name", "code"])
-def test_a_table_that_deletes_fails_the_job_with_the_mend(t_env: StreamTableEnvironment, by: str) -> None:
+def test_a_table_that_deletes_fails_the_job_with_the_fix(t_env: StreamTableEnvironment, by: str) -> None:
     agents_env = AgentsExecutionEnvironment.get_execution_environment(t_env=t_env)
     t_env.create_temporary_view("numbers", t_env.from_elements(ROWS, VALUES))
     # The smallest of the first two is taken back when a larger one comes.
@@ -118,7 +118,7 @@ def test_a_table_that_deletes_fails_the_job_with_the_mend(t_env: StreamTableEnvi
     selector = "k" if by == "name" else (lambda row: row["k"])
     message = failure_of(agents_env.from_table(largest, selector).apply(Echo).to_datastream())
     assert "DELETE" in message
-    assert "Filter deletes out" in message
+    assert "Filter out deletes" in message
 
 
 def test_what_is_wrong_with_a_table_is_said_at_once(t_env: StreamTableEnvironment) -> None:

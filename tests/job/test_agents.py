@@ -107,7 +107,7 @@ def test_outputs_of_an_agent_are_the_events_of_another_one(tmp_path: Path) -> No
     assert failed[2] == ("router", "ValueError: cannot route")
     # It is in no table, and the reviewer has no event for it.
     assert failed[5][0] == "router"
-    assert "'many' is no number" in failed[5][1]
+    assert "expected a number, got 'many'" in failed[5][1]
 
 
 PLAIN = """\
@@ -218,11 +218,12 @@ def test_what_is_wrong_with_how_agents_are_connected(tmp_path: Path, replaced: d
 def test_one_agent_or_several(tmp_path: Path) -> None:
     both = problems_of(tmp_path, PLAIN + "agent: x.yaml\ninput: {table: tickets, key: id}\n")
     assert [problem.partition(": ")[2] for problem in both] == [
-        "agent: cannot be combined with 'agents'; move it into the agent that it belongs to",
-        "input: cannot be combined with 'agents'; move it into the agent that it belongs to",
+        "agent: the section cannot be combined with 'agents'; move it into the agent that it belongs to",
+        "input: the section cannot be combined with 'agents'; move it into the agent that it belongs to",
     ]
     assert any(
-        "agents: is empty" in problem for problem in problems_of(tmp_path, PLAIN.partition("agents:")[0] + "agents:\n")
+        "agents: the list is empty" in problem
+        for problem in problems_of(tmp_path, PLAIN.partition("agents:")[0] + "agents:\n")
     )
 
 

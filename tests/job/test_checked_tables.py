@@ -85,9 +85,9 @@ def test_columns_whose_type_nothing_fits(tmp_path: Path) -> None:
     columns = "id INT, skills INT, `usage` ARRAY<STRING>, turn DATE, tool_calls ARRAY<STRING>, answer INT"
     checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns))
     assert [message.partition("column ")[2] for message in errors(checks)] == [
-        "'skills' of answers is INT and can never be filled: skills is no number",
-        "'usage' of answers is ARRAY<STRING> and can never be filled: usage is no list",
-        "'turn' of answers is DATE and can never be filled: turn is no date; a date is YYYY-MM-DD",
+        "'skills' of answers is INT and can never be filled: expected a number in skills",
+        "'usage' of answers is ARRAY<STRING> and can never be filled: expected a list in usage",
+        "'turn' of answers is DATE and can never be filled: expected a date as YYYY-MM-DD in turn",
     ]
 
 
@@ -98,18 +98,18 @@ def test_columns_whose_type_cannot_hold_the_field_of_the_answer(tmp_path: Path) 
     columns = "n BOOLEAN, ratio ARRAY<DOUBLE>, tags INT, ok INT, more INT, grade MAP<STRING, STRING>, id DATE"
     checks = found(tmp_path, PLAIN.replace("id INT, answer STRING", columns), agent=ANSWER)
     assert [message.partition("column ")[2] for message in errors(checks)] == [
-        "'n' of answers is BOOLEAN and can never be filled: output.n is neither true nor false",
-        "'ratio' of answers is ARRAY<DOUBLE> and can never be filled: output.ratio is no list",
-        "'tags' of answers is INT and can never be filled: output.tags is no number",
-        "'ok' of answers is INT and can never be filled: output.ok is no number",
-        "'more' of answers is INT and can never be filled: output.more is no number",
-        "'grade' of answers is MAP<STRING, STRING> and can never be filled: output.grade is no mapping",
-        "'id' of answers is DATE and can never be filled: event.id is no date; a date is YYYY-MM-DD",
+        "'n' of answers is BOOLEAN and can never be filled: expected true or false in output.n",
+        "'ratio' of answers is ARRAY<DOUBLE> and can never be filled: expected a list in output.ratio",
+        "'tags' of answers is INT and can never be filled: expected a number in output.tags",
+        "'ok' of answers is INT and can never be filled: expected a number in output.ok",
+        "'more' of answers is INT and can never be filled: expected a number in output.more",
+        "'grade' of answers is MAP<STRING, STRING> and can never be filled: expected a mapping in output.grade",
+        "'id' of answers is DATE and can never be filled: expected a date as YYYY-MM-DD in event.id",
     ]
     (text,) = errors(found(tmp_path, PLAIN.replace("answer STRING", "answer ARRAY<STRING>")))
-    assert "column 'answer' of answers is ARRAY<STRING> and can never be filled: output is no list" in text
+    assert "column 'answer' of answers is ARRAY<STRING> and can never be filled: expected a list in output" in text
     (whole,) = errors(found(tmp_path, PLAIN.replace("answer STRING", "n INT, grades INT"), agent=ANSWER))
-    assert "column 'grades' of answers is INT and can never be filled: output is no number" in whole
+    assert "column 'grades' of answers is INT and can never be filled: expected a number in output" in whole
 
 
 def test_columns_whose_type_holds_only_some_answers_are_a_warning(tmp_path: Path) -> None:
@@ -118,9 +118,10 @@ def test_columns_whose_type_holds_only_some_answers_are_a_warning(tmp_path: Path
     assert errors(checks) == []
     warnings = [message.partition("; use")[0] for _, message in checks["warning"] if "column" in message]
     assert warnings == [
-        "output: column 'grade' of answers is INT, so an output becomes an error record if output.grade is no number",
-        "output: column 'ratio' of answers is BIGINT, so an output becomes an error record if output.ratio is no whole "
-        "number",
+        "output: column 'grade' of answers is INT, so some outputs become error records (expected a "
+        "number in output.grade)",
+        "output: column 'ratio' of answers is BIGINT, so some outputs become error records (expected a "
+        "whole number in output.ratio)",
     ]
 
 

@@ -38,7 +38,7 @@ def test_a_sound_job(tmp_path: Path) -> None:
         ("ok", "failures: id ← event.id, error ← error"),
     ]
     assert "log-triage" in checks["skills"][0][1]
-    assert "there are no checkpoints" in checks["warning"][0][1]
+    assert "checkpoints are disabled" in checks["warning"][0][1]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_sound_job(tmp_path: Path) -> None:
             "input",
             "input.key: unknown key column 'jbo' in table events",
         ),
-        ({"input": "{table: events, key: [job, job]}"}, "input", "input.key[1]: column 'job' is there twice"),
+        ({"input": "{table: events, key: [job, job]}"}, "input", "input.key[1]: column 'job' is duplicated"),
         ({"input": "{query: SELECT jobb FROM events, key: job}"}, "input", "Column 'jobb' not found"),
         ({"output": "{table: answers, columns: {idd: output}}"}, "columns", "unknown column 'idd' in table answers"),
         ({"output": "{table: nowhere}"}, "columns", "job.yaml:8:17: output.table: unknown table 'nowhere'"),
@@ -62,11 +62,11 @@ def test_a_sound_job(tmp_path: Path) -> None:
         (
             {"agent": "{chat_model_setups: {m: {clazz: 'openai-compatible:x', base_url: 'https://me:pw/x@host/v1'}}}"},
             "agent",
-            "base_url cannot be used: a user or a password has an unescaped '/', '?' or '#' (https://host/v1)",
+            "base_url cannot be used: a user or a password contains an unescaped '/', '?' or '#' (https://host/v1)",
         ),
         ({"agent": "{model: 'opneai:x'}"}, "agent", "unknown model provider 'opneai'"),
         ({"skills": "{paths: [nowhere]}"}, "skills", "nowhere: does not exist; create it"),
-        ({"skills": "{paths: [job.yaml]}"}, "skills", "job.yaml: is no archive; give a folder"),
+        ({"skills": "{paths: [job.yaml]}"}, "skills", "job.yaml: the file is not an archive; name a folder"),
         ({"skills": "{resources: [skills/x]}"}, "skills", "the job JAR has no such folder"),
         ({"options": "{skills.from.paths: [/none/x]}"}, "skills", "/none/x: does not exist"),
         ({"agent": "{model: offline, skills: {paths: [nowhere]}}"}, "skills", "nowhere: does not exist"),
@@ -121,7 +121,7 @@ def test_statements_that_flink_does_not_take_are_all_named_with_their_lines(tmp_
         (
             {"skills": SKILLS, "options": "{skills.lock: /none/skills.lock}"},
             "machine",
-            "options.skills.lock: skills.lock /none/skills.lock: cannot be read",
+            "options.skills.lock: skills.lock /none/skills.lock: the file cannot be read",
         ),
         (
             {"options": "{skills.artifacts.dir: 'nope://x'}"},
@@ -192,7 +192,7 @@ def test_what_is_wrong_with_one_part_hides_nothing_of_the_others(tmp_path: Path)
         "errors.table",
     ]
     said = " ".join(errors(checks))
-    assert "'offline' is no setup of a chat model: did you mean 'offline.setup'?" in said
+    assert "unknown chat model setup 'offline' (did you mean 'offline.setup'?)" in said
     assert "unknown key 'skill_name' in chat model 'm': did you mean 'skill_names'?" in said
     warnings = [message for _, message in checks["warning"]]
     assert any(
@@ -276,7 +276,7 @@ def test_a_mistake_is_said_once_and_where_it_is(tmp_path: Path) -> None:
         PLAIN.replace("'blackhole'", "'${env:NOT_SET}'", 1).replace("'datagen'", "'${file:/none/x}'"),
         PLAIN.replace("{table: answers}", "{table: '${env:NOT_SET}'}"),
     ):
-        assert all(" asks for, is " in message for message in errors(found(tmp_path, text)))
+        assert all(" asks for, " in message for message in errors(found(tmp_path, text)))
 
 
 def unasked(checks: dict[str, list[tuple[str, str]]]) -> list[str]:
@@ -322,7 +322,7 @@ def test_reach_asks_models_and_loads_urls(tmp_path: Path, server: ScriptedModelS
     gone: {{clazz: 'openai-compatible:y', base_url: 'http://127.0.0.1:9/v1'}}}}}}"""
     skills = "{urls: ['file:///none/there.zip']}"
     before = found(tmp_path, agent=agent, skills=skills)
-    assert before["skills"][0] == ("unknown", "not looked at without --reach: file:///none/there.zip")
+    assert before["skills"][0] == ("unknown", "unchecked without --reach: file:///none/there.zip")
     assert "models" not in before
     checks = found(tmp_path, reach=True, agent=agent, skills=skills)
     assert checks["skills"][0][0] == "error"
@@ -371,7 +371,7 @@ def test_explaining_says_everything_but_secrets(tmp_path: Path, monkeypatch: pyt
     assert "log-triage" in model["skills"]
     assert "load_skill" in model["tools"]
     assert model["system_chars"] > 1000
-    assert explained["agent"]["unknown"] == "not looked at without --reach: https://host/a.zip"
+    assert explained["agent"]["unknown"] == "unchecked without --reach: https://host/a.zip"
     assert explained["checkpoints"]["interval"] == "10 s"
     assert explained["output"]["columns"]["id"] == {"type": "INT", "from": "event.id"}
     assert explained["options"]["skills.turn.timeout"] == 120.0

@@ -77,10 +77,10 @@ def test_columns_of_error_records() -> None:
         ("a", {"a": "event.jib"}, TEXT, "a", "unknown column 'jib' in the input: did you mean 'job'?"),
         ("a", {"a": "outptu"}, TEXT, "a", "unknown field 'outptu' in a record: did you mean 'output'?"),
         ("a", {"a": "id"}, TEXT, "a", "for the column of the input write event.id"),
-        ("a", {"a": "output.x"}, TEXT, "a", "answers with a text, which has no fields: declare output_type"),
+        ("a", {"a": "output.x"}, TEXT, "a", "answers with a string, which has no fields: declare output_type"),
         ("a", {"a": "output.y"}, OutputShape(("x",)), "a", "unknown field 'y' in the agent's output_type"),
-        ("a", {"a": "event..id"}, TEXT, "a", "is no path"),
-        ("a", {"a": ".id"}, TEXT, "a", "is no path"),
+        ("a", {"a": "event..id"}, TEXT, "a", "is not a valid path"),
+        ("a", {"a": ".id"}, TEXT, "a", "is not a valid path"),
     ],
 )
 def test_columns_that_nothing_fills(names: str, declared: Any, shape: OutputShape, column: str, said: str) -> None:
@@ -132,9 +132,9 @@ def test_a_misfit_names_the_column_and_error_records_forgive_it() -> None:
         shape=TEXT,
         filling=FAILURES,
     )[0]
-    with pytest.raises(MisfitError, match=r"column 'n' of t \(INT\): 'it broke' is no number") as caught:
+    with pytest.raises(MisfitError, match=r"column 'n' of t \(INT\): expected a number, got 'it broke'") as caught:
         narrow.values({"error": "it broke"})
-    assert caught.value.reason == "column 'n' of t (INT): the value is no number"
+    assert caught.value.reason == "column 'n' of t (INT): expected a number"
     assert narrow.forgiving_values({"error": "it broke"}) == (None, "it ", "it broke")
     assert fill.values(RECORD) == ("12",)
 
@@ -216,32 +216,32 @@ def test_values_that_fit(value: Any, of: ColumnType, expected: Any) -> None:
     ("value", "of", "said"),
     [
         (None, ColumnType("INT", nullable=False), "NOT NULL"),
-        ("abcd", ColumnType("STRING", size=3), "longer than 3 characters"),
-        (1, ColumnType("BOOLEAN"), "neither true nor false"),
-        ("three", INT, "no number"),
-        (3.5, INT, "no whole number"),
-        (True, INT, "no number"),
-        (float("inf"), INT, "no whole number"),
-        (128, ColumnType("TINYINT"), "too large for TINYINT"),
-        ("1e40", ColumnType("FLOAT"), "too large for FLOAT"),
+        ("abcd", ColumnType("STRING", size=3), "at most 3 characters"),
+        (1, ColumnType("BOOLEAN"), "expected true or false"),
+        ("three", INT, "expected a number"),
+        (3.5, INT, "expected a whole number"),
+        (True, INT, "expected a number"),
+        (float("inf"), INT, "expected a whole number"),
+        (128, ColumnType("TINYINT"), "in the range of TINYINT"),
+        ("1e40", ColumnType("FLOAT"), "in the range of FLOAT"),
         ("NaN", ColumnType("DECIMAL", size=4, scale=2), "DECIMAL"),
-        ("100", ColumnType("DECIMAL", size=4, scale=2), "more digits than DECIMAL(4, 2)"),
-        ("99.999", ColumnType("DECIMAL", size=4, scale=2), "more digits"),
-        ("1e999999999", ColumnType("DECIMAL", size=38, scale=18), "more digits than DECIMAL(38, 18)"),
-        ("-1e40", ColumnType("DECIMAL", size=38, scale=0), "more digits than DECIMAL(38, 0)"),
-        ("sNaN", ColumnType("DOUBLE"), "no number"),
-        ("yesterday", ColumnType("DATE"), "no time"),
-        (5, ColumnType("DATE"), "no date"),
-        ("noon", ColumnType("TIME"), "no time of day"),
-        (12, ColumnType("TIME"), "no time of day"),
-        ("soon", ColumnType("TIMESTAMP"), "no time"),
-        (10**20, ColumnType("TIMESTAMP"), "no time"),
-        (1.5, ColumnType("TIMESTAMP_LTZ"), "no time"),
-        (b"abcd", ColumnType("BYTES", size=3), "longer than 3 bytes"),
-        ("ab", ColumnType("ARRAY", parts=(("element", STRING),)), "no list"),
-        ([1, "x"], ColumnType("ARRAY", parts=(("element", INT),)), "no number"),
-        ([], ColumnType("MAP", parts=(("key", STRING), ("value", INT))), "no mapping"),
-        ("x", ROW, "no fields x, y"),
+        ("100", ColumnType("DECIMAL", size=4, scale=2), "the digits of DECIMAL(4, 2)"),
+        ("99.999", ColumnType("DECIMAL", size=4, scale=2), "the digits of DECIMAL(4, 2)"),
+        ("1e999999999", ColumnType("DECIMAL", size=38, scale=18), "the digits of DECIMAL(38, 18)"),
+        ("-1e40", ColumnType("DECIMAL", size=38, scale=0), "the digits of DECIMAL(38, 0)"),
+        ("sNaN", ColumnType("DOUBLE"), "expected a number"),
+        ("yesterday", ColumnType("DATE"), "expected a time as"),
+        (5, ColumnType("DATE"), "expected a date"),
+        ("noon", ColumnType("TIME"), "expected a time of day"),
+        (12, ColumnType("TIME"), "expected a time of day"),
+        ("soon", ColumnType("TIMESTAMP"), "expected a time as"),
+        (10**20, ColumnType("TIMESTAMP"), "expected a time as"),
+        (1.5, ColumnType("TIMESTAMP_LTZ"), "expected a time as"),
+        (b"abcd", ColumnType("BYTES", size=3), "at most 3 bytes"),
+        ("ab", ColumnType("ARRAY", parts=(("element", STRING),)), "expected a list"),
+        ([1, "x"], ColumnType("ARRAY", parts=(("element", INT),)), "expected a number"),
+        ([], ColumnType("MAP", parts=(("key", STRING), ("value", INT))), "expected a mapping"),
+        ("x", ROW, "a row with the fields x, y"),
     ],
 )
 def test_values_that_do_not_fit_say_why_and_the_reason_has_no_value(value: Any, of: ColumnType, said: str) -> None:
@@ -255,7 +255,7 @@ def test_values_that_do_not_fit_say_why_and_the_reason_has_no_value(value: Any, 
 @pytest.mark.parametrize("of", [INT, STRING, ColumnType("DECIMAL", size=4, scale=2), ColumnType("DATE")], ids=str)
 @pytest.mark.parametrize("value", [10**5_000, [10**5_000]], ids=["alone", "in a list"])
 def test_an_integer_that_python_does_not_write_out_is_a_misfit(value: Any, of: ColumnType) -> None:
-    with pytest.raises(MisfitError, match=r"a value of type (int|list) "):
+    with pytest.raises(MisfitError, match=r"expected .+, got a value of type (int|list)$"):
         fit(value, of)
 
 

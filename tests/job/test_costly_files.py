@@ -33,7 +33,9 @@ def test_what_is_nested_too_deep_is_refused_while_it_is_scanned(tmp_path: Path, 
     "text", ["".join(f"k{n}: 1\n" for n in range(20_000)), "[" + "1," * 20_000, "[" + "{}," * 20_000]
 )
 def test_too_many_values_are_refused_while_they_are_scanned(tmp_path: Path, text: str) -> None:
-    assert "has more than 10,000 keys and values; this is no file of a job or an agent" in _refused(tmp_path, text)
+    assert "the file has more than 10,000 keys and values; expected a job file or an agent file" in _refused(
+        tmp_path, text
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_names_are_searched_for_the_first_wrong_keys_only(tmp_path: Path, monkey
     assert any("… and 960 more unknown keys" in problem for problem in found)
     found = problems_of(tmp_path, options="{" + ", ".join(f"k{n}: 1" for n in range(1_000)) + "}")
     assert len(found) == 41
-    assert any("… and 960 more, which were not looked at" in problem for problem in found)
+    assert any("… and 960 more, which were not checked" in problem for problem in found)
     assert len(searched) == 80
 
 

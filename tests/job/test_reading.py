@@ -53,24 +53,25 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         "1:1: 'name' is missing: the job's name.",
         "1:1: nmae: unknown key 'nmae': did you mean 'name'?",
         "2:49: flink.skills.turn.timeout: put options skills.* under 'options'",
-        "2:77: flink.a[0]: is a list; write a text or a number or true or false",
+        "2:77: flink.a[0]: expected a string or a number or true or false, got a list",
         "3:11: options.skills.turn.timout: unknown option 'skills.turn.timout': did you mean 'skills.turn.timeout' or "
         "'skills.run.timeout' or 'skills.source.timeout'?",
         "3:38: options.skills.turn.max-steps: option skills.turn.max-steps: cannot use 'many': write a whole number",
-        "3:67: options.parallelism.default: 'parallelism.default' is no option skills.*; put options of Flink under "
-        "'flink'",
-        "3:103: options.skills.lock: is empty; write a text or a number or true or false or a list or a mapping",
+        "3:67: options.parallelism.default: 'parallelism.default' is not an option skills.*; write options of Flink "
+        "under 'flink'",
+        "3:103: options.skills.lock: expected a string or a number or true or false or a list or a mapping, "
+        "got nothing",
         "4:10: skills.path: unknown key 'path': did you mean 'paths'?",
-        "4:28: skills.urls: is 'x'; write a list",
-        "6:17: agent.instructions: is a number (3); write a text",
+        "4:28: skills.urls: expected a list, got 'x'",
+        "6:17: agent.instructions: expected a string, got a number (3)",
         "7:3: agent.sesion: unknown key 'sesion': did you mean 'session'?",
-        "8:12: agent.session: 'keyy' is none of its words: did you mean 'key'? There are event, key",
-        "9:20: agent.output_type.a: 'integer' is none of its words: did you mean 'int'? There are str, int, float, "
+        "8:12: agent.session: unknown value 'keyy' (did you mean 'key'?); expected one of: event, key",
+        "9:20: agent.output_type.a: unknown value 'integer' (did you mean 'int'?); expected one of: str, int, float, "
         "bool, list, dict, any",
         "10:26: agent.chat_model_setups.m: 'clazz' is missing: the provider's setup, such as `openai.setup`, or "
         "`PROVIDER:MODEL`.",
         "11:17: agent.prompts.p.sytem: unknown key 'sytem': did you mean 'system'?",
-        "11:31: agent.prompts.q: is a number (4); write a text or a mapping",
+        "11:31: agent.prompts.q: expected a string or a mapping, got a number (4)",
         "14: tables: a job has CREATE statements and USE, not SET: put options of Flink under 'flink'",
         "15:8: input: 'key' is missing: the column, or the columns, that are the key: turns of a key run one after "
         "another.",
@@ -78,8 +79,8 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         "15:36: input.keys: unknown key 'keys': did you mean 'key'?",
         "16:9: output: 'table' is missing: the table that gets a row for each output.",
         "16:10: output.tabel: unknown key 'tabel': did you mean 'table'?",
-        "16:29: output.columns: is a list; write a mapping",
-        "17:9: errors: is 'b'; write a mapping",
+        "16:29: output.columns: expected a mapping, got a list",
+        "17:9: errors: expected a mapping, got 'b'",
     ]
 
 
@@ -159,7 +160,9 @@ def test_settings_of_the_file_and_of_the_command_line(tmp_path: Path) -> None:
 def test_a_file_that_is_no_mapping(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("- a\n- b\n")
-    assert problems_of(tmp_path, "- a\n- b\n") == ["job.yaml:1:1: holds a list; write a mapping such as 'name: triage'"]
+    assert problems_of(tmp_path, "- a\n- b\n") == [
+        "job.yaml:1:1: expected a mapping such as 'name: triage', got a list"
+    ]
 
 
 def test_a_job_file_and_an_agent_file_are_told_apart(tmp_path: Path) -> None:
@@ -173,7 +176,7 @@ def test_a_job_file_and_an_agent_file_are_told_apart(tmp_path: Path) -> None:
 def test_what_is_written_has_something_in_it(tmp_path: Path) -> None:
     found = problems_of(tmp_path, PLAIN + "events:\nskills:\n", input="{table: events, key: []}")
     assert found == [
-        "job.yaml:7:29: input.key: is empty; write at least one",
-        "job.yaml:10:1: events: is empty; write a mapping, or leave it out",
-        "job.yaml:11:1: skills: is empty; write a mapping, or leave it out",
+        "job.yaml:7:29: input.key: the list is empty; write at least one",
+        "job.yaml:10:1: events: the section is empty; write a mapping, or omit the key",
+        "job.yaml:11:1: skills: the section is empty; write a mapping, or omit the key",
     ]

@@ -47,14 +47,14 @@ def test_in_sql_a_value_stays_inside_of_its_quotes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (PLAIN.replace("id INT, job", "${env:TOPIC} INT, job"), "job.yaml:4: tables: ${env:TOPIC} stands outside of"),
+        (PLAIN.replace("id INT, job", "${env:TOPIC} INT, job"), "job.yaml:4: tables: ${env:TOPIC} is outside quotes"),
         (PLAIN.replace("table: events", "query: \"SELECT '${env:TOPIC}'\""), "would be seen in the job's plan"),
         (PLAIN.replace("'blackhole'", "'${env:NOT_SET}'"), "job.yaml:5: tables: the environment variable 'NOT_SET'"),
         (PLAIN.replace("'blackhole'", "'${env:TOPIC'"), "job.yaml:5: tables: ${env:TOPIC is never closed"),
         (PLAIN.replace("name: plain", "name: '${evn:A}'", 1), "unknown kind of reference 'evn'"),
         (PLAIN.replace("name: plain", "name: '${job:name}'", 1), "write ${job:dir}, the folder of the job file"),
         (PLAIN.replace("name: plain", "name: '${file:rel}'", 1), "has no absolute path"),
-        (PLAIN.replace("name: plain", "name: '${file:/none/there}'", 1), "is not there"),
+        (PLAIN.replace("name: plain", "name: '${file:/none/there}'", 1), "does not exist"),
     ],
 )
 def test_what_cannot_be_replaced_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:

@@ -110,9 +110,9 @@ def test_columns_of_all_types_failed_turns_and_outputs_that_do_not_fit(tmp_path:
     assert json.loads(failed["event"])["customer"] == "ann"
     assert (misfit["id"], misfit["error"]) == (
         3,
-        "MisfitError: column 'total' of totals (DECIMAL(10, 2)): 'many' is no number",
+        "MisfitError: column 'total' of totals (DECIMAL(10, 2)): expected a number, got 'many'",
     )
-    assert any("there are no checkpoints" in warning for warning in told)
+    assert any("checkpoints are disabled" in warning for warning in told)
 
 
 def test_an_updating_query_gives_what_holds_after_each_change_and_events_are_a_table(tmp_path: Path) -> None:

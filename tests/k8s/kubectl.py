@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -91,6 +93,21 @@ class Kubectl:
     def logs(self, pod: str, lines: int = -1) -> str:
         """The log of a pod's containers."""
         return self.run("logs", pod, "--all-containers", f"--tail={lines}")
+
+    @contextlib.contextmanager
+    def forward(self, target: str, port: int) -> Iterator[int]:
+        """Forward a free port of this machine to ``port`` of a pod or service while the block runs, and yield it."""
+        command = [*self._command, "--namespace", self.namespace, "port-forward", target, f":{port}"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        try:
+            assert process.stdout is not None
+            found = re.search(r":(\d+) ->", process.stdout.readline())
+            if found is None:
+                raise KubectlError(f"{shlex.join(command)} ended with exit code {process.wait()}")
+            yield int(found[1])
+        finally:
+            process.terminate()
+            process.wait()
 
     def pod(self, selector: str, deadline: float = 240) -> str:
         """The name of the one running and ready pod with these labels, once there is one."""

@@ -21,7 +21,7 @@ __all__ = ["summary"]
 
 _BACKEND = re.compile(r"[\[-](none|hygiene|landlock|bwrap)-(?:same|switched|root)|::Test(Hygiene|Landlock|Bwrap)::")
 _MACHINE = ("kernel", "landlock_abi", "uid", "user_namespaces")
-_LONGEST = 200  # characters of the reason of a skip
+_MAX_LENGTH = 200  # characters of the reason of a skip
 
 
 def summary(report: bytes) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def summary(report: bytes) -> dict[str, Any]:
         what = _result(case)
         if what == "skipped":
             reason = next(part.get("message") or "" for part in case if part.tag == "skipped")
-            about["skipped"][reason[:_LONGEST]] += 1
+            about["skipped"][reason[:_MAX_LENGTH]] += 1
         else:
             about[what] += 1
             if what == "failed":

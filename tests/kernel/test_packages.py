@@ -14,6 +14,7 @@ import pytest
 from .initramfs import archive, script
 from .modules import load_order
 from .packages import Kernel, KernelError, find_kernel
+from .rpm import rpm_package
 
 RELEASE = "5.14.0-9.el9"
 
@@ -25,10 +26,14 @@ def tree(root: Path, *, image: str = f"boot/vmlinuz-{RELEASE}", modules: str = f
     return root
 
 
+def driver(*depends: str) -> bytes:
+    return f"\x7fELF\0license=GPL\0depends={','.join(depends)}\0retpoline=Y\0".encode()
+
+
 def module(folder: Path, path: str, *depends: str) -> None:
     file = folder / path
     file.parent.mkdir(parents=True, exist_ok=True)
-    content = f"\x7fELF\0license=GPL\0depends={','.join(depends)}\0retpoline=Y\0".encode()
+    content = driver(*depends)
     if file.suffix == ".xz":
         content = lzma.compress(content)
     elif file.suffix == ".gz":
@@ -82,6 +87,44 @@ def test_packages_are_unpacked_once_and_put_together(tmp_path: Path) -> None:
     assert find_kernel(given, unpacked=unpacked) == found
     assert sorted(path.name for path in unpacked.iterdir()) == before
     assert len(before) == 2
+
+
+@pytest.mark.parametrize("programs", [("bsdtar",), ("rpm2cpio", "cpio")], ids="-".join)
+def test_rpm_packages_are_unpacked(programs: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fedora and RHEL have the image and the list of built-in modules in one package, and the modules in another."""
+    available = tmp_path / "bin"
+    available.mkdir()
+    for name in ("sh", *programs):
+        found = shutil.which(name)
+        if found is None:
+            pytest.skip(f"{name} is not on the PATH")
+        (available / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(available))
+    folder = f"lib/modules/{RELEASE}"
+    built_in = b"kernel/drivers/virtio/virtio_pci.ko\nkernel/net/9p/9pnet_virtio.ko\n"
+    core = {f"{folder}/vmlinuz": b"the image", f"{folder}/modules.builtin": built_in}
+    drivers = {
+        f"{folder}/kernel/fs/9p/9p.ko.xz": lzma.compress(driver("netfs")),
+        f"{folder}/kernel/fs/netfs/netfs.ko.xz": lzma.compress(driver()),
+        f"{folder}/kernel/fs/overlayfs/overlay.ko.xz": lzma.compress(driver()),
+    }
+    for name, files in (("kernel-core", core), ("kernel-modules", drivers)):
+        (tmp_path / f"{name}.rpm").write_bytes(rpm_package(name, files))
+    given = f"{tmp_path}/kernel-core.rpm{os.pathsep}{tmp_path}/kernel-modules.rpm"
+    kernel = find_kernel(given, unpacked=tmp_path / "unpacked")
+    assert kernel.image.read_bytes() == b"the image"
+    assert kernel.name == RELEASE
+    assert [name for name, _ in load_order(kernel)] == ["netfs", "9p", "overlay"]
+    assert all(content.startswith(b"\x7fELF") for _, content in load_order(kernel))
+
+
+@pytest.mark.skipif(shutil.which("bsdtar") is None, reason="bsdtar is not on the PATH")
+def test_a_truncated_rpm_package_is_rejected(tmp_path: Path) -> None:
+    package = tmp_path / "kernel.rpm"
+    package.write_bytes(rpm_package("kernel", {f"boot/vmlinuz-{RELEASE}": os.urandom(50_000)})[:20_000])
+    with pytest.raises(KernelError, match=r"kernel\.rpm cannot be unpacked: "):
+        find_kernel(str(package), unpacked=tmp_path / "unpacked")
+    assert list((tmp_path / "unpacked").iterdir()) == []
 
 
 def test_the_newest_that_was_downloaded_is_the_default(tmp_path: Path) -> None:

@@ -32,12 +32,12 @@ def test_all_is_there(programs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"), [("qemu-system-x86_64", "apt install qemu-system-x86"), ("busybox", "apt install busybox-static")]
+    ("name", "fix"), [("qemu-system-x86_64", "apt install qemu-system-x86"), ("busybox", "apt install busybox-static")]
 )
-def test_a_program_is_missing(name: str, mend: str, programs: Path) -> None:
+def test_a_program_is_missing(name: str, fix: str, programs: Path) -> None:
     (programs / name).unlink()
     assert f"{name} is not on the PATH" in machine.find_problem()
-    assert mend in machine.find_problem()
+    assert fix in machine.find_problem()
 
 
 def test_busybox_needs_libraries(programs: Path) -> None:

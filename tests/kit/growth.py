@@ -9,7 +9,7 @@ __all__ = ["grows_linearly"]
 
 _LARGER = 10
 # A quadratic call takes 100 times as long. What a call takes anyway, and noise of the machine, is not counted.
-_MOST_TIMES = 35
+_MAX_TIMES = 35
 _NOISE_SECONDS = 0.25
 
 
@@ -22,7 +22,7 @@ def grows_linearly(call: Callable[[str], object], make: Callable[[int], str], si
         size: Characters of the larger input.
     """
     small = min(_seconds(call, make(size // _LARGER)) for _ in range(3))
-    return _seconds(call, make(size)) <= _MOST_TIMES * small + _NOISE_SECONDS
+    return _seconds(call, make(size)) <= _MAX_TIMES * small + _NOISE_SECONDS
 
 
 def _seconds(call: Callable[[str], object], text: str) -> float:

@@ -44,15 +44,15 @@ def test_what_is_written_is_read(tree: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "no 'skills'"),
-        ('{"skills": []}', "no 'skills'"),
+        ("", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[]", "'skills' is missing"),
+        ('{"skills": []}', "'skills' is missing"),
         ('{"skills": {}}', "version None"),
         ('{"version": 2, "skills": {}}', "version 2"),
         ('{"version": 1, "skills": {"a": {"digest": "abc"}}}', "skill 'a': the digest is not 64"),
         ('{"version": 1, "skills": {"a": 3}}', "skill 'a'"),
-        (b"\xff\xfe{}", "no JSON"),
+        (b"\xff\xfe{}", "not valid JSON"),
     ],
 )
 def test_a_file_that_is_no_lock(tmp_path: Path, text: str | bytes, problem: str) -> None:
@@ -80,12 +80,12 @@ def test_check_names_everything_at_once() -> None:
     with pytest.raises(SkillLockError) as error:
         lock.check(found)
     text = str(error.value)
-    assert text.startswith("3 skills are not those of skills.lock")
+    assert text.startswith("3 skills do not match skills.lock")
     assert "'same'" not in text
     assert found[1].digest in text
     assert lock.skills["other"]["digest"] in text
-    assert "skill 'extra' of this program: is not in the lock" in text
-    assert f"skill 'gone': no source has it; locked is {lock.skills['gone']['digest']}" in text
+    assert "skill 'extra' of this program is not in the lock" in text
+    assert f"skill 'gone' is in no source; the lock has {lock.skills['gone']['digest']}" in text
     assert "flink-skills lock" in text
     with pytest.raises(SkillLockError) as error:
         lock.check(found, complete=False)
@@ -116,7 +116,7 @@ def test_what_is_offered_stays_what_was_locked(tree: Path, tmp_path: Path) -> No
 def test_a_missing_or_broken_skill_does_not_pass_the_lock(tree: Path, tmp_path: Path) -> None:
     lock = lock_of(tree, store=tmp_path / "store")
     (tree / "c" / "SKILL.md").write_text("not a skill")
-    with pytest.raises(SkillLockError, match="skill 'c': no source has it"):
+    with pytest.raises(SkillLockError, match="skill 'c' is in no source"):
         AgentSkillManager([str(tree)], lock=lock).load_skills()
 
 
@@ -179,5 +179,5 @@ def test_another_file_is_refused_whatever_is_generated(tmp_path: Path) -> None:
     folder = write_skill(tmp_path / "skills/greet", scripts__a="1")
     lock = locked_with(folder, {"scripts/__pycache__/a.pyc": "x"})
     (folder / "scripts/a").write_text("2")
-    with pytest.raises(SkillLockError, match="its digest is"):
+    with pytest.raises(SkillLockError, match="has the digest"):
         AgentSkillManager([str(tmp_path / "skills")], lock=lock).load_skills()

@@ -46,7 +46,7 @@ def test_a_skill_made_in_code_wins_within_its_level(tree: Path, tmp_path: Path) 
     assert manager.get_skills()[0] == SKILL
     [diagnostic] = manager.diagnostics
     assert (diagnostic.code, diagnostic.path) == ("D02", str(tree / "a"))
-    assert "was made in code, and wins over the other sources" in diagnostic.message
+    assert "skills created in code take precedence" in diagnostic.message
     scopes = [SkillScope("job", skills=[SKILL]), SkillScope("agent", [str(tree)])]
     both = AgentSkillManager.from_scopes(scopes, store_dir=str(tmp_path / "store"))
     assert both.get_skills()[0].description == "Does a."
@@ -58,7 +58,7 @@ def test_equal_names_in_the_list_and_equal_content(tmp_path: Path) -> None:
     manager = managed(tmp_path, SKILL, other, SKILL)
     assert manager.get_skills() == [SKILL]
     assert codes(manager) == ["D02"]
-    assert "was declared first" in manager.diagnostics[0].message
+    assert "declared first takes precedence" in manager.diagnostics[0].message
 
 
 def test_names_that_are_not_a_folders_are_diagnostics(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_folder_that_changed_after_its_digest_is_a_failed_source(tmp_path: Pat
     gone = load_folder(str(write_skill(tmp_path / "c"))).skill
     assert gone is not None
     shutil.rmtree(tmp_path / "c")
-    with pytest.raises(SourceError, match=r"its skill file SKILL\.md is missing"):
+    with pytest.raises(SourceError, match=r"the skill file SKILL\.md is missing"):
         managed(tmp_path, gone).check_sources()
 
 

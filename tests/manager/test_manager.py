@@ -91,7 +91,7 @@ def test_strict_raises_with_everything_at_once(tree: Path, tmp_path: Path) -> No
 def test_a_relative_path_fails_before_anything_is_read(tree: Path) -> None:
     with pytest.raises(ConfigError, match="is relative"):
         AgentSkillManager([str(tree), "skills"]).load_skills()
-    with pytest.raises(ConfigError, match="give a list"):
+    with pytest.raises(ConfigError, match="must be a list"):
         AgentSkillManager({"path": str(tree)})  # type: ignore[arg-type]
 
 
@@ -114,7 +114,7 @@ def test_the_agents_skill_wins_over_the_jobs_and_the_first_within_a_level(tmp_pa
     found = {(d.code, os.path.relpath(d.path, tmp_path)): d for d in manager.diagnostics}
     assert sorted(found) == [("D02", "job/x"), ("D02", "job2/x"), ("D03", "job2/only-job")]
     assert found["D03", "job2/only-job"].severity == "info"
-    assert "the agent's, which wins" in found["D02", "job/x"].message
+    assert "sources of the agent take precedence over sources of the job" in found["D02", "job/x"].message
     job_only = AgentSkillManager.from_scopes(scopes[:2])
     assert {skill.name: skill.description for skill in job_only.get_skills()}["x"] == "The job's."
 
@@ -133,7 +133,7 @@ def test_scopes_travel_as_json() -> None:
     assert hash(scope)
     with pytest.raises(ConfigError):
         SkillScope("task")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="give a list"):
+    with pytest.raises(ConfigError, match="must be a list"):
         SkillScope("job", "/a")  # type: ignore[arg-type]
 
 
@@ -146,7 +146,7 @@ def test_views_hold_what_was_chosen(tree: Path) -> None:
     assert parse_menu(manager.get_system_prompt(["b"])) == [("b", "Does b.")]
     with pytest.raises(UnknownNameError, match="unknown skill 'bb': did you mean 'b'"):
         manager.view(["a", "bb"])
-    with pytest.raises(ConfigError, match="give a list"):
+    with pytest.raises(ConfigError, match="must be a list"):
         manager.view("a")
 
 
@@ -170,7 +170,7 @@ def test_the_budget_of_the_menu_is_an_option_and_reported(tree: Path) -> None:
     assert len(manager.get_system_prompt()) <= 700
     [diagnostic] = manager.menu_diagnostics()
     assert diagnostic.code == "P01"
-    assert "skills.prompt.max-chars" in diagnostic.mend
+    assert "skills.prompt.max-chars" in diagnostic.fix
     assert manager.menu_diagnostics(["a"]) == []
 
 

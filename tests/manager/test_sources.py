@@ -135,9 +135,9 @@ def test_sources_may_be_texts_mappings_and_specs(web: Web, tmp_path: Path) -> No
     with web_manager(web, tmp_path, urls=[{"url": url, "sha256": "0" * 64}]) as manager:
         assert manager.load_skills() == []
         assert "sha256" in str(manager.failures[0])
-    with pytest.raises(ConfigError, match="give a list"):
+    with pytest.raises(ConfigError, match="must be a list"):
         SkillScope("job", urls={"url": url})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="give a list") as error:
+    with pytest.raises(ConfigError, match="must be a list") as error:
         SkillScope("job", urls="https://x/y?token=hush")
     assert "hush" not in str(error.value)
 
@@ -220,7 +220,7 @@ def test_a_name_that_is_twice_in_a_source_is_listed_once_and_reported(tmp_path: 
     [report] = [diagnostic for diagnostic in manager.diagnostics if diagnostic.code == "D02"]
     assert (report.severity, report.path) == ("warning", str(tmp_path / "s" / "two"))
     assert str(tmp_path / "s" / "one") in report.message
-    assert "in the same source" in report.message
+    assert "the first skill of a source takes precedence" in report.message
 
 
 def test_byte_identical_duplicates_are_an_info_and_others_that_look_alike_are_not(tmp_path: Path) -> None:
@@ -274,12 +274,12 @@ def test_a_remote_skill_never_replaces_a_local_one_silently(web: Web, tmp_path: 
         assert [skill.description for skill in first.load_skills()] == ["Local."]
         [report] = first.diagnostics
         assert (report.code, report.severity) == ("D02", "warning")
-        assert "on this machine" in report.message
+        assert "local sources take precedence over network sources" in report.message
     # The agent's wins over the job's, and it is said that it is the remote one.
     with manager(SkillScope("job", [path]), SkillScope("agent", urls=[url])) as second:
         assert [skill.description for skill in second.load_skills()] == ["Remote."]
         [report] = second.diagnostics
-        assert "though it is remote" in report.message
+        assert "even if they are remote" in report.message
 
 
 # Menu

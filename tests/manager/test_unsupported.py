@@ -11,7 +11,7 @@ from flink_skills import load_skill, load_skill_resource
 from flink_skills.errors import ResourceError, UnknownNameError, UnsupportedSkillError
 from flink_skills.manager import AgentSkillManager, parse_menu
 from flink_skills.options import SkillConfig
-from flink_skills.skill import AgentSkill, Surroundings
+from flink_skills.skill import AgentSkill, RuntimeEnvironment
 from tests.kit.skills import skill_text, write_skill
 
 GOOD = AgentSkill("good", "Works.", "Do it.", {"scripts/run.py": "print(1)\n"})
@@ -74,7 +74,7 @@ def test_refusing_lists_all_reasons_in_one_error(tmp_path: Path) -> None:
         manager_of("refuse", tmp_path=tmp_path).load_skills()
     assert not failure.value.retryable
     first, *lines = str(failure.value).splitlines()
-    assert first == "2 skills need what this job does not have, and skills.unsupported is refuse:"
+    assert first == "2 skills have requirements that this job does not meet, and skills.unsupported is refuse:"
     assert [line[:17] for line in lines] == ["- hooks: U05 the ", "- windows: U03 's", "- windows: U07 !`"]
     assert all(line.endswith(")") for line in lines)
 
@@ -93,11 +93,11 @@ def test_a_tool_of_the_agent_is_not_missing(tools: Any, names: tuple[str, ...], 
 
 def test_requirements_are_those_of_the_place_where_commands_run(tmp_path: Path) -> None:
     needs = AgentSkill("needs", "Needs it.", "Do it.", extra={"requires": {"env": ["OF_THE_JOB"]}})
-    there = Surroundings("linux", "/usr/bin:/bin", frozenset({"OF_THE_JOB"}))
-    assert manager_of("refuse", needs, tmp_path=tmp_path, surroundings=there).view().names == ("needs",)
+    there = RuntimeEnvironment("linux", "/usr/bin:/bin", frozenset({"OF_THE_JOB"}))
+    assert manager_of("refuse", needs, tmp_path=tmp_path, environment=there).view().names == ("needs",)
     with pytest.raises(UnsupportedSkillError, match=r"U10.*OF_THE_JOB is not set"):
         manager_of(
-            "refuse", needs, tmp_path=tmp_path, surroundings=Surroundings("linux", "/bin", frozenset())
+            "refuse", needs, tmp_path=tmp_path, environment=RuntimeEnvironment("linux", "/bin", frozenset())
         ).load_skills()
 
 
@@ -128,7 +128,7 @@ def test_a_refresh_that_is_refused_keeps_the_skills(tmp_path: Path) -> None:
     write_skill(tmp_path / "skills" / "b", body="Do !`dir`.")
     assert manager.refresh() is None
     assert manager.view().names == before.names == ("a",)
-    assert "U07" in str(manager.failures[0]) and "the refreshed skills are refused" in str(manager.failures[0])
+    assert "U07" in str(manager.failures[0]) and "the refreshed skills are rejected" in str(manager.failures[0])
     write_skill(tmp_path / "skills" / "b", body="Good.")
     assert manager.refresh() is not None
     assert manager.view().names == ("a", "b")

@@ -366,5 +366,5 @@ def test_a_wrong_path_gets_near_names_back(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="must not contain"):
         view.read_resource("greet", "../greet/SKILL.md")
     os.mkfifo(folder / "pipe")
-    with pytest.raises(ResourceError, match="no regular file"):
+    with pytest.raises(ResourceError, match="not a regular file"):
         view.read_resource("greet", "pipe")

@@ -107,7 +107,7 @@ def problem() -> str:
 
 
 def find_problem() -> str:
-    """Why there can be no pod on this machine, with the mend; empty when one has just run."""
+    """Why there can be no pod on this machine, with the fix; empty when one has just run."""
     if os.geteuid() != 0:
         return (
             "only root can make a pod: run the tests as root ('make test-pod' uses sudo where it asks for no password)"

@@ -106,7 +106,7 @@ def test_a_file_is_verified_once_and_then_by_its_stamp(folder: Path, monkeypatch
 def test_a_file_that_is_not_in_the_known_manifest_is_not_read(folder: Path) -> None:
     (folder / "new.md").write_text("new")
     files = known_files(folder, Known())
-    with pytest.raises(ResourceError, match="was not there when the skill was loaded"):
+    with pytest.raises(ResourceError, match="did not exist when the skill was loaded"):
         files.read("new.md", 0, 10)
     with pytest.raises(ResourceError, match=r"there is no file 'refrences/a.md'.*did you mean 'references/a.md'"):
         files.read("refrences/a.md", 0, 10)

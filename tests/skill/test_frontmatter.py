@@ -107,12 +107,12 @@ def test_dashes_inside_a_value_are_no_end() -> None:
         ("---\nname: a\ndescription: " + "d" * 70_000 + "\n---\n", "S05", 1),
     ],
 )
-def test_what_is_no_skill_is_an_error_with_a_place_and_a_mend(text: str, code: str, line: int) -> None:
+def test_what_is_no_skill_is_an_error_with_a_place_and_a_fix(text: str, code: str, line: int) -> None:
     fields, report = read(text)
     assert fields is None
     errors = [diagnostic for diagnostic in report.diagnostics if diagnostic.severity == "error"]
     assert [(error.code, error.line) for error in errors] == [(code, line)]
-    assert errors[0].mend
+    assert errors[0].fix
     assert not report.strict_valid
 
 
@@ -369,4 +369,4 @@ def test_a_name_with_slashes_is_joined_with_hyphens(written: str, name: str) -> 
     assert fields.name == name
     said = next(found for found in report.diagnostics if found.code == "F05")
     assert f"{name!r} is used" in said.message
-    assert said.mend == f"write 'name: {name}'"
+    assert said.fix == f"write 'name: {name}'"

@@ -15,7 +15,7 @@ def said(place: Path, limits: Limits | None = None, **options: object) -> list[t
     assert result.skill is not None
     found = inspect_skill(result.skill, limits or Limits())
     for each in found:
-        assert each.mend
+        assert each.fix
         assert each.skill == "a"
         assert each.path.startswith(str(place))
     return [(each.code, each.line) for each in found]

@@ -44,7 +44,7 @@ def test_tools_in_the_notation_of_a_list(lines: str, tools: tuple[str, ...], tmp
     result = loaded(tmp_path, f"description: d\n{lines}")
     assert skill_of(result).allowed_tools == tools
     assert {said.code for said in result.diagnostics} <= {"F13", "L06", "L04"}
-    assert "put the value in quotes" not in {said.mend for said in result.diagnostics}
+    assert "put the value in quotes" not in {said.fix for said in result.diagnostics}
 
 
 def test_tools_with_dashes_are_written_and_read_back(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_field_of_text_is_its_lines_if_nothing_else_fits(field: str, value: st
     assert (getattr(skill, field), skill.metadata) == (text, {"a": "b"})
     assert not result.strict_valid
     quote = text[0] in "\"'"
-    assert {"quote at the end" in said.mend if quote else "quotes" in said.mend for said in result.diagnostics} <= {
+    assert {"quote at the end" in said.fix if quote else "quotes" in said.fix for said in result.diagnostics} <= {
         True,
         field == "description",
     }
@@ -108,7 +108,7 @@ def test_a_name_is_its_line_if_nothing_else_fits(tmp_path: Path) -> None:
 )
 def test_the_fix_is_that_of_the_mistake(lines: str, code: str, line: int, fix: str, tmp_path: Path) -> None:
     found = next(said for said in loaded(tmp_path, lines).diagnostics if said.code == code)
-    assert (found.line, found.mend) == (line, fix)
+    assert (found.line, found.fix) == (line, fix)
 
 
 def test_a_map_with_a_missing_brace_keeps_its_values(tmp_path: Path) -> None:
@@ -127,10 +127,10 @@ def test_a_reference_to_nothing_names_the_file_that_is_meant(tmp_path: Path) -> 
     folder = write_skill(tmp_path / "greet", body=body, references__format="", references__deep__er="")
     (folder / "references/format").rename(folder / "references/format.md")
     (folder / "references/deep/er").rename(folder / "references/deep/er.md")
-    fixes = {said.message: said.mend for said in inspected(folder) if said.code == "F19"}
+    fixes = {said.message: said.fix for said in inspected(folder) if said.code == "F19"}
     assert fixes == {
-        "'references/fromat.md' is not there": "write 'references/format.md', or add the file",
-        "'nowhere.md' is not there": "add the file, or correct the path",
+        "'references/fromat.md' does not exist": "write 'references/format.md', or add the file",
+        "'nowhere.md' does not exist": "add the file, or correct the path",
         "'../other.md' leads out of the skill's folder": (
             "copy the file into the skill, and write its path from the skill's folder"
         ),
@@ -149,8 +149,8 @@ def test_a_link_to_nothing_is_not_called_a_link_that_leaves(tmp_path: Path) -> N
     found = {Path(said.path).name: said for said in inspected(folder) if said.code == "S04"}
     for name, target in (("inside", "nowhere"), ("outside", "../../nowhere")):
         assert found[name].message == f"the link points to {target!r}, which does not exist, and was skipped"
-        assert found[name].mend == "correct the link, or remove it"
-    assert (found["leaving"].message, found["leaving"].mend) == (
+        assert found[name].fix == "correct the link, or remove it"
+    assert (found["leaving"].message, found["leaving"].fix) == (
         "the link leaves its source and was skipped",
         "copy what it points to",
     )
@@ -161,9 +161,9 @@ def test_a_skill_file_and_a_folder_that_are_links_to_nothing(tmp_path: Path) -> 
     folder.mkdir(parents=True)
     (folder / "SKILL.md").symlink_to("../SKILL.md")
     (said,) = load(folder, root=str(tmp_path / "skills")).diagnostics
-    assert (said.code, said.mend) == ("D05", "correct the link, or remove it")
+    assert (said.code, said.fix) == ("D05", "correct the link, or remove it")
     assert "'../SKILL.md', which does not exist" in said.message
     (tmp_path / "skills/other").symlink_to("../../other")
     report = Report()
     list(find_skills(str(tmp_path / "skills"), report, Limits()))
-    assert [(said.code, said.mend) for said in report.diagnostics] == [("S04", "correct the link, or remove it")]
+    assert [(said.code, said.fix) for said in report.diagnostics] == [("S04", "correct the link, or remove it")]

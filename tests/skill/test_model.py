@@ -56,7 +56,7 @@ def folder_skill(tmp_path: Path, name: str = "greet") -> Path:
         ({"description": None}, "description must be a string, got None"),
         ({"description": "x" * 1025}, "1025 characters. Use at most 1024"),
         ({"instructions": 1}, "instructions must be a string, got int"),
-        ({"instructions": "x" * (1 << 20)}, "its skill file has .* bytes. The limit is 1048576"),
+        ({"instructions": "x" * (1 << 20)}, "the skill file has .* bytes. The limit is 1048576"),
         ({"instructions": "\ud800"}, "not valid Unicode"),
         ({"compatibility": "x" * 501}, "501 characters. Use at most 500"),
         ({"license": 1}, "license must be a string"),
@@ -212,7 +212,7 @@ def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     with pytest.raises(ResourceError, match=r"SKILL\.md"):
         skill.model_dump()
-    with pytest.raises(ResourceError, match=r"its skill file SKILL\.md is missing"):
+    with pytest.raises(ResourceError, match=r"the skill file SKILL\.md is missing"):
         pickle.dumps(skill)
 
 

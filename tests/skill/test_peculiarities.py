@@ -97,7 +97,7 @@ CASES: list[tuple[str, str | bytes, str, str, dict[str, object], list[str]]] = [
         ["F09"],
     ),
     (
-        "text on the line of the block mark",
+        "text on the line of the block marker",
         "---\nname: folder\ndescription: | Reads files: all of them.\nlicense: MIT\n---\n",
         "folder",
         "Reads files: all of them.",
@@ -105,7 +105,7 @@ CASES: list[tuple[str, str | bytes, str, str, dict[str, object], list[str]]] = [
         ["L05"],
     ),
     (
-        "text on the line of the block mark, and below",
+        "text on the line of the block marker, and below",
         "---\nname: folder\ndescription: | Reads files.\n  Use when:\n    - asked\n\n  # not a comment\n"
         "license: MIT\n---\n",
         "folder",
@@ -409,7 +409,7 @@ def test_what_nobody_can_read_is_skipped_with_a_place(tmp_path: Path, text: str,
     assert result.skill is None
     errors = [each for each in result.diagnostics if each.severity == "error"]
     assert [(each.code, each.line) for each in errors] == [(code, line)]
-    assert errors[0].mend
+    assert errors[0].fix
     assert errors[0].path == str(tmp_path / "a" / "SKILL.md")
 
 

@@ -94,7 +94,7 @@ def test_lenient_and_strict_are_the_same_pass(front: str, body: str) -> None:
         assert lenient is not None
     assert (lenient is None) == found.has_errors
     for each in (*found.diagnostics, *said.diagnostics):
-        assert each.mend
+        assert each.fix
         assert 1 <= each.line <= data.decode().replace("\r", "\n").count("\n") + 1
 
 

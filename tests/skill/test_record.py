@@ -82,5 +82,5 @@ def test_files_and_digest_are_taken_where_they_are_known(tmp_path: Path) -> None
 
 
 def test_diagnostics_as_json() -> None:
-    diagnostic = Diagnostic("F07", "warning", "text", "a", "/a/SKILL.md", 3, "mend")
+    diagnostic = Diagnostic("F07", "warning", "text", "a", "/a/SKILL.md", 3, "fix")
     assert Diagnostic.from_json(json.loads(json.dumps(diagnostic.to_json()))) == diagnostic

@@ -83,7 +83,7 @@ def test_after_the_digest_a_change_is_an_error(tmp_path: Path) -> None:
     (folder / "b.md").write_text("new")
     with pytest.raises(ResourceError, match="has changed"):
         skill.files.read("a.md", 0, 10)
-    with pytest.raises(ResourceError, match="was not there"):
+    with pytest.raises(ResourceError, match="did not exist"):
         skill.files.read("b.md", 0, 10)
     (folder / "a.md").write_text("one")  # the same content under another time stamp is the same file
     assert skill.files.read("a.md", 0, 10).data == b"one"
@@ -279,7 +279,7 @@ def test_the_number_of_skills_that_a_limit_leaves_out(tmp_path: Path, monkeypatc
         ("10 skills are left out: folders more than 2 levels down are not searched", 10)
     ]
     # The search that counts them has its own limit.
-    monkeypatch.setattr("flink_skills.skill.discovery._MOST_COUNTED", 8)
+    monkeypatch.setattr("flink_skills.skill.discovery._MAX_COUNTED", 8)
     ((message, number),) = left_out(tmp_path, Limits(tree_directories=4))
     assert message.startswith(f"at least {number} skill")
     assert 0 < number < 9

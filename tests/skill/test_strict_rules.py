@@ -126,7 +126,7 @@ def test_invalid_skills(tmp_path: Path, folder: str, text: str, code: str) -> No
     assert (strict.skill is None) == (code != "")
     assert strict.strict_valid == (code == "")
     for each in strict.diagnostics:
-        assert each.mend
+        assert each.fix
         assert each.line >= 1
         assert each.message
     # The same pass finds the same in lenient loading, only less grave.

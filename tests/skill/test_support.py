@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from flink_skills.skill import CODES, AgentSkill, Diagnostic, Surroundings, check_support
+from flink_skills.skill import CODES, AgentSkill, Diagnostic, RuntimeEnvironment, check_support
 from tests.skill.writing import load, write
 
 
 def only(skill: AgentSkill, **options: Any) -> Diagnostic:
     (found,) = check_support(skill, **options)
-    assert found.mend
+    assert found.fix
     assert found.severity in ("warning", "info")
     return found
 
@@ -70,8 +70,8 @@ def test_a_tool_that_the_skill_brings_exists() -> None:
 
 def test_interpreters_are_looked_up_where_commands_run(tmp_path: Path) -> None:
     skill = AgentSkill("a", "d", "", {"scripts/a.sh": "x"})
-    assert only(skill, surroundings=Surroundings("linux", str(tmp_path))).code == "U03"
-    assert check_support(skill, surroundings=Surroundings("linux", None)) == []
+    assert only(skill, environment=RuntimeEnvironment("linux", str(tmp_path))).code == "U03"
+    assert check_support(skill, environment=RuntimeEnvironment("linux", None)) == []
 
 
 def test_an_unserved_need_is_a_warning_and_advice_is_information() -> None:

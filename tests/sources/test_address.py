@@ -145,7 +145,7 @@ def test_allowed_hosts(hosts: str, url: str, allowed: bool) -> None:
     "host", ["https://example.org", "*", "*.", "a b", "example.org:80", "ex*mple.org", "u:pw@host"]
 )
 def test_allowed_hosts_that_are_none(host: str) -> None:
-    with pytest.raises(ConfigError, match=r"option skills\.source\.allowed-hosts: .* is no host") as caught:
+    with pytest.raises(ConfigError, match=r"option skills\.source\.allowed-hosts: .* is not a valid host") as caught:
         policy(allowed_hosts=[host])
     assert "pw" not in str(caught.value)
 

@@ -135,8 +135,8 @@ def test_executable_files_stay_so(tmp_path: Path) -> None:
         (["a/stra\u00dfe", "a/STRASSE"], "upper and lower case"),
         (["caf\u00e9", "cafe\u0301"], "Unicode form only"),
         (["a/\u1e69.md", "a/S\u0307\u0323.md"], "Unicode form only"),
-        (["a."], "the name 'a.' ends with a dot or a space"),
-        (["a/b ", "c"], "the name 'a/b ' ends with a dot or a space"),
+        (["a."], "the name 'a.' is not allowed: the name ends with a dot or a space"),
+        (["a/b ", "c"], "the name 'a/b ' is not allowed: the name ends with a dot or a space"),
         (["a ./b"], "ends with a dot or a space"),
         (["a/.../b"], "ends with a dot or a space"),
         (["report\u202egnp.sh"], r"change the direction of text \(U\+202E\)"),
@@ -150,8 +150,8 @@ def test_executable_files_stay_so(tmp_path: Path) -> None:
         (["a/Com1.tar.gz/b"], "device"),
         (["lpt\u00b9"], "device"),
         (["aux .md"], "device"),
-        (["a", "a/b"], "there twice"),
-        (["a/b", "a"], "there twice"),
+        (["a", "a/b"], "is duplicated"),
+        (["a/b", "a"], "is duplicated"),
         (["/".join("d" * 40)], "too deep"),
         (["x" * 300], "more than 255 bytes in one part"),
         (["a\x07b"], "control characters"),
@@ -165,7 +165,7 @@ def test_an_entry_that_is_there_twice(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "s.zip", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("a.md", "1")
         archive.writestr("a.md", "2")
-    refused(tmp_path / "s.zip", "there twice")
+    refused(tmp_path / "s.zip", "is duplicated")
 
 
 def test_names_that_only_look_odd_are_taken(make: Callable[[dict[str, bytes]], Path], tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_an_entry_larger_than_its_header_says(tmp_path: Path) -> None:
 def test_an_entry_smaller_than_its_header_says(tmp_path: Path) -> None:
     path = make_zip(tmp_path / "s.zip", {"a.md": b"x" * 1000})
     patched(path, b"PK\x03\x04", 22, struct.pack("<L", 2000))
-    refused(patched(path, b"PK\x01\x02", 24, struct.pack("<L", 2000)), "header says 2000")
+    refused(patched(path, b"PK\x01\x02", 24, struct.pack("<L", 2000)), "header declares 2000")
 
 
 def test_a_wrong_checksum(tmp_path: Path) -> None:
@@ -251,11 +251,11 @@ def test_a_wrong_checksum(tmp_path: Path) -> None:
 def test_bombs(make: Callable[[dict[str, bytes]], Path], tmp_path: Path) -> None:
     path = make({f"{n}.bin": bytes(1 << 20) for n in range(4)})
     if path.suffix != ".tar":
-        refused(path, "200 times its size")
-    refused(path, "unpacks to more than", Limits(total=3 << 20, ratio=1_000_000))
+        refused(path, "200 times the archive")
+    refused(path, "the content is larger than", Limits(total=3 << 20, ratio=1_000_000))
     refused(path, "limit for a file", Limits(file=1 << 19))
     refused(path, "more than 3 entries", Limits(entries=3, ratio=1_000_000))
-    refused(path, "the limit is 100", Limits(download=100))
+    refused(path, "The limit is 100", Limits(download=100))
 
 
 @pytest.mark.row("B10")
@@ -278,20 +278,20 @@ def test_what_is_cut_off_is_refused(make: Callable[[dict[str, bytes]], Path], ke
     if path.suffix == ".tar":
         data = data.rstrip(b"\0")  # after the last entry a tar is padded
     path.write_bytes(data[: int(len(data) * keep)])
-    refused(path, "damaged|cut off|no complete")
+    refused(path, "damaged|truncated|incomplete")
 
 
 def test_a_tar_without_an_end_is_refused(tmp_path: Path) -> None:
     path = make_tar(tmp_path / "s.tar", {"a.md": b"x" * 512, "b.md": b"y"})
     path.write_bytes(path.read_bytes()[:1024])  # all of a.md, nothing of b.md
-    refused(path, "cut off")
+    refused(path, "truncated")
 
 
 def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "s.bin").write_bytes(b"hello")
-    refused(tmp_path / "s.bin", "is no archive")
+    refused(tmp_path / "s.bin", "is not an archive")
     (tmp_path / "s.zip").write_bytes(b"hello")
-    refused(tmp_path / "s.zip", "no complete zip")
+    refused(tmp_path / "s.zip", "the zip archive is incomplete")
 
 
 @pytest.mark.row("B5")
@@ -327,7 +327,7 @@ def test_else_from_the_content(make: Callable[[dict[str, bytes]], Path]) -> None
 
 def test_a_name_that_says_something_else(tmp_path: Path) -> None:
     make_tar(tmp_path / "s.tar.xz", {"a.md": b"x"}).rename(tmp_path / "s.tar.gz")
-    refused(tmp_path / "s.tar.gz", r"is named like a tar\.gz but is a tar\.xz")
+    refused(tmp_path / "s.tar.gz", r"the file is named like a tar\.gz but is a tar\.xz")
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])

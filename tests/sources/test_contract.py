@@ -255,9 +255,9 @@ class TestThirdPartyRegistered(_OfThirdParty):
 
 def test_kinds_of_installed_packages_are_there(package: Path) -> None:
     assert {"path", "resource", "url", "shelf", "broken"} <= set(source_kinds())
-    with pytest.raises(ConfigError, match=r"'broken': shelf_skills_gone:X cannot be imported .* install or mend"):
+    with pytest.raises(ConfigError, match=r"'broken': shelf_skills_gone:X cannot be imported .* install or fix"):
         open_source("broken", "x", SourceContext())
-    with pytest.raises(ConfigError, match="NoSource is no SkillSource"):
+    with pytest.raises(ConfigError, match="NoSource is not a SkillSource"):
         open_source("odd", "x", SourceContext())
 
 

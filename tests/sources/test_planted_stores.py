@@ -25,7 +25,7 @@ def test_a_store_below_a_folder_that_another_user_made_in_the_temporary_folder(r
     planted.chmod(0o777)
     os.chown(planted, 65533, 65533)
     said = in_a_process(add, path, str(planted / "deeper" / "store"), user=65534)
-    assert "belongs to user 65533 and is in a folder that all users can write to" in said
+    assert "belongs to user 65533 and is in a directory that all users can write to" in said
     assert f"remove {planted}" in said
     assert not (planted / "deeper").exists()
 

@@ -1,4 +1,4 @@
-"""Sources on this machine: paths, job-JAR resources, file URLs; and what is no source at all."""
+"""Sources on this machine: paths, job-JAR resources, file URLs; and what is not a valid source at all."""
 
 import hashlib
 import os
@@ -70,7 +70,7 @@ def test_paths_that_are_no_source(tmp_path: Path, store: str) -> None:
     for name, said in (
         ("fifo", "neither a folder nor a file"),
         ("SKILL.md", f"give its folder, {str(tmp_path)!r}"),
-        ("page.html", "is no archive"),
+        ("page.html", "is not an archive"),
     ):
         with pytest.raises(SourceError) as error:
             resolve("path", str(tmp_path / name), store)
@@ -113,7 +113,7 @@ def test_a_pinned_archive_on_this_machine(tmp_path: Path, store: str) -> None:
     for kind, place in (("path", str(path)), ("url", f"file://{path}")):
         with pytest.raises(SourceError) as error:
             resolve(kind, f"{place}#sha256={sha256(data)}", store)
-        assert f"its sha256 is {sha256(b'other')} and not the pinned one" in str(error.value)
+        assert f"the sha256 is {sha256(b'other')}, which differs from the pinned one" in str(error.value)
         assert not error.value.retryable
     assert not Path(store, sha256(b"other")).exists()
 
@@ -142,7 +142,7 @@ def test_file_urls(tmp_path: Path, store: str) -> None:
     assert Path(tree.path, "skills/greet").is_dir()
     assert not tree.remote
     assert resolve("url", f"file://localhost{tmp_path}", store).path == str(tmp_path)
-    with pytest.raises(SourceError, match="no file can have such a name"):
+    with pytest.raises(SourceError, match="the file name is invalid"):
         resolve("url", "file:///a%00b", store)
 
 
@@ -153,7 +153,7 @@ def test_a_file_url_of_one_skill_file(tmp_path: Path, store: str) -> None:
     tree = resolve("url", url, store)
     assert (Path(tree.path) / "greet" / "SKILL.md").read_bytes() == SKILL
     assert resolve("url", f"{url}#sha256={sha256(SKILL)}", store) == tree
-    with pytest.raises(SourceError, match="not the pinned one"):
+    with pytest.raises(SourceError, match="differs from the pinned one"):
         resolve("url", f"{url}#sha256={'0' * 64}", store)
 
 
@@ -171,7 +171,7 @@ def test_resources_are_what_the_runtime_made_of_them(tmp_path: Path, store: str)
     assert trees[0].path == str(tmp_path / "one")
     assert Path(trees[1].path, "skills/greet/SKILL.md").read_bytes() == SKILL
     assert open_source("resource", f"a.zip#sha256={sha256(data)}", given).resolve()[0].version == sha256(data)
-    with pytest.raises(SourceError, match="not the pinned one"):
+    with pytest.raises(SourceError, match="differs from the pinned one"):
         open_source("resource", f"a.zip#sha256={'0' * 64}", given).resolve()
     with pytest.raises(SourceError, match=r"no such folder or file \(did you mean 'skills'\?\)"):
         open_source("resource", "skill", given).resolve()
@@ -196,9 +196,9 @@ def test_resources_are_what_the_runtime_made_of_them(tmp_path: Path, store: str)
         ("S3:bucket/s.zip", "write s3://…"),
         ("https:example.org", "write https://…"),
         ("file:/opt/skills", "write file:///…"),
-        ("example.org/s.zip", "is no URL; write https://…, s3://… or file:///…"),
+        ("example.org/s.zip", "the value is not a URL; write https://…, s3://… or file:///…"),
         ("/opt/s.zip", "write file:///opt/s.zip, or use skills.from.paths"),
-        ("./s.zip", "is a path and no URL"),
+        ("./s.zip", "the value is a path, not a URL"),
         ("file://host/s.zip", "three slashes"),
         ("file://", "three slashes"),
         ("foo://x/s.zip", "nothing here knows the protocol 'foo'"),
@@ -206,10 +206,10 @@ def test_resources_are_what_the_runtime_made_of_them(tmp_path: Path, store: str)
             "ftp://example.org/s.zip",
             "ftp is not supported; FTP sends everything unencrypted; serve the file over https",
         ),
-        ("git://example.org/s.git", "a repository is no archive"),
-        ("https://exa mple.org/s.zip", "cannot be a host"),
-        ("https://exa\u2100mple.org/s.zip", "its host or port cannot be read"),
-        ("https://example.org:x/s.zip", "its host or port cannot be read"),
+        ("git://example.org/s.git", "a repository is not an archive"),
+        ("https://exa mple.org/s.zip", "the host is invalid"),
+        ("https://exa\u2100mple.org/s.zip", "the host or port cannot be parsed"),
+        ("https://example.org:x/s.zip", "the host or port cannot be parsed"),
         ("https://github.com/acme/skills", "https://codeload.github.com/acme/skills/zip/refs/heads/<branch>"),
         ("https://www.github.com/acme/skills.git", "https://codeload.github.com/acme/skills/zip/refs/heads/<branch>"),
         ("https://github.com/acme/skills/tree/main/a", "https://codeload.github.com/acme/skills/zip/refs/heads/main"),
@@ -217,7 +217,7 @@ def test_resources_are_what_the_runtime_made_of_them(tmp_path: Path, store: str)
             "https://github.com/acme/skills/blob/main/a/SKILL.md",
             "https://raw.githubusercontent.com/acme/skills/main/a/SKILL.md",
         ),
-        ("https://github.com", "is a page of GitHub and no file"),
+        ("https://github.com", "the URL is a page of GitHub, not a file"),
         ("memory://s.zip#sha256=12", "64 hexadecimal"),
     ],
 )
@@ -274,5 +274,5 @@ def test_options_may_refer_to_secrets_that_only_the_cluster_has() -> None:
     with pytest.raises(SourceError, match="environment variable 'NOT_SET_HERE'") as error:
         source.resolve()
     assert error.value.source == "https://example.org/s.zip"
-    with pytest.raises(ConfigError, match="is no JSON"):
+    with pytest.raises(ConfigError, match="is not valid JSON"):
         open_source("url", "memory://s.zip", SourceContext(SkillConfig({"skills.source.options": "{"})))

@@ -45,7 +45,7 @@ def test_pins_are_read_and_written(text: str, spec: SourceSpec) -> None:
 
 
 def test_a_pin_that_nobody_would_check_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'sha265' after '#' is not known \(did you mean 'sha256'\?\)"):
+    with pytest.raises(ConfigError, match=r"'sha265' after '#' is unknown \(did you mean 'sha256'\?\)"):
         SourceSpec.parse("url", f"https://me:pw@host/a.zip?t=1#sha265={PIN}")
     assert SourceSpec.parse("url", "https://host/a.zip#part").location == "https://host/a.zip#part"
     assert SourceSpec.parse("path", "/a#b=c").location == "/a#b=c"
@@ -91,18 +91,18 @@ def test_mappings(given: dict[str, Any], spec: SourceSpec) -> None:
         ("/a#sha256=12", "sha256 needs 64 hexadecimal digits"),
         (f"/a#sha256={PIN}0", "sha256 needs 64 hexadecimal digits"),
         ("/a#format=md", "no format 'md'; use 'skill' or 'heading'"),
-        (f"/a#sha256={PIN}&from=x", "'from' after '#' is not known"),
+        (f"/a#sha256={PIN}&from=x", "'from' after '#' is unknown"),
         (f"/a#sha256={PIN}&fromat=skill", "did you mean 'format'"),
-        (f"/a#sha256={PIN}&sha256={PIN}", "'sha256' after '#' is there twice"),
-        ({"path": "/a", "sha265": PIN}, "'sha265' is not known (did you mean 'sha256'?)"),
-        ({"url": "/a"}, "'url' is not known"),
+        (f"/a#sha256={PIN}&sha256={PIN}", "'sha256' after '#' is duplicated"),
+        ({"path": "/a", "sha265": PIN}, "'sha265' is unknown (did you mean 'sha256'?)"),
+        ({"url": "/a"}, "'url' is unknown"),
         ({}, "needs one string 'path'"),
         ({"path": "/a", "location": "/a"}, "needs one string 'path'"),
         ({"path": 7}, "needs one string 'path'"),
         ({"path": "/a", "sha256": 7}, "64 hexadecimal"),
         ({"path": f"/a#sha256={PIN}", "sha256": OTHER}, "pinned twice, and differently"),
         ({"path": "/a#format=heading", "format": "skill"}, "pinned twice, and differently"),
-        (7, "a int is no source; give a string or a mapping"),
+        (7, "a value of type int is not a valid source; give a string or a mapping"),
         (SourceSpec("url", "https://u:pw@h/a?t=1"), "https://h/a: is declared as path, but it is a url"),
     ],
 )
@@ -145,10 +145,10 @@ def test_errors_name_the_reference_and_no_value(tmp_path: Path, monkeypatch: pyt
         ("env:MISSING_ONE", "environment variable 'MISSING_ONE'"),
         ("env:", "environment variable ''"),
         ("file:token", "no absolute path"),
-        (f"file:{tmp_path}/none", "is not there"),
-        (f"file:{tmp_path}", "is no file"),
-        (f"file:{tmp_path}/fifo", "is no file"),
-        (f"file:{tmp_path}/binary", "no UTF-8"),
+        (f"file:{tmp_path}/none", "does not exist"),
+        (f"file:{tmp_path}", "is not a file"),
+        (f"file:{tmp_path}/fifo", "is not a file"),
+        (f"file:{tmp_path}/binary", "not UTF-8 text"),
         (f"file:{tmp_path}/long", "larger than"),
         ("file:/a\0b", "no absolute path"),
     ):

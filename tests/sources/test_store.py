@@ -271,7 +271,7 @@ def test_notes_of_what_was_fetched_do_not_pile_up(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signed URL is another one each time."""
-    monkeypatch.setattr(upkeep, "_MOST_RECORDS", 3)
+    monkeypatch.setattr(upkeep, "_MAX_RECORDS", 3)
     for n in range(6):
         path = store.record_path(f"{n}")
         FetchRecord("0" * 64, None, 1.0).write(path)
@@ -429,14 +429,14 @@ def test_a_store_of_another_user(readable: Path, store: Store) -> None:
     assert in_a_process(add, path, store.folder, user=65534) == tree.path  # what is there can be used
     said = in_a_process(add, other, store.folder, user=65534)
     assert said.startswith(f"False skill source x: the store {store.folder} cannot be written (Permission denied)")
-    assert "let user 65534 write there (it belongs to user 0), or set skills.store.dir" in said
+    assert "allow user 65534 to write there (the directory belongs to user 0), or set skills.store.dir" in said
 
 
 @as_root
 def test_a_folder_in_which_no_store_can_be_made(readable: Path) -> None:
     said = in_a_process(add, archive(readable), str(readable / "a/b/store"), user=65534)
     assert "cannot be written (Permission denied)" in said
-    assert "let user 65534 write there" in said
+    assert "allow user 65534 to write there" in said
     assert not (readable / "a").exists()
 
 
@@ -450,8 +450,8 @@ def test_a_store_in_the_temporary_folder_that_another_user_made(readable: Path) 
     planted.chmod(0o777)
     said = in_a_process(add_to_the_usual_place, path, str(readable), user=65534)
     assert said.startswith("False skill source x: the store ")
-    mend = f"others can write to it); remove {planted}, or take the rights of others away (chmod go-w)"
-    assert mend in said
+    fix = f"others can write to it); remove {planted}, or remove the write permission of others (chmod go-w)"
+    assert fix in said
     # The other user can also hold a lock on it indefinitely. The store is checked before it is locked.
     tree = next(path for path in planted.iterdir() if len(path.name) == 64)
     held = os.open(tree, os.O_RDONLY)

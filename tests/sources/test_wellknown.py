@@ -144,31 +144,31 @@ def test_a_pinned_index(two: Web, store: str) -> None:
     assert len(two.requests) == 3
     publish(two, entry("wave", "/files/wave", OTHER, "skill-md"))
     assert resolve(pinned, store, refresh=True) == first
-    assert "not the pinned one" in str(failure(f"{two.url}#sha256={'0' * 64}", store))
+    assert "differs from the pinned one" in str(failure(f"{two.url}#sha256={'0' * 64}", store))
 
 
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (7, "it is no object"),
-        ({}, "it has no name"),
-        ({"name": "x" * 65}, "it has no name"),
-        ({"name": "a\nb"}, "it has no name"),
-        (entry("x", "x.zip", b"", "mcp"), "its type 'mcp' is not known; skill-md and archive are"),
-        (entry("x", "", b""), "it has no url"),
-        (entry("x", "a\nb", b""), "it has no url"),
-        (entry("x", "x.zip", b"", digest="sha256:12"), "its digest is not"),
-        (entry("x", "x.zip", b"", digest="md5:" + "0" * 64), "its digest is not"),
-        (entry("x", "x.zip", b"", digest=None), "its digest is not"),
-        (entry("x", "file:///etc/passwd", b""), "is no http(s) address"),
-        (entry("x", "s3://bucket/x.zip", b""), "is no http(s) address"),
-        (entry("x", "http://[::1/x", b""), "cannot be read"),
-        (entry("x", "http://a b/x", b""), "cannot be a host"),
+        (7, "the entry is not an object"),
+        ({}, "the entry has no name"),
+        ({"name": "x" * 65}, "the entry has no name"),
+        ({"name": "a\nb"}, "the entry has no name"),
+        (entry("x", "x.zip", b"", "mcp"), "the type 'mcp' is unknown; skill-md and archive are supported"),
+        (entry("x", "", b""), "the entry has no url"),
+        (entry("x", "a\nb", b""), "the entry has no url"),
+        (entry("x", "x.zip", b"", digest="sha256:12"), "the digest is not"),
+        (entry("x", "x.zip", b"", digest="md5:" + "0" * 64), "the digest is not"),
+        (entry("x", "x.zip", b"", digest=None), "the digest is not"),
+        (entry("x", "file:///etc/passwd", b""), "is not an http(s) address"),
+        (entry("x", "s3://bucket/x.zip", b""), "is not an http(s) address"),
+        (entry("x", "http://[::1/x", b""), "cannot be parsed"),
+        (entry("x", "http://a b/x", b""), "the host is invalid"),
         (entry("x", "http://other.example/x.zip?sig=s3cret", b""), "http://other.example/x.zip is on another host"),
         (entry("x", "gone.zip", b""), "does not exist"),
-        (entry("x", "/files/wave", b"else"), "not the pinned one"),
+        (entry("x", "/files/wave", b"else"), "differs from the pinned one"),
         (entry("x", "/page", b"<html>"), "is a web page"),
-        (entry("x", "/text", b"text"), "is no archive"),
+        (entry("x", "/text", b"text"), "is not an archive"),
     ],
 )
 def test_a_bad_entry_hides_no_good_one(web: Web, store: str, bad: Any, said: str) -> None:
@@ -187,15 +187,15 @@ def test_a_bad_entry_hides_no_good_one(web: Web, store: str, bad: Any, said: str
 def test_an_index_of_bad_entries_only_is_an_error_with_the_reasons(web: Web, store: str) -> None:
     publish(web, entry("x", "gone.zip", b""), entry("y", "y", b"", "mcp"))
     error = failure(web.url, store)
-    assert "lists no skill that can be had\n- y: entry 2 of the skill index is skipped: its type 'mcp'" in str(error)
+    assert "lists no usable skill\n- y: entry 2 of the skill index is skipped: the type 'mcp'" in str(error)
     assert "- x: " in str(error)
-    assert "gone.zip: does not exist" in str(error)
+    assert "gone.zip: the source does not exist" in str(error)
     assert not error.retryable
     publish(web)
-    assert "lists no skill" in str(failure(web.url, store))
+    assert "lists no usable skill" in str(failure(web.url, store))
 
 
-def test_what_trying_again_may_mend_is_raised(two: Web, store: str) -> None:
+def test_what_trying_again_may_fix_is_raised(two: Web, store: str) -> None:
     two.pages["/files/wave"] = Page(status=503)
     error = failure(two.url, store)
     assert error.retryable
@@ -210,14 +210,14 @@ def test_what_trying_again_may_mend_is_raised(two: Web, store: str) -> None:
     ("body", "said"),
     [
         (b"<!doctype html><html>", "is a web page"),
-        (b"{", "it is no JSON"),
-        (b"[" * 100_000, "it is no JSON"),
-        (b"\xff{}", "it is no UTF-8 text"),
-        (b"[]", "it is no JSON object"),
-        (b'{"skills": []}', "it has no $schema"),
+        (b"{", "the file is not valid JSON"),
+        (b"[" * 100_000, "the file is not valid JSON"),
+        (b"\xff{}", "the file is not UTF-8 text"),
+        (b"[]", "the content is not a JSON object"),
+        (b'{"skills": []}', "$schema is missing"),
         (b'{"$schema": "https://schemas.agentskills.io/discovery/0.3.0/schema.json", "skills": []}', "discovery/0.3.0"),
-        (b'{"$schema": ["x"], "skills": []}', "it has the schema"),
-        (json.dumps({"$schema": SCHEMA, "skills": {}}).encode(), "it has no list 'skills'"),
+        (b'{"$schema": ["x"], "skills": []}', "the schema is"),
+        (json.dumps({"$schema": SCHEMA, "skills": {}}).encode(), "the list 'skills' is missing"),
     ],
 )
 def test_what_is_no_index(web: Web, store: str, body: bytes, said: str) -> None:
@@ -240,7 +240,7 @@ def test_an_index_with_a_byte_order_mark(two: Web, store: str) -> None:
 
 def test_an_address_without_an_index_says_where_one_would_be(web: Web, store: str) -> None:
     error = failure(f"{web.url}/team/", store)
-    assert f"{web.url}/team{PLACE}: does not exist" in str(error)
+    assert f"{web.url}/team{PLACE}: the source does not exist" in str(error)
     assert f"where the skills of {web.url}/team/ would be listed; for an archive give its own URL" in str(error)
     assert "would be listed" not in str(failure(f"{web.url}{PLACE}", store))
 
@@ -276,7 +276,7 @@ def test_references_in_the_address_stay_out_of_messages(web: Web, store: str, mo
     publish(web, entry("x", "gone.zip", b""), place=f"/s3cret-team{PLACE}")
     url = f"{web.url}/${{env:TEAM}}/"
     error = failure(url, store)
-    assert "gone.zip: does not exist" in str(error)
+    assert "gone.zip: the source does not exist" in str(error)
     assert "s3cret" not in str(error)
     assert "${env:TEAM}" in str(error)
 
@@ -308,7 +308,7 @@ def test_many_entries(web: Web, store: str) -> None:
     [note] = first.notes
     assert (note.code, note.severity) == ("D01", "warning")
     assert "has 30 entries, of which 10 are read" in note.message
-    assert "skills.limits.tree-directories" in note.mend
+    assert "skills.limits.tree-directories" in note.fix
 
 
 def test_a_damaged_record_is_fetched_again(two: Web, store: str) -> None:

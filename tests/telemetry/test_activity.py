@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.telemetry import Activity, Note, Observer, Telemetry, TurnScope, note, observe
+from flink_skills.telemetry import Activity, Observer, PointEvent, Telemetry, TurnScope, emit, observe
 
 
 class Listener(Observer):
@@ -20,8 +20,8 @@ class Listener(Observer):
     def ended(self, activity: Activity) -> None:
         self.seen.append(("ended", activity))
 
-    def noted(self, said: Note) -> None:
-        self.seen.append(("noted", said))
+    def emitted(self, event: PointEvent) -> None:
+        self.seen.append(("emitted", event))
 
     def of(self, what: str, kind: str) -> list[Any]:
         return [of for said, of in self.seen if said == what and of.kind == kind]
@@ -34,7 +34,7 @@ class Broken(Observer):
     def ended(self, activity: Activity) -> None:
         raise RuntimeError("no")
 
-    def noted(self, said: Note) -> None:
+    def emitted(self, event: PointEvent) -> None:
         raise RuntimeError("no")
 
     def outputs(self, scope: TurnScope, step: str | None) -> list[tuple[str, Any]]:
@@ -82,9 +82,9 @@ def test_an_exception_is_the_error_unless_one_is_known() -> None:
 def test_notes_belong_to_the_activity_that_runs() -> None:
     listener = Listener()
     with Telemetry([listener]).turn(SCOPE), observe("tool", "load_skill", "t") as tool:
-        note("skill", skill="orders")
-    [said] = listener.of("noted", "skill")
-    assert said.activity is tool and said.attributes == {"skill": "orders"} and said.at > 0
+        emit("skill", skill="orders")
+    [said] = listener.of("emitted", "skill")
+    assert said.activity is tool and said.attributes == {"skill": "orders"} and said.time > 0
 
 
 async def test_threads_and_tasks_of_a_turn_belong_to_it_and_to_no_other() -> None:
@@ -97,13 +97,13 @@ async def test_threads_and_tasks_of_a_turn_belong_to_it_and_to_no_other() -> Non
 
     async def work(number: int) -> None:
         with observe("tool", f"tool-{number}"):
-            await asyncio.to_thread(lambda: note("skill", number=number))
+            await asyncio.to_thread(lambda: emit("skill", number=number))
 
     await asyncio.gather(*(turn(key) for key in "abcd"))
-    for said in listener.of("noted", "skill"):
+    for said in listener.of("emitted", "skill"):
         assert said.activity.name == f"tool-{said.attributes['number']}"
         assert said.activity.parent.kind == "turn" and said.activity.parent.scope is said.activity.scope
-    assert len(listener.of("noted", "skill")) == 12
+    assert len(listener.of("emitted", "skill")) == 12
 
 
 def test_outside_of_a_turn_nobody_is_told() -> None:
@@ -113,7 +113,7 @@ def test_outside_of_a_turn_nobody_is_told() -> None:
     before = len(listener.seen)
     with observe("command", "bash") as activity:
         activity.attributes["exit_code"] = 0
-        note("skill", skill="orders")
+        emit("skill", skill="orders")
     assert len(listener.seen) == before
 
 
@@ -121,8 +121,9 @@ async def test_an_observer_that_fails_is_named_once_and_harms_nothing(caplog: py
     listener = Listener()
     telemetry = Telemetry([Broken(), listener])
     with telemetry.turn(SCOPE), observe("tool", "lookup"):
-        note("retry")
+        emit("retry")
     assert telemetry.outputs(SCOPE, "t") == []
     await telemetry.close()
-    assert [said for said, _ in listener.seen] == ["started", "started", "noted", "ended", "ended"]
-    assert [record.getMessage() for record in caplog.records] == ["Broken failed; this is said once, and turns go on"]
+    assert [said for said, _ in listener.seen] == ["started", "started", "emitted", "ended", "ended"]
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["observer Broken failed. Turns continue. Further failures of it are not logged."]

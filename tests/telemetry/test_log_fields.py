@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from flink_skills.agents import Redactor
 from flink_skills.telemetry import LogFields, Observer, Telemetry, TurnScope, key_hash, observe
-from flink_skills.worker import LevelFormatter, Redactor
+from flink_skills.worker import LevelFormatter
 
 KEY = '"order 7"'
 HASH = hashlib.sha256(KEY.encode()).hexdigest()[:12]

@@ -18,7 +18,7 @@ from flink_skills.telemetry import (
     Telemetry,
     TelemetrySettings,
     TurnScope,
-    note,
+    emit,
     observe,
 )
 
@@ -85,7 +85,7 @@ def scope(**more: Any) -> TurnScope:
 
 def chat(skills: list[str], *, answers: bool = True) -> None:
     with observe("chat", "main", "chat#0/m0", request=None, setup=SETUP) as activity:
-        note("retry", model="main")
+        emit("retry", model="main")
         if answers:
             activity.attributes.update(response=ModelResponse("x", (), Usage(7, 3, 1, 4, 2, 1)), skills=skills)
 
@@ -95,7 +95,7 @@ async def test_the_wait_for_limits_is_counted_also_of_a_turn_that_was_cancelled(
     with pytest.raises(asyncio.CancelledError), telemetry.turn(scope()), observe("chat", "main") as activity:
         activity.attributes["limit_wait"] = 1.5
         raise asyncio.CancelledError
-    metrics.tell()
+    metrics.flush()
     assert reports.counters["limitWaitTime", "agent", "desk", "model", "main"] == 1500
 
 
@@ -116,12 +116,12 @@ async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, repor
             step.error = "ValueError"
         with observe("tool", "ask"), observe("agent", "helper"):
             chat([])
-        note("skill", action="activate", skill="greet", outcome="ok")
-        note("skill", action="read", skill="greet", outcome="ok")
-        note("skill", action="activate", skill="nowhere", outcome="unknown")
-        note("restart", step="step:a#0", problem="other", steps=1)
+        emit("skill", action="activate", skill="greet", outcome="ok")
+        emit("skill", action="read", skill="greet", outcome="ok")
+        emit("skill", action="activate", skill="nowhere", outcome="unknown")
+        emit("restart", step="step:a#0", problem="other", steps=1)
         turn.attributes.update(steps=9, replayed=2)
-    metrics.tell()
+    metrics.flush()
     main, helper = ("agent", "desk", "model", "main"), ("agent", "helper", "model", "main")
     times = {labels for labels in reports.counters if labels[0].endswith("Time")}
     counted = {labels: count for labels, count in reports.counters.items() if count and labels not in times}
@@ -180,7 +180,7 @@ async def test_a_request_that_was_given_up_is_no_failure_of_the_model(opened: Op
         observe("chat", "main", setup=SETUP) as request,
     ):
         raise asyncio.CancelledError
-    metrics.tell()
+    metrics.flush()
     assert request.error == "cancelled"
     assert not any(count for labels, count in reports.counters.items() if labels[0] == "requestFailures")
 
@@ -190,8 +190,8 @@ async def test_each_report_has_what_is_new(opened: Open, reports: Reports) -> No
     for _ in range(3):
         with telemetry.turn(scope()):
             chat([])
-        metrics.tell()
-    metrics.tell()
+        metrics.flush()
+    metrics.flush()
     model = ("agent", "desk", "model", "main")
     assert reports.counters[of("requests", model)] == 3
     assert reports.histograms[("turnLatency",)] == [1, 1, 1]
@@ -218,7 +218,7 @@ async def test_names_over_the_limit_are_counted_together(opened: Open, reports: 
             pass
         with observe("step", "c"):
             pass
-    metrics.tell()
+    metrics.flush()
     calls = {labels[2]: count for labels, count in reports.counters.items() if labels[0] == "toolCalls"}
     assert calls == {"a": 2, "b": 1, "other": 3, "unknown": 1}
     assert reports.counters[("stepRuns", "step", "c")] == 1, "each kind of label has a limit of its own"
@@ -230,7 +230,7 @@ async def test_a_long_name_is_cut_and_counted_as_one(opened: Open, reports: Repo
         for name in ("x" * 200, "x" * 200, "x" * 200, "b"):
             with observe("tool", name, known=True):
                 pass
-    metrics.tell()
+    metrics.flush()
     calls = {labels[2]: count for labels, count in reports.counters.items() if labels[0] == "toolCalls"}
     assert calls == {"x" * 100: 3, "b": 1}
 
@@ -240,7 +240,7 @@ async def test_a_report_has_a_sample_of_many_durations_and_counts_all(opened: Op
     for _ in range(1000):
         with telemetry.turn(scope()):
             pass
-    metrics.tell()
+    metrics.flush()
     assert reports.histograms[("turnLatency",)] == [1000]
 
 
@@ -264,7 +264,7 @@ async def test_requests_to_mcp_servers_are_counted_by_server(opened: Open, repor
             tool.attributes.update(mcp_server="far", mcp_failed=True)
         with observe("tool", "price"):
             pass
-    metrics.tell()
+    metrics.flush()
     assert reports.counters["mcpRequests", "server", "far"] == 2
     assert reports.counters["mcpFailures", "server", "far"] == 1
     assert [labels for labels in reports.counters if labels[0].startswith("mcp")] == [

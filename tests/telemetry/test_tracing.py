@@ -35,8 +35,8 @@ from flink_skills.agents import (
 )
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import Telemetry, key_hash
-from flink_skills.telemetry.tracing import TracingObserver, TurnShare
-from flink_skills.telemetry.tracing.ids import GivenIds, agent_span_id
+from flink_skills.telemetry.tracing import TracingObserver, TurnSampler
+from flink_skills.telemetry.tracing.ids import PresetIds, agent_span_id
 from flink_skills.testing import call, calls
 from tests.agents import desk
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
@@ -85,12 +85,12 @@ class Process:
         return span
 
 
-class FixedShare(TurnShare):
-    """Takes each turn with a share, or none."""
+class FixedSampler(TurnSampler):
+    """Sampler that accepts each turn with a share, or none."""
 
     fixed: float | None = None
 
-    def of(self, turn_id: str) -> float | None:
+    def sample(self, turn_id: str) -> float | None:
         return self.fixed
 
 
@@ -116,7 +116,7 @@ async def begin(tmp_path: Path, skill_folder: Path, script: Script) -> Any:  # n
         return await AgentRuntime.open(plan, scratch_dir=str(tmp_path / f"scratch-{len(runtimes)}"))
 
     async def make(
-        answers: Any, content: str = "none", hides: Any = None, share: TurnShare | None = None, **options: Any
+        answers: Any, content: str = "none", redact: Any = None, sampler: TurnSampler | None = None, **options: Any
     ) -> Process:
         nonlocal answer
         given = iter(()) if callable(answers) else iter(answers)
@@ -124,10 +124,10 @@ async def begin(tmp_path: Path, skill_folder: Path, script: Script) -> Any:  # n
         if str(options) not in runtimes:
             runtimes[str(options)] = await open_one(**options)
         runtime = runtimes[str(options)]
-        exporter, ids = InMemorySpanExporter(), GivenIds()
+        exporter, ids = InMemorySpanExporter(), PresetIds()
         provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(exporter))
-        runtime.telemetry = Telemetry([TracingObserver(provider, ids, content=content, share=share, hides=hides)])
+        runtime.telemetry = Telemetry([TracingObserver(provider, ids, content=content, sampler=sampler, redact=redact)])
         return Process(runtime, exporter)
 
     def current(request: ModelRequest) -> Any:
@@ -287,7 +287,7 @@ async def test_staging_and_collecting_have_spans(begin: Begin) -> None:
 
 @pytest.mark.parametrize("content", ["none", "metadata", "full"])
 async def test_what_spans_hold(begin: Begin, content: str) -> None:
-    process = await begin(answers(), content, hides=lambda text: text.replace("pl4nted", "***"))
+    process = await begin(answers(), content, redact=lambda text: text.replace("pl4nted", "***"))
     await process.turn()
     everything = json.dumps([json.loads(span.to_json()) for span in process.spans])
     assert "pl4nted" not in everything
@@ -404,7 +404,7 @@ async def test_a_sampler_decides_the_same_for_all_attempts(begin: Begin, monkeyp
 
 async def test_a_turn_over_the_number_per_second_has_no_spans_and_its_code_none(begin: Begin) -> None:
     _USERS.clear()
-    process = await begin([calls(call("weigh", text="abc")), "done"], share=FixedShare(1))
+    process = await begin([calls(call("weigh", text="abc")), "done"], sampler=FixedSampler(1))
     before = trace.get_current_span()
     assert (await process.turn()).status == TurnStatus.DONE
     assert process.spans == _USERS.get_finished_spans() == ()
@@ -412,9 +412,9 @@ async def test_a_turn_over_the_number_per_second_has_no_spans_and_its_code_none(
 
 
 async def test_a_turn_says_of_how_many_it_was_chosen(begin: Begin) -> None:
-    share = FixedShare(1)
-    share.fixed = 0.25
-    process = await begin(["done"], share=share)
+    sampler = FixedSampler(1)
+    sampler.fixed = 0.25
+    process = await begin(["done"], sampler=sampler)
     await process.turn()
     assert attributes(process.one("invoke_agent desk"))["flink_skills.trace.share"] == 0.25
 

@@ -1,6 +1,6 @@
 """Spans are exported to a collector, to none, and from two processes into one trace.
 
-Examines the internals of telemetry.tracing.patient on purpose.
+Examines the internals of telemetry.tracing.nonblocking_export on purpose.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flink_skills import Agent, ConfigError, SkillConfig, agent_tool
 from flink_skills.agents import compile_plan, run_list
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import Telemetry, TelemetrySettings, TurnScope, observe, open_telemetry
-from flink_skills.telemetry.tracing.patient import PatientExporter
+from flink_skills.telemetry.tracing.nonblocking_export import NonBlockingExporter
 from flink_skills.testing import call, calls
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
 from tests.kit.models import Script
@@ -103,7 +103,7 @@ async def test_no_collector_costs_one_warning(
         await telemetry.close()
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) <= 2 and {record.name for record in caplog.records} == {"flink_skills.trace"}, warnings
-    assert warnings[0].startswith(f"the collector at 127.0.0.1:{port} did not take ")
+    assert warnings[0].startswith(f"the collector at 127.0.0.1:{port} did not accept ")
     assert "pl4nted" not in caplog.text
 
 
@@ -120,14 +120,14 @@ class Refuses(SpanExporter):
 def test_one_warning_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     inner = Refuses()
-    exporter = PatientExporter(inner, "the collector", clock=lambda: now)
+    exporter = NonBlockingExporter(inner, "the collector", clock=lambda: now)
     spans: Any = [None, None]
     for _ in range(10):
         exporter.export(spans)
         now += 10
     assert [record.getMessage() for record in caplog.records] == [
-        "the collector did not take 2 spans, which are lost; turns go on: no",
-        "the collector did not take 12 spans, which are lost; turns go on: no",
+        "the collector did not accept 2 spans, which are lost. Turns continue. Reason: no",
+        "the collector did not accept 12 spans, which are lost. Turns continue. Reason: no",
     ]
     # What others log of theirs goes its way.
     logging.getLogger("opentelemetry.exporter.otlp.proto.http.trace_exporter").error("theirs")
@@ -146,7 +146,7 @@ async def test_a_refusal_is_told_without_the_headers(
         await asyncio.to_thread(wait_until, lambda: "401" in caplog.text)
         collector.status = 200
         run_turn(telemetry)
-        await asyncio.to_thread(wait_until, lambda: "takes spans again" in caplog.text)
+        await asyncio.to_thread(wait_until, lambda: "accepts spans again" in caplog.text)
         await telemetry.close()
     assert "Unauthorized ***" in caplog.text and "pl4nted" not in caplog.text
 
@@ -163,16 +163,16 @@ async def test_a_collector_that_hangs_does_not_hold_the_worker(
         begun = time.monotonic()
         await telemetry.close()
         assert time.monotonic() - begun < 4
-    assert "the spans that were left were not taken in 2 s" in caplog.text
+    assert "the remaining spans are lost: their export did not finish in 2 s" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"OTEL_EXPORTER_OTLP_HEADERS": "pl4nted"}, "OTEL_EXPORTER_OTLP_HEADERS cannot be read: write NAME=VALUE"),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "pl4nted"}, "OTEL_EXPORTER_OTLP_HEADERS is not valid. Set it to NAME=VALUE"),
         (
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "pl4nted:4318"},
-            "OTEL_EXPORTER_OTLP_ENDPOINT cannot be used: it does not begin with http:// or https://",
+            "OTEL_EXPORTER_OTLP_ENDPOINT cannot be used: the address does not start with http:// or https://",
         ),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "pip install opentelemetry-exporter-otlp-proto-grpc"),
         ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"}, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json"),
@@ -201,7 +201,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
 def test_nothing_of_opentelemetry_is_imported_without_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flink_skills.telemetry.tracing", None)
     with contextlib.suppress(KeyError):
-        importlib.reload(sys.modules["flink_skills.telemetry.opening"])
+        importlib.reload(sys.modules["flink_skills.telemetry.job_observers"])
     assert not open_telemetry(TelemetrySettings("desk"))
 
 

@@ -96,7 +96,7 @@ def test_a_command_that_runs_too_long() -> None:
 def test_commands_that_are_not_run_are_errors(manager_of_greet: AgentSkillManager) -> None:
     with pytest.raises(ExecutionError, match="NUL character"):
         execute_shell_command("echo \0", config=HYGIENE)
-    with pytest.raises(ExecutionError, match="outside of the workspace"):
+    with pytest.raises(ExecutionError, match="outside the workspace"):
         execute_shell_command("ls", cwd="/etc", config=HYGIENE)
     with pytest.raises(ExecutionError, match="HOME is set for every command"):
         execute_shell_command("ls", env={"HOME": "/"}, config=HYGIENE)

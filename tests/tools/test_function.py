@@ -330,7 +330,7 @@ def test_functions_without_a_schema_are_refused(func: Any, says: str) -> None:
 
 
 @pytest.mark.row("J33")
-def test_types_without_a_schema_are_refused_with_the_mend() -> None:
+def test_types_without_a_schema_are_refused_with_the_fix() -> None:
     def lock(a: threading.Thread) -> None: ...
 
     with pytest.raises(ConfigError, match=r"'lock'.*annotate"):

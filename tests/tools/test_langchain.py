@@ -140,7 +140,7 @@ def account(
 
 @pytest.mark.row("J2")
 async def test_hidden_arguments_come_from_the_job_and_never_from_the_model() -> None:
-    adapter = LangChainTool(account, injected={"user": lambda context: context.shown_key})
+    adapter = LangChainTool(account, injected={"user": lambda context: context.display_key})
     assert list(adapter.spec.parameters["properties"]) == ["what"]
     result = await call(adapter, {"what": "limit", "user": "somebody else", "call_id": "made up"})
     assert result.value == {"what": "limit", "user": "k1", "call_id": "c-1"}
@@ -157,7 +157,7 @@ def test_mistakes_are_told_when_the_adapter_is_made() -> None:
         LangChainTool(account)
     with pytest.raises(ConfigError, match=r"hides no argument 'usr' from models \(it hides: user, call_id\)"):
         LangChainTool(account, injected={"usr": 1})
-    with pytest.raises(ConfigError, match="is no LangChain tool"):
+    with pytest.raises(ConfigError, match="is not a LangChain tool"):
         LangChainTool(len)
 
 

@@ -45,7 +45,7 @@ async def error(arguments: Mapping[str, Any] | str, name: str = "echo") -> str:
 
 
 def test_equal_names_are_refused() -> None:
-    with pytest.raises(ConfigError, match="'echo' is there twice"):
+    with pytest.raises(ConfigError, match="duplicate tool 'echo'"):
         ToolSet([Echo(), Echo()])
 
 

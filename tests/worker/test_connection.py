@@ -64,15 +64,15 @@ class Late(Held):
 
 
 async def test_a_held_frame_is_encoded_when_it_is_written_unless_it_was_withdrawn(ends: Ends) -> None:
-    written, withdrawn = Late(), Late()
+    written, discarded = Late(), Late()
     ends.connection.send(written)
-    ends.connection.send(withdrawn)
+    ends.connection.send(discarded)
     ends.connection.send(b"end")
     written.text = b"late"
-    assert withdrawn.withdraw()
+    assert discarded.withdraw()
     await asyncio.wait_for(ends.connection.flush(), 30)
     assert ends.read(7) == b"lateend"
-    assert not withdrawn.withdraw() and not written.withdraw()
+    assert not discarded.withdraw() and not written.withdraw()
 
 
 async def test_a_flush_waits_for_all_that_was_sent_before(ends: Ends) -> None:

@@ -43,7 +43,7 @@ def web() -> Iterator[Web]:
 
 
 @pytest.mark.parametrize(
-    ("later", "status", "said"), [(BYTES, 0, "done"), (b"other", 1, "the file changed after the turn began")]
+    ("later", "status", "said"), [(BYTES, 0, "done"), (b"other", 1, "the file changed after the turn started")]
 )
 def test_a_killed_worker_goes_on_with_the_same_bytes_or_fails(
     tmp_path: Path, web: Web, later: bytes, status: int, said: str

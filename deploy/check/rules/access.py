@@ -9,7 +9,7 @@ from deploy.check.pods import Cluster, clusters
 
 __all__ = ["bindings", "enough", "listed_verbs"]
 
-# (API group, resource): verbs. What Flink's native mode asks for; measured on a cluster, see docs/deployment.md.
+# (API group, resource): verbs. Flink in native mode requests them; measured on a cluster: docs/deployment-reference.md.
 MAKES_PODS = {
     ("", "pods"): {"get", "list", "watch", "create", "delete"},
     ("apps", "deployments"): {"get"},

@@ -59,7 +59,7 @@ class ChatModel(Resource, ABC):
         """Ask the model once, and hand on its answer while it arrives. The response is that of :meth:`request`.
 
         The pieces that ``on_delta`` gets, put together, are the text and the tool calls of the response; what it was
-        given too early is taken back with :class:`~flink_skills.telemetry.Withdrawn`. When an error leaves, nothing of
+        given too early is taken back with :class:`~flink_skills.telemetry.Discarded`. When an error leaves, nothing of
         what was given counts, and nobody has to say so. A model that does not override this gives its answer in one
         piece.
         """

@@ -1,4 +1,4 @@
-"""From the errors of client libraries to ours: what it was, where, whether to try again, and the mend."""
+"""Model errors for exceptions of client libraries: cause, location, retryability and fix."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from flink_skills.agents.models.quota import retry_after
 from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
-from flink_skills.sources.mends import NO_DESCRIPTORS, machine_mend
+from flink_skills.sources.os_errors import NO_DESCRIPTORS, os_error_hint
 
 __all__ = ["explain"]
 
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
-_MENDS = {
+_FIXES = {
     400: "the provider does not accept the request: check the model's name and settings",
     401: "check the API key in {key}",
     402: "the account has no credit left",
@@ -77,7 +77,7 @@ def _explained(
     if status is not None:
         return _for_status(status, chain, where, key_variable)
     if full := next(filter(None, map(_no_descriptors, chain)), ""):
-        return ModelError(f"{where} cannot be asked: {full}", retryable=True)
+        return ModelError(f"{where} cannot be called: {full}", retryable=True)
     kind = _kind(chain)
     if kind == "timeout":
         waited = f" within {timeout:g} s" if timeout is not None else ""
@@ -86,32 +86,32 @@ def _explained(
         )
     if kind == "connection":
         reason = _innermost(chain)
-        mend = "check base_url and the network"
+        fix = "check base_url and the network"
         if "CERTIFICATE_VERIFY_FAILED" in reason:
-            mend = "set SSL_CERT_FILE to the file of its certificate authority"
-        return ModelError(f"{where} cannot be reached ({reason}): {mend}", retryable=True)
+            fix = "set SSL_CERT_FILE to the file of its certificate authority"
+        return ModelError(f"{where} cannot be reached ({reason}): {fix}", retryable=True)
     if kind == "garbage":
         return ModelError(
-            f"{where} answered something that is no chat completion ({_clean(str(error))}): "
-            "check that base_url is that of the API, and that the client libraries fit each other",
+            f"{where} returned a response that is not a chat completion ({_clean(str(error))}): "
+            "check that base_url is the address of the API, and that the client libraries are compatible",
             retryable=True,
         )
-    return ModelError(f"{where} could not be asked: {type(error).__name__}: {_clean(str(error))}")
+    return ModelError(f"{where} could not be called: {type(error).__name__}: {_clean(str(error))}")
 
 
 def _for_status(status: int, chain: list[BaseException], where: str, key_variable: str | None) -> ModelError:
     said = next((text for text in map(_said, chain) if text), "")
     retryable = (status in _RETRYABLE_STATUS or status >= 500) and not _is_out_of_quota(chain)
     if status == 429 and not retryable:
-        mend = "the account has no quota left"
+        fix = "the account has no quota left"
     elif status >= 500:
-        mend = "the provider has a fault, it is asked again"
+        fix = "the provider has a fault; the request is retried"
     else:
         key = key_variable or "the provider's environment variable"
-        mend = _MENDS.get(status, "see what the provider says about this status").format(key=key)
+        fix = _FIXES.get(status, "see what the provider says about this status").format(key=key)
     shown = f" ({said})" if said else ""
     return ModelError(
-        f"{where} answered with status {status}{shown}: {mend}",
+        f"{where} answered with status {status}{shown}: {fix}",
         retryable=retryable,
         retry_after=_retry_after(chain) if retryable else None,
         rejects_request=status in _REJECTED,
@@ -133,10 +133,10 @@ def _status(error: BaseException) -> int | None:
 
 
 def _no_descriptors(error: BaseException) -> str:
-    """What is wrong with the worker's machine, and the mend; libraries call it a failed connection."""
+    """Return the problem of the worker's host and the fix. Libraries report it as a failed connection."""
     if not isinstance(error, OSError) or error.errno not in NO_DESCRIPTORS:
         return ""
-    return f"the worker has no file descriptors left ({error.strerror}): {machine_mend(error)}"
+    return f"the worker has no file descriptors left ({error.strerror}): {os_error_hint(error)}"
 
 
 def _kind(chain: list[BaseException]) -> str:

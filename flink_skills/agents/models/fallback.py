@@ -23,7 +23,7 @@ __all__ = ["Attempt", "Candidate", "Fallback", "FallbackChain"]
 
 _log = logging.getLogger("flink_skills.model")
 _LOG_INTERVAL = 60.0
-_OPEN = "its circuit is open"
+_OPEN = "the circuit is open"
 
 
 @dataclass(frozen=True)

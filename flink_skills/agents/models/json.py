@@ -14,7 +14,7 @@ from flink_skills.agents.models.json_answer import AnswerText
 from flink_skills.agents.models.native import calls_in_text
 from flink_skills.agents.models.transcript import render_messages, render_system
 from flink_skills.agents.models.wrapped import WrappedModel
-from flink_skills.telemetry import Delta, OnDelta, TextDelta, Withdrawn
+from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 
 __all__ = ["INVALID", "JsonActions"]
 
@@ -69,7 +69,7 @@ class _ToldAnswer:
         return "".join(self._told)
 
     def __call__(self, delta: Delta) -> None:
-        if isinstance(delta, Withdrawn):
+        if isinstance(delta, Discarded):
             self._answer = AnswerText()
             self.withdraw()
         elif isinstance(delta, TextDelta) and (found := self._answer.feed(delta.text)):
@@ -80,7 +80,7 @@ class _ToldAnswer:
         """Take back what was handed on, if anything was."""
         if self._told:
             self._told = []
-            self._on_delta(Withdrawn())
+            self._on_delta(Discarded())
 
 
 def _as_action_request(request: ModelRequest, actions: Sequence[Action]) -> ModelRequest:
@@ -106,12 +106,13 @@ def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence
         calls = calls_in_text(response.text, set(names) - {ANSWER}, position=len(request.messages))
         if calls:
             return replace(response, text="", tool_calls=calls[:1], finish_reason="tool_calls")
-        cut = "was cut off" if response.finish_reason == "length" else f"is no JSON ({error})"
-        return _invalid(response, f"The reply {cut}", names)
+        if response.finish_reason == "length":
+            return _invalid(response, "The reply was truncated", names)
+        return _invalid(response, f"The reply is not valid JSON ({error})", names)
     step = written.get("next", written) if isinstance(written, dict) else None
     name = step.get("action") if isinstance(step, dict) else None
     if not isinstance(step, dict) or not isinstance(name, str):
-        return _invalid(response, "The reply names no action", names)
+        return _invalid(response, "The reply does not name an action", names)
     if name not in names:
         return _invalid(response, f"The action {name!r} is not allowed now", names)
     arguments = step.get("arguments")

@@ -11,7 +11,7 @@ _BEGINNING = re.compile(
     r'\s*\{\s*(?:"next"\s*:\s*\{\s*)?"action"\s*:\s*"answer"\s*,\s*"arguments"\s*:\s*\{\s*"content"\s*:\s*"'
 )
 # Where this much has come and it does not begin as an answer, it is none.
-_LONGEST_BEGINNING = 400
+_MAX_BEGINNING = 400
 # An escape that may not be whole yet, at the end of a text: \, \u12, or the first half of a pair.
 _OPEN_ESCAPE = re.compile(
     r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)\Z"
@@ -43,7 +43,7 @@ class AnswerText:
         if not self._begun:
             found = _BEGINNING.match(self._waiting)
             if found is None:
-                self._over = len(self._waiting) > _LONGEST_BEGINNING
+                self._over = len(self._waiting) > _MAX_BEGINNING
                 return ""
             self._begun = True
             self._waiting = self._waiting[found.end() :]

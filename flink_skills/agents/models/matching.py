@@ -16,6 +16,7 @@ _ESCAPES = re.compile(r"\\[nrt]|\\u[0-9a-fA-F]{4}")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 # Words that descriptions of any subject have in common; one of them in an event says nothing.
+# prose: allow B16: a list of English words
 _STOP_WORDS = """
 a about above after again all also always an and any anything are as ask asked asks at be because
 been before being below between both but by call called can cannot case cases come could data
@@ -48,7 +49,7 @@ _IDENTIFIER = 3.0
 _PAIR = 2.0
 
 # Words of an event that are longer are taken apart each time anew: kept, they could fill the memory.
-_LONGEST_KEPT = 64
+_MAX_KEPT = 64
 
 
 class SkillIndex:
@@ -124,7 +125,7 @@ def features(text: str) -> dict[str, tuple[int, float]]:
 
 
 def _of_word(word: str) -> tuple[tuple[str, float], ...]:
-    return _of_short_word(word) if len(word) <= _LONGEST_KEPT else _taken_apart(word)
+    return _of_short_word(word) if len(word) <= _MAX_KEPT else _taken_apart(word)
 
 
 @lru_cache(maxsize=32_768)

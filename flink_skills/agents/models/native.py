@@ -12,7 +12,7 @@ from typing import Any
 from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.agents.models.base import tell_calls
 from flink_skills.agents.models.wrapped import WrappedModel
-from flink_skills.telemetry import Delta, OnDelta, TextDelta, Withdrawn
+from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 
 __all__ = ["NativeCalls", "calls_in_text"]
 
@@ -20,12 +20,12 @@ _FENCES = ("```", "~~~")
 _LABEL = re.compile(r"[ \t]*[\w.-]*")
 _TAGS = ("tool_call", "tool_calls", "function_call")
 _OPENINGS = ("{", "[", *_FENCES, *(f"<{tag}>" for tag in _TAGS))
-_LONGEST_OPENING = max(map(len, _OPENINGS))
+_MAX_OPENING = max(map(len, _OPENINGS))
 _BETWEEN = re.compile(r"\s*")
 _BETWEEN_VALUES = re.compile(r"[ \t\r\n,;]*")
 # Characters of a text that is looked at at all, and calls in it: more is no call that anybody meant.
-_LONGEST = 1 << 20
-_MOST_CALLS = 256
+_MAX_LENGTH = 1 << 20
+_MAX_CALLS = 256
 _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "params")
 
@@ -54,7 +54,7 @@ class NativeCalls(WrappedModel):
             held.release()
         else:
             if held.released:
-                on_delta(Withdrawn())
+                on_delta(Discarded())
             tell_calls(response.tool_calls, on_delta)
         return response
 
@@ -81,12 +81,12 @@ class _HeldText:
     def __call__(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta) and not self.released:
             self._held.append(delta.text)
-            if len(self._beginning) < _LONGEST_OPENING:
-                self._beginning = (self._beginning + delta.text).lstrip()[:_LONGEST_OPENING]
+            if len(self._beginning) < _MAX_OPENING:
+                self._beginning = (self._beginning + delta.text).lstrip()[:_MAX_OPENING]
                 if not any(map(self._may_be, _OPENINGS)):
                     self.release()
             return
-        if isinstance(delta, Withdrawn):
+        if isinstance(delta, Discarded):
             self._held, self._beginning, self.released = [], "", False
         else:
             self.release()
@@ -112,7 +112,7 @@ def calls_in_text(text: str, offered: Collection[str], *, position: int = 0) -> 
     >>> calls_in_text('{"name": "load_skill", "arguments": {"name": "x"}}', ["load_skill"])[0].name
     'load_skill'
     """
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_LENGTH:
         return ()
     try:
         found = _calls(text.strip(), offered)
@@ -128,7 +128,7 @@ def _calls(text: str, offered: Collection[str]) -> list[tuple[str, Mapping[str, 
     found: list[tuple[str, Mapping[str, Any]]] = []
     for block in _blocks(text):
         values = _values(block)
-        if values is None or len(found) + len(values) > _MOST_CALLS:
+        if values is None or len(found) + len(values) > _MAX_CALLS:
             return []
         for value in values:
             call = _call(value, offered)
@@ -188,7 +188,7 @@ def _values(text: str) -> list[Any] | None:
         except ValueError:
             return None
         values.extend(value if isinstance(value, list) else [value])
-        if len(values) > _MOST_CALLS:
+        if len(values) > _MAX_CALLS:
             return None
         at = _end(_BETWEEN_VALUES, text, end)
     return values or None

@@ -51,7 +51,7 @@ _STDERR_TAIL = 2000
 
 # A stream comes a word at a time, as that of a model on a network does; no answer is made of more pieces than this.
 _PIECE = re.compile(r"\S+\s*|\s+")
-_MOST_PIECES = 500
+_MAX_PIECES = 500
 
 _EXIT_CODE = re.compile(r"^[^\S\n]*(?:exit|return)[ _]code:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 _STDOUT = re.compile(r"^stdout:[ \t]*\n?", re.IGNORECASE | re.MULTILINE)
@@ -98,7 +98,7 @@ class OfflineModel(ChatModel):
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         response = await self.request(request)
         pieces = _PIECE.findall(response.text)
-        words = -(-len(pieces) // _MOST_PIECES) or 1
+        words = -(-len(pieces) // _MAX_PIECES) or 1
         for at in range(0, len(pieces), words):
             on_delta(TextDelta("".join(pieces[at : at + words])))
             await asyncio.sleep(0)  # others go on meanwhile, and the turn can be interrupted

@@ -25,7 +25,7 @@ from flink_skills.agents.models.shared_limits import POLL, SharedLimits, TokenCo
 from flink_skills.errors import ModelError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.inspection import about_tokens
-from flink_skills.sources.mends import machine_mend
+from flink_skills.sources.os_errors import os_error_hint
 from flink_skills.telemetry.activity import current_activity
 
 __all__ = ["Permit", "Permits"]
@@ -198,7 +198,7 @@ class Permits:
         self._serve()
 
     def _failure(self, error: OSError) -> ModelError:
-        fix = machine_mend(error) or "let the worker write there"
+        fix = os_error_hint(error) or "let the worker write there"
         return ModelError(
             f"model {self._name}: its limits cannot be kept, {self._folder}: {error.strerror or error}: {fix}",
             retryable=True,

@@ -28,7 +28,7 @@ _PARTS = ("remaining", "limit", "reset")
 _OPENAI = tuple((kind, [f"x-ratelimit-{part}-{kind}" for part in _PARTS]) for kind in KINDS[:2])
 _ANTHROPIC = tuple((kind, [f"anthropic-ratelimit-{kind}-{part}" for part in _PARTS]) for kind in KINDS)
 
-_LONGEST = 40
+_MAX_LENGTH = 40
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?")
 _PART = r"(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)%s)?"
 _DURATION = re.compile("".join(_PART % unit for unit in ("d", "h", "m(?!s)", "s", "ms", "(?:us|µs|μs)", "ns")))
@@ -110,7 +110,7 @@ def _number(text: str | None) -> float | None:
 
 def _until(text: str, sent: str | None) -> float | None:
     """The seconds of a duration such as ``6m0s`` or ``20ms``, of a plain number, or until an RFC 3339 instant."""
-    if not text or len(text) > _LONGEST:
+    if not text or len(text) > _MAX_LENGTH:
         return None
     if _NUMBER.fullmatch(text):
         return float(text)

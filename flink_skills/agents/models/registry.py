@@ -165,7 +165,7 @@ def _find(setup: ModelSetup, place: str) -> Provider:
         return provider
     point = _entry_points().get(setup.provider)
     if point is not None:
-        return Provider(point.name, point.value, f"mend the package that offers {point.value}")
+        return Provider(point.name, point.value, f"fix the package that provides {point.value}")
     known = _known_to_pydantic_ai(setup.provider)
     if known is False:
         names = provider_names()

@@ -27,14 +27,14 @@ __all__ = ["POLL", "SharedLimits", "TokenCost"]
 #: Seconds between two attempts at a place that another process may free.
 POLL = 0.03
 # Seconds between two attempts where the time of the next one is known: an answer may change it.
-_LONGEST_POLL = 0.25
+_MAX_POLL = 0.25
 # A timer is late by this much without a loss of rate: what it missed is made up for.
 _LATE = 0.05
 _MINUTE = 60.0
 # A minute has no more than its limit, although timers may be late.
 _SPREAD = _MINUTE + _LATE
 # Seconds for which an announcement or a pause holds. Then one request finds out.
-_LONGEST = 60.0
+_MAX_LENGTH = 60.0
 # Seconds until all of a quota is assumed to be available where the provider does not say (Azure).
 _UNANNOUNCED = 10.0
 # Seconds by which a request of another process has to be older to go first.
@@ -133,7 +133,7 @@ class SharedLimits:
             values = numbers.values
             if wait > 0:
                 values[_ASKED + user], values[_TRIED + user] = asked, now
-                return min(wait, _LONGEST_POLL)
+                return min(wait, _MAX_POLL)
             if values[_ASKED + user]:
                 values[_ASKED + user] = 0.0
             self._book(now, cost, user)
@@ -181,21 +181,21 @@ class SharedLimits:
         numbers.lock()
         try:
             if after is not None:
-                values[_PAUSED] = max(values[_PAUSED], now + min(after, _LONGEST))
+                values[_PAUSED] = max(values[_PAUSED], now + min(after, _MAX_LENGTH))
             for number, kind in enumerate(KINDS):
                 if (of := quota.allowances.get(kind)) is not None:
                     # The server had not seen the requests that were admitted since.
                     pending = self._since(cost, number)
                     at = _QUOTA + 4 * number
                     announced = of.seconds if of.seconds is not None else _UNANNOUNCED
-                    seconds = min(announced, _LONGEST)
+                    seconds = min(announced, _MAX_LENGTH)
                     values[at + _LEFT] = max(of.remaining - pending, 0.0)
                     values[at + _LASTS] = seconds if values[at + _FULL_AT] == 0 else max(values[at + _LASTS], seconds)
                     if of.seconds is None or of.limit is None:
                         values[at + _FULL] = -1.0
                     else:
                         # If a quota takes longer, only one request is tried before it is full.
-                        values[at + _FULL] = of.limit if announced <= _LONGEST else 0.0
+                        values[at + _FULL] = of.limit if announced <= _MAX_LENGTH else 0.0
                     values[at + _FULL_AT] = now + seconds
             values[_HEARD] = 1.0
         finally:

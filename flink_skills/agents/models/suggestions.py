@@ -44,7 +44,7 @@ def class_advice(clazz: str, kind: str, providers: Sequence[str]) -> str:
     """
     name, _, last = clazz.rpartition(".")
     if last in ("setup", "connection") and last != kind and name in providers:
-        return f"it is a {last}: return it from a method with @chat_model_{last}, or write '{name}.{kind}'"
+        return f"the class is a {last}: return it from a method with @chat_model_{last}, or write '{name}.{kind}'"
     for provider, pattern in _MODELS:
         if kind == "setup" and pattern.match(clazz) and provider in providers and clazz not in providers:
             return f"did you mean '{provider}:{clazz}'?"

@@ -14,7 +14,7 @@ from flink_skills.skill.text import clean_line
 __all__ = ["render_messages", "render_system"]
 
 # Characters of a request that is repeated after a file was read.
-_LONGEST_REPEATED = 200
+_MAX_REPEATED = 200
 
 
 def render_system(system: str, actions: Sequence[Action]) -> str:
@@ -104,7 +104,7 @@ def _about_thoughts(actions: Sequence[Action]) -> list[str]:
 
 def _run(actions: Sequence[Action]) -> str:
     if not any(action.with_thought for action in actions):
-        return "Go on with the instructions."
+        return "Continue with the instructions."
     # Tried on a model of 1.5B: without the example it repeats the words of the request.
     return (
         f'Then run the command of the instructions, if they give one. In "{THOUGHT}", first state the value of each '
@@ -115,7 +115,7 @@ def _run(actions: Sequence[Action]) -> str:
 def _request(messages: Sequence[Message]) -> str:
     """Repeat a short request: small models mix up lines of a file if the request is far above."""
     asked = next((message.content for message in reversed(messages) if isinstance(message, UserMessage)), "")
-    if 0 < len(asked) <= _LONGEST_REPEATED:
+    if 0 < len(asked) <= _MAX_REPEATED:
         return f"The request was: {asked.strip()} "
     return "Look at the request again. "
 

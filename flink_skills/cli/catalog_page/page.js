@@ -8,22 +8,22 @@
   const skills = [...document.querySelectorAll(".skill")].map((article) => ({
     article,
     row: document.getElementById("row-" + article.id),
-    text: [...article.querySelectorAll(".name, .about, .said, .origin, .tools")]
+    text: [...article.querySelectorAll(".name, .about, .diagnostics, .origin, .tools")]
       .map((part) => part.textContent).join("\n").toLowerCase(),
-    seers: (article.dataset.seen || "").split(" "),
+    viewers: (article.dataset.seen || "").split(" "),
     worst: article.dataset.worst || "none",
   }));
 
-  const fits = (skill, words) =>
+  const matches = (skill, words) =>
     words.every((word) => skill.text.includes(word)) &&
-    (!who || who.value === "" || (who.value === "none" ? skill.seers[0] === "" : skill.seers.includes(who.value))) &&
+    (!who || who.value === "" || (who.value === "none" ? skill.viewers[0] === "" : skill.viewers.includes(who.value))) &&
     (state.value === "" || skill.worst === state.value || (state.value === "any" && skill.worst !== "none"));
 
   const search = () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     for (const skill of skills) {
-      const hidden = !fits(skill, words);
+      const hidden = !matches(skill, words);
       shown += hidden ? 0 : 1;
       skill.article.hidden = hidden;
       if (skill.row) skill.row.hidden = hidden;
@@ -65,7 +65,7 @@
       await navigator.clipboard.writeText(text);
       done = true;
     } catch {
-      // Not allowed, or not there: by the selection, as browsers could do it before.
+      // The clipboard API is missing or denied. Copy the selection as in older browsers.
       const area = document.createElement("textarea");
       area.value = text;
       area.className = "unseen";
@@ -80,28 +80,28 @@
   };
 
   document.addEventListener("keydown", (event) => {
-    const here = document.activeElement;
-    const typing = here && ["INPUT", "SELECT", "TEXTAREA"].includes(here.tagName);
+    const focused = document.activeElement;
+    const typing = focused && ["INPUT", "SELECT", "TEXTAREA"].includes(focused.tagName);
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/" && !typing) {
       event.preventDefault();
       field.focus();
       field.select();
-    } else if (event.key === "Escape" && here === field) {
+    } else if (event.key === "Escape" && focused === field) {
       field.value = "";
       search();
-    } else if ((event.key === "ArrowDown" || event.key === "Enter") && here === field) {
+    } else if ((event.key === "ArrowDown" || event.key === "Enter") && focused === field) {
       event.preventDefault();
       move(null, 1);
-    } else if (here && here.tagName === "SUMMARY" && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+    } else if (focused && focused.tagName === "SUMMARY" && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
-      move(here, event.key === "ArrowDown" ? 1 : -1);
+      move(focused, event.key === "ArrowDown" ? 1 : -1);
     }
   });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-copy]");
     if (button) {
-      event.preventDefault(); // it stands in what opens and closes
+      event.preventDefault(); // Keep the click from toggling the surrounding details.
       copy(button);
     }
   });

@@ -88,7 +88,11 @@ class BwrapBackend(LocalBackend):
         result = await self.run(request)
         if result.exit_code != 0:
             await self.close()
-            said = result.error or result.stderr.decode("utf-8", "replace") or f"it ended by signal {result.signal}"
+            said = (
+                result.error
+                or result.stderr.decode("utf-8", "replace")
+                or f"the test command was terminated by signal {result.signal}"
+            )
             raise ExecutionError(explained(said.strip(), self._program))
 
     def confinement(self, request: CommandRequest) -> Confinement:
@@ -166,7 +170,7 @@ class BwrapBackend(LocalBackend):
                 extra_groups=[] if user else None,
             )
         except subprocess.TimeoutExpired:
-            raise ExecutionError(f"{self._program} does not end within {_PROBE_SECONDS:.0f} s: replace it") from None
+            raise ExecutionError(f"{self._program} did not exit within {_PROBE_SECONDS:.0f} s: replace it") from None
         except OSError as error:
             raise ExecutionError(
                 f"{self._program} cannot be run by the user of commands: {error.strerror}: install bubblewrap where "

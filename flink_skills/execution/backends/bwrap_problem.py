@@ -9,7 +9,7 @@ from flink_skills.execution.process_status import own_status
 __all__ = ["explained"]
 
 _ALLOW = "allow namespaces in the container's seccomp profile (clone, unshare, setns, mount, umount2, pivot_root)"
-# What bubblewrap says, then what is missing and the mend. The first that matches.
+# Message of bubblewrap, what is missing, and the fix. The first match applies.
 _REASONS = (
     (
         ("Can't mount proc",),
@@ -18,22 +18,22 @@ _REASONS = (
     ),
     (
         ("ENOSPC", "max_"),
-        "the machine's limit of namespaces is reached",
-        "raise the node's sysctls user.max_user_namespaces and its like",
+        "the node has reached its limit of namespaces",
+        "raise the node's sysctls user.max_*_namespaces",
     ),
     (
         ("Resource temporarily unavailable", "Cannot allocate memory"),
-        "there are too many processes, or too little memory, for another one",
-        "raise the pod's limits of processes (podPidsLimit) and memory",
+        "too many processes or too little memory to start another process",
+        "raise the pod's limits on processes (podPidsLimit) and memory",
     ),
     (
         ("setns(",),
-        "the namespaces are made but cannot be joined, because setns is not allowed",
+        "namespaces can be created but not joined, because setns is not allowed",
         _ALLOW,
     ),
     (
         ("RTM_", "loopback", "uid map"),
-        "namespaces are made without rights in them, as AppArmor does with programs it does not know",
+        "namespaces are created without capabilities, as AppArmor does for programs without a profile",
         "give bubblewrap an AppArmor profile that says 'userns', or set kernel.apparmor_restrict_unprivileged_userns=0",
     ),
     (
@@ -42,25 +42,25 @@ _REASONS = (
         "{allow}",
     ),
     (
-        ("does not support user namespaces", "Invalid argument"),
+        ("does not support user namespaces", "Invalid argument"),  # prose: allow M01: text of bubblewrap
         "the kernel has no user namespaces",
         "use a node whose kernel has CONFIG_USER_NS",
     ),
     (
         ("Operation not permitted", "Permission denied"),
-        "namespaces can be made, but nothing can be set up in them (seccomp or AppArmor)",
+        "namespaces can be created, but nothing can be set up in them (seccomp or AppArmor)",
         f"{_ALLOW} and in its AppArmor profile (mount)",
     ),
 )
 
 
 def explained(said: str, program: str) -> str:
-    """A sentence on what is missing and the mend, from what bubblewrap ``said``, which it ends with."""
-    text = said or "it said nothing"
-    for signs, reason, mend in _REASONS:
+    """Return a sentence with what is missing, the fix, and the message ``said`` of bubblewrap at its end."""
+    text = said or "bubblewrap printed nothing"
+    for signs, reason, fix in _REASONS:
         if any(sign in text for sign in signs):
             who, allow = _who_forbids()
-            return f"{reason.format(who=who)}: {mend.format(allow=allow)} ({_shortened(text)})"
+            return f"{reason.format(who=who)}: {fix.format(allow=allow)} ({_shortened(text)})"
     return f"{program} does not work here: replace or remove it ({_shortened(text)})"
 
 

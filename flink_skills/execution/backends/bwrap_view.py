@@ -24,7 +24,7 @@ _COPIED_BYTES = 128 << 10
 _OWN = ("/proc", "/dev")
 _TMP = "/tmp"  # the one inside, which is private
 _SHARED_MEMORY = "/dev/shm"
-_MOST_LINKS = 40  # as in the kernel
+_MAX_LINKS = 40  # as in the kernel
 
 
 class View:
@@ -129,7 +129,7 @@ def _resolved(path: str, links: dict[str, str]) -> Iterator[str]:
     """The place that ``path`` leads to, if any. The links on the way are added to ``links``."""
     waiting = [part for part in reversed(path.split("/")) if part not in ("", ".")]
     place = "/"
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         link = None
         while waiting and link is None:
             part = waiting.pop()

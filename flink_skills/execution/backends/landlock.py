@@ -30,7 +30,7 @@ SCOPES_SINCE = 6
 
 _TRUNCATION_SINCE = 3  # Linux 6.2
 
-_MOST_FOLDERS = 1000
+_MAX_FOLDERS = 1000
 
 
 class LandlockBackend(LocalBackend):
@@ -109,7 +109,7 @@ class LandlockBackend(LocalBackend):
         known = self._system.get(folder)
         if known is None:
             known = is_within(os.path.realpath(folder), self._real)
-            if len(self._system) < _MOST_FOLDERS:
+            if len(self._system) < _MAX_FOLDERS:
                 self._system[folder] = known
         return known or is_within(os.path.realpath(folder), granted)
 

@@ -9,6 +9,7 @@ from abc import abstractmethod
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.cgroups.folder import CgroupFolder, open_folder
 from flink_skills.execution.command_control import NotStartedError
 from flink_skills.execution.launcher.protocol import Confinement, Order, Report
 from flink_skills.execution.launcher_process import LauncherProcess
@@ -17,7 +18,7 @@ from flink_skills.execution.request import CommandRequest, CommandResult, Limits
 from flink_skills.execution.running import RunningCommand
 from flink_skills.execution.running_process import RunningProcess
 from flink_skills.execution.supervisors import SupervisorPool
-from flink_skills.sources.mends import machine_mend
+from flink_skills.sources.os_errors import os_error_hint
 
 __all__ = ["LocalBackend"]
 
@@ -37,6 +38,7 @@ class LocalBackend(ExecutionBackend):
         self._running: set[RunningCommand] = set()
         self._processes: set[RunningProcess] = set()
         self._closed = False
+        self._folder: CgroupFolder | None = None
         # Workspaces that are over a limit of theirs, and which: commands may make room there and nothing else.
         self._full: dict[tuple[str, ...], str] = {}
 
@@ -59,6 +61,10 @@ class LocalBackend(ExecutionBackend):
 
     async def start(self) -> None:
         self._closed = False
+        if self._folder is None:
+            # First, because the launcher starts in the cgroup of this process.
+            self._folder, self.no_cgroups = await asyncio.to_thread(open_folder, python=self.settings.python)
+            self.cgroups = str(self._folder.path) if self._folder is not None else ""
         await self._launcher.start()
 
     async def run(self, request: CommandRequest) -> CommandResult:
@@ -103,6 +109,7 @@ class LocalBackend(ExecutionBackend):
             counted=counted,
             full=self._full.get(counted[:1], ""),
             tty=tty,
+            cgroups=self.cgroups,
             confinement=confinement._replace(user=(user.uid, user.gid) if user else None),
         )
 
@@ -111,7 +118,7 @@ class LocalBackend(ExecutionBackend):
         try:
             command = RunningCommand(request.stdin, request.limits.output)
         except OSError as error:
-            raise ExecutionError(f"the worker cannot open pipes for the command: {_with_mend(error)}") from error
+            raise ExecutionError(f"the worker cannot open pipes for the command: {_with_hint(error)}") from error
         self._running.add(command)
         try:
             place = order.confinement.namespaces
@@ -134,7 +141,7 @@ class LocalBackend(ExecutionBackend):
             process = RunningProcess(on_output, ended, tty=tty)
         except OSError as error:
             what = "a terminal: start the process without one, or mount devpts" if tty else "pipes for the process"
-            raise ExecutionError(f"the worker cannot open {what}: {_with_mend(error)}") from error
+            raise ExecutionError(f"the worker cannot open {what}: {_with_hint(error)}") from error
         try:
             place = order.confinement.namespaces
             await process.start(self._supervisors, order.encode(), request.stdin, place, new=again)
@@ -167,6 +174,10 @@ class LocalBackend(ExecutionBackend):
         self._supervisors.end_idle()
         await self._launcher.close()
         await asyncio.gather(*(process.wait() for process in processes))
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.close)
+            self._folder = None
+            self.cgroups = ""
 
 
 def _counted(request: CommandRequest) -> tuple[str, ...]:
@@ -174,9 +185,9 @@ def _counted(request: CommandRequest) -> tuple[str, ...]:
     return request.counted or request.writable
 
 
-def _with_mend(error: OSError) -> str:
-    mend = machine_mend(error)
-    return f"{error}: {mend}" if mend else str(error)
+def _with_hint(error: OSError) -> str:
+    fix = os_error_hint(error)
+    return f"{error}: {fix}" if fix else str(error)
 
 
 def _rlimits(limits: Limits) -> dict[str, int]:

@@ -72,9 +72,10 @@ async def prove(backend: ExecutionBackend, workspaces: WorkspaceManager, setting
     try:
         await asyncio.to_thread(_prepare, workspace, other)
         with _targets(workspaces, workspace, other, settings, mark) as targets:
+            targets["cgroups"] = backend.cgroups
             found = await _run_probe(backend, workspace, targets)
         lock = workspace.work_dir / "lock"
-        found["survivors"] = None if _is_free(lock) else "a process that left its session lives on"
+        found["survivors"] = None if _is_free(lock) else "a process that left its session keeps running"
     except OSError as error:
         raise ExecutionError(f"the canaries cannot be prepared in {workspaces.root}: {error}") from error
     finally:
@@ -200,7 +201,7 @@ async def _run_probe(backend: ExecutionBackend, workspace: Workspace, targets: d
         if result.exit_code == 0:
             found: dict[str, str | None] = json.loads(result.stdout)
             return found
-        said = (result.stderr or b"it said nothing").decode("utf-8", "replace").strip()[-400:]
+        said = (result.stderr or b"the canaries printed nothing").decode("utf-8", "replace").strip()[-400:]
     raise ExecutionError(f"the canaries do not run inside: {said}")
 
 

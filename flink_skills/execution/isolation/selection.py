@@ -34,13 +34,14 @@ _KNOWN_GAPS: Mapping[IsolationLevel, tuple[str, ...]] = {
 }
 # The component of the project's manifests that accepts what kernels without all of Landlock reach.
 _FOR_OLD_KERNELS = "deploy/components/older-nodes"
+_CGROUP = "leave_cgroup"
 _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 
 async def open_backend(config: SkillConfig, workspaces: WorkspaceManager) -> tuple[ExecutionBackend, IsolationReport]:
     """A started backend that has proved ``skills.shell.min-isolation``, and the report.
 
-    Raises :class:`IsolationError` with the reasons and the mend where none does.
+    Raises :class:`IsolationError` with the reasons and the fix if none does.
     """
     backend, report = await choose_backend(config, workspaces)
     wanted = IsolationLevel.parse(config.get(SkillOptions.SHELL_MIN_ISOLATION))
@@ -61,8 +62,8 @@ async def choose_backend(
     """
     if config.get(SkillOptions.SHELL_NETWORK_HOSTS) and config.get(SkillOptions.SHELL_NETWORK) != "allow":
         raise ConfigError(
-            f"option {SkillOptions.SHELL_NETWORK_HOSTS.key} needs {SkillOptions.SHELL_NETWORK.key}: allow; without it "
-            "commands reach no host"
+            f"option {SkillOptions.SHELL_NETWORK_HOSTS.key} requires {SkillOptions.SHELL_NETWORK.key}: allow; without "
+            "it, commands cannot reach any host"
         )
     began = time.monotonic()
     about = _about_this_machine(config)
@@ -72,7 +73,9 @@ async def choose_backend(
     except IsolationError as error:
         return None, replace(about, skipped={"all": str(error)})
     if settings.user != workspaces.user:
-        raise ConfigError(f"the workspaces are made for {workspaces.user} and commands run as {settings.user}: use one")
+        raise ConfigError(
+            f"the workspaces belong to {workspaces.user}, but commands run as {settings.user}: use the same user"
+        )
     about = replace(about, uid=settings.user.uid if settings.user else os.geteuid())
     best: ExecutionBackend | None = None
     best_report = about
@@ -85,7 +88,7 @@ async def choose_backend(
             if report.level > best_report.level:
                 unused, best, best_report = best, backend, report
             elif report.level < IsolationLevel.HYGIENE:
-                skipped[name] = f"it does not stop {_listed(report.not_enforced)}"
+                skipped[name] = f"the backend does not stop {_listed(report.not_enforced)}"
         except ExecutionError as error:
             skipped[name] = str(error)
         except BaseException:
@@ -119,8 +122,8 @@ async def _examine(
     """Start ``backend`` and report what it proves. Raises :class:`ExecutionError` where it cannot be used."""
     if settings.hosts and not backend.enforces_hosts:
         raise ConfigError(
-            f"option {SkillOptions.SHELL_NETWORK_HOSTS.key}: backend {name} cannot tell hosts apart: remove it "
-            "and limit the pod's network by a NetworkPolicy or an egress proxy"
+            f"option {SkillOptions.SHELL_NETWORK_HOSTS.key}: backend {name} cannot limit commands to single "
+            "hosts: remove the option, and limit the pod's network with a NetworkPolicy or an egress proxy"
         )
     await backend.start()
     if backend.proves_itself:
@@ -133,9 +136,12 @@ async def _examine(
             not_enforced=backend.not_enforced,
         )
     findings = await prove(backend, workspaces, settings)
+    reached = findings.open.get(_CGROUP)
+    if reached is not None:
+        backend.cgroups, backend.no_cgroups = "", f"commands could change their own ({reached})"
     level, missing = proved_level(findings, settings)
     level = min(level, backend.level)
-    gaps = {*findings.open, *missing, *_KNOWN_GAPS.get(level, ()), *backend.not_enforced}
+    gaps = {*findings.open.keys() - {_CGROUP}, *missing, *_KNOWN_GAPS.get(level, ()), *backend.not_enforced}
     return replace(
         about,
         level=level,
@@ -144,6 +150,8 @@ async def _examine(
         proved=tuple(sorted(findings.stopped)),
         not_enforced=tuple(sorted(gaps)),
         shortfall=backend.shortfall,
+        cgroups=bool(backend.cgroups),
+        no_cgroups=backend.no_cgroups,
     )
 
 
@@ -178,7 +186,7 @@ def _refusal(report: IsolationReport, wanted: IsolationLevel) -> str:
         ways.append(f"accept less (skills.shell.min-isolation: {report.acceptable.name}{component})")
     return (
         f"commands cannot be isolated at {wanted.name} on this machine (kernel {report.kernel}, Landlock ABI "
-        f"{report.landlock_abi}). {'; '.join(reasons)}. Mend the machine ('flink-skills doctor' shows all it finds), "
+        f"{report.landlock_abi}). {'; '.join(reasons)}. Fix the machine ('flink-skills doctor' lists all problems), "
         f"or {', or '.join(ways)}"
     )
 

@@ -78,7 +78,7 @@ def _execute(order: Order) -> None:
                 raise
             # A folder of the path that this user may not enter says nothing about the program.
             if os.path.lexists(path) and code == 127:
-                code, reason = 126, error.strerror or "cannot be run"
+                code, reason = 126, error.strerror or "exec failed"
     os.write(2, f"{program}: {reason}\n".encode("utf-8", "surrogateescape"))
     os._exit(code)
 

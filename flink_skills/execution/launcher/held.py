@@ -20,7 +20,7 @@ _DESCRIPTOR_BYTES = 1_024
 _MAPPING_BYTES = 512
 _WATCH_BYTES = 160
 # The kernel describes a mapping with its path, which has no limit. Nothing else is watched during the read.
-_MOST_TEXT, _TEXT_AT_ONCE = 32 << 20, 1 << 20
+_MAX_TEXT, _TEXT_AT_ONCE = 32 << 20, 1 << 20
 _EPOLL = "anon_inode:[eventpoll]"
 _DELETED = b" (deleted)\n"
 # Memory that the resident pages include, and that the kernel lists as deleted files.
@@ -77,11 +77,11 @@ def held_use(pids: Iterable[int]) -> HeldUse:
         watching = sum(_descriptor(found, pid, name) for name in names)
         found.kernel += len(names) * (_DESCRIPTOR_BYTES + watching * _WATCH_BYTES)
         _mappings(found, pid)
-        if found.text > _MOST_TEXT:
+        if found.text > _MAX_TEXT:
             break
     buffers = len(found.sockets) * _SOCKET_BYTES + len(found.pipes) * _PIPE_BYTES + found.kernel
     mapped = len(found.mapped - found.inodes)
-    endless = found.text > _MOST_TEXT
+    endless = found.text > _MAX_TEXT
     return HeldUse(sum(found.unlinked.values()), buffers, hidden, mapped, found.sent, endless)
 
 
@@ -138,7 +138,7 @@ def _sent(pid: int, name: str) -> int:
 def _mappings(found: _Found, pid: int) -> None:
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
-            while found.text <= _MOST_TEXT and (lines := file.readlines(_TEXT_AT_ONCE)):
+            while found.text <= _MAX_TEXT and (lines := file.readlines(_TEXT_AT_ONCE)):
                 _described(found, lines)
     except OSError:
         return  # the process has ended

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
+from flink_skills.execution.launcher.cgroup import CommandCgroup
 from flink_skills.execution.launcher.ending import Buried, end_children
-from flink_skills.execution.launcher.protocol import Confinement, Order
+from flink_skills.execution.launcher.protocol import Order
 from flink_skills.execution.launcher.restrictions import Restrictions
 from flink_skills.execution.launcher.rooms import Room, open_room, view_of
-from flink_skills.execution.launcher.starter import Starter, in_common
+from flink_skills.execution.launcher.starter import Starter, in_common, most_tasks
 
 __all__ = ["Lodging"]
 
@@ -27,8 +28,7 @@ class Lodging:
         self.children_changed = children_changed
         self._room: Room | None = None
         self._ready: Starter | None = None
-        self._common: Confinement | None = None
-        self._in_room = False
+        self._last: Order | None = None
         self.is_in_order = True
 
     def move(self, order: Order, buried: Buried) -> Room | None:
@@ -51,22 +51,24 @@ class Lodging:
 
         Raises :class:`OSError` if none can be started.
         """
-        self._common = in_common(order.confinement)
-        self._in_room = bool(order.confinement.namespaces)
+        self._last = order
         ready, self._ready = self._ready, None
         if ready is not None:
-            if ready.common == self._common and ready.is_waiting():
+            folder = ready.cgroup.folder if ready.cgroup is not None else ""
+            if ready.common == in_common(order.confinement) and folder == order.cgroups and ready.is_waiting():
                 return ready
             ready.close()
             self._end(buried, self._spare())
-        return self._new_starter(self._common, buried)
+            self.remove(ready.cgroup)
+        return self._new_starter(order, buried)
 
     def get_ready(self) -> None:
         """Start a process for a command like the last one, if that has changed nothing here."""
-        if self._common is None or self._ready is not None or (self._in_room and self._room is None):
+        last = self._last
+        if last is None or self._ready is not None or (last.confinement.namespaces and self._room is None):
             return
         try:
-            self._ready = self._new_starter(self._common, Buried())
+            self._ready = self._new_starter(last, Buried())
         except OSError:
             self._ready = None  # the next command says why not
 
@@ -79,16 +81,33 @@ class Lodging:
 
     def leave(self, buried: Buried) -> None:
         """End the room, if any, with all that is in it."""
-        if self._ready is not None:
-            self._ready.close()
-            self._ready = None
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.close()
         if self._room is not None:
             self._room.close()
             self._room = None
         self._end(buried)
+        if ready is not None:
+            self.remove(ready.cgroup)
 
-    def _new_starter(self, common: Confinement, buried: Buried) -> Starter:
-        return Starter(common, self._room.namespaces if self._room is not None else {}, self.restrictions, buried)
+    def remove(self, cgroup: CommandCgroup | None) -> None:
+        """Remove the cgroup of a command, or of a starter, that has ended."""
+        if cgroup is not None and not cgroup.remove():
+            self.is_in_order = False
+
+    def _new_starter(self, order: Order, buried: Buried) -> Starter:
+        namespaces = self._room.namespaces if self._room is not None else {}
+        common = in_common(order.confinement)
+        cgroup = CommandCgroup(order.cgroups) if order.cgroups else None
+        if cgroup is None:
+            return Starter(common, namespaces, self.restrictions, buried)
+        try:
+            cgroup.limit(order.memory, most_tasks(order))
+            return Starter(common, namespaces, self.restrictions, buried, cgroup)
+        except OSError:
+            cgroup.remove()
+            raise
 
     def _spare(self) -> frozenset[int]:
         return frozenset((self._room.program,)) if self._room is not None else frozenset()

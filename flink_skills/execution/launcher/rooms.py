@@ -178,7 +178,7 @@ def open_room(
         _wait_for(ready, worker, within)
         if not os.read(ready, 1):
             text = _all_of(said).decode("utf-8", "replace").strip()
-            raise OSError(text or f"bubblewrap {_how_it_ended(bubblewrap)} and said nothing")
+            raise OSError(text or f"{_how_it_ended(bubblewrap)} and did not report an error")
         first = int(json.loads(os.read(info, 65_536))["child-pid"])
         room = Room(view, bubblewrap, first, hold)
         with _as(user):
@@ -199,11 +199,11 @@ def _wait_for(ready: int, worker: int, within: float) -> None:
     poll = select.poll()
     poll.register(ready, select.POLLIN)
     poll.register(worker, select.POLLRDHUP)
-    found = [descriptor for descriptor, _ in poll.poll(min(within, linux.LONGEST_WAIT) * 1000)]
+    found = [descriptor for descriptor, _ in poll.poll(min(within, linux.MAX_WAIT) * 1000)]
     if not found:
         raise OSError(f"bubblewrap is not ready within {within:.0f} s")
     if ready not in found:
-        raise OSError("the worker ends the command")
+        raise OSError("the worker terminated the command")
 
 
 def _folders_in_memory(operations: Operations) -> list[str]:
@@ -328,7 +328,7 @@ def _how_it_ended(pid: int) -> str:
         time.sleep(_BETWEEN_LOOKS)
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     if ended is None:
-        return "closed its output"
+        return "bubblewrap closed its output"
     if ended.si_code == os.CLD_EXITED:
-        return f"ended with exit code {ended.si_status}"
-    return f"was ended by signal {ended.si_status}"
+        return f"bubblewrap exited with code {ended.si_status}"
+    return f"bubblewrap was killed by signal {ended.si_status}"

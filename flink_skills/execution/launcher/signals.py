@@ -80,7 +80,7 @@ class SignalBroker:
         """Return what to send. Return None for a call that the kernel may execute. Raises :class:`OSError`."""
         caller = process_of_thread(call.thread)
         if not caller or not self._listener.waits(call):
-            raise ProcessLookupError(errno.ESRCH, "the caller has ended")
+            raise ProcessLookupError(errno.ESRCH, "the caller has exited")
         first, second, third = (_int(word) for word in call.arguments[:3])
         name = self._names[call.number]
         if name == "kill":
@@ -107,11 +107,11 @@ class SignalBroker:
             # As the kernel does, this succeeds if there are only processes that the caller may not signal.
             return _Delivery(number, tuple(other for other in descendants(self._own) if other != caller))
         if pid == _LOWEST:
-            raise ProcessLookupError(errno.ESRCH, "no such group")
+            raise ProcessLookupError(errno.ESRCH, "the group does not exist")
         members = tuple(self._members(-pid))
         if not members:
             os.killpg(-pid, 0)  # raises if there is no such group
-            raise PermissionError(errno.EPERM, "not a group of the command")
+            raise PermissionError(errno.EPERM, "the group is not one of the command")
         return _Delivery(number, members, group=-pid)
 
     def _thread_of_any(self, caller: int, calling: int, thread: int, number: int) -> _Delivery | None:
@@ -128,25 +128,27 @@ class SignalBroker:
             return None
         if _positive(thread) != process:
             found = os.path.exists(f"/proc/{process}/task/{thread}")
-            raise OSError(errno.EPERM if found else errno.ESRCH, "not the first thread of a process of the command")
+            raise OSError(
+                errno.EPERM if found else errno.ESRCH, "the thread is not the first one of a process of the command"
+            )
         return _Delivery(number, (process,))
 
     def _by_descriptor(self, call: Call, descriptor: int, number: int) -> _Delivery:
         if call.arguments[3] & 0xFFFF_FFFF:
-            raise OSError(errno.EINVAL, "flags")
+            raise OSError(errno.EINVAL, "the call has unsupported flags")
         try:
             with open(f"/proc/{call.thread}/fdinfo/{descriptor}", "rb", buffering=0) as file:
                 fields = dict(line.split(b":", 1) for line in file.read(4096).splitlines() if b":" in line)
         except FileNotFoundError:
-            raise OSError(errno.EBADF, "no such descriptor") from None
+            raise OSError(errno.EBADF, "the descriptor does not exist") from None
         except PermissionError:
             # The program can be executed but not read. Programs then use kill().
             raise OSError(errno.ENOSYS, "the descriptors of the caller are hidden") from None
         if b"Pid" not in fields:
-            raise OSError(errno.EBADF, "not a descriptor of a process")
+            raise OSError(errno.EBADF, "the descriptor is not one of a process")
         process = int(fields[b"Pid"])
         if process <= 0:
-            raise ProcessLookupError(errno.ESRCH, "the process has ended")
+            raise ProcessLookupError(errno.ESRCH, "the process has exited")
         about = self._about(call, call.arguments[2], number) if call.arguments[2] else None
         return _Delivery(number, (process,), about=about)
 
@@ -158,10 +160,10 @@ class SignalBroker:
         except OSError as error:
             raise PermissionError(errno.EPERM, "the memory of the caller is not readable") from error
         if len(found) < _SIGINFO_BYTES or not self._listener.waits(call):
-            raise OSError(errno.EFAULT, "not readable")
+            raise OSError(errno.EFAULT, "the memory of the caller is not readable")
         (code,) = _NUMBER.unpack_from(found, _CODE_AT)
         if code >= 0 or code == _SI_TKILL:
-            raise PermissionError(errno.EPERM, "only the kernel says so")
+            raise PermissionError(errno.EPERM, "only the kernel may use this code")
         return _NUMBER.pack(number) + found[_NUMBER.size :]
 
     def _members(self, group: int, but: Iterable[int] = ()) -> list[int]:
@@ -203,9 +205,9 @@ class SignalBroker:
         process, descriptor = _open_process(pid)
         try:
             if not descent.includes(process):
-                raise PermissionError(errno.EPERM, "not a process of the command")
+                raise PermissionError(errno.EPERM, "the process is not one of the command")
             if delivery.group and _group_of(process) != delivery.group:
-                raise ProcessLookupError(errno.ESRCH, "it left the group")
+                raise ProcessLookupError(errno.ESRCH, "the process left the group")
             if delivery.about is None:
                 signal.pidfd_send_signal(descriptor, delivery.number)
             else:
@@ -224,7 +226,7 @@ def _open_process(pid: int) -> tuple[int, int]:
     # The number of a thread: kill() then signals its process.
     process = process_of_thread(pid)
     if not process:
-        raise ProcessLookupError(errno.ESRCH, "no such process")
+        raise ProcessLookupError(errno.ESRCH, "the process does not exist")
     return process, os.pidfd_open(process)
 
 
@@ -250,5 +252,5 @@ def _int(register: int) -> int:
 
 def _positive(number: int) -> int:
     if number <= 0:
-        raise OSError(errno.EINVAL, "not the number of a process")
+        raise OSError(errno.EINVAL, "the number is not one of a process")
     return number

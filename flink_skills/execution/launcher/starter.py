@@ -1,36 +1,24 @@
 """A process that becomes a command when it receives the order.
 
-It does at once what is the same for all orders: it is forked, becomes the command's user, enters namespaces and filters
+It prepares what is the same for all orders: it is forked, becomes the command's user, enters namespaces and filters
 system calls. A supervisor has one ready while it waits, so that the next command does not wait for this.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
-import signal
 import socket
 from collections.abc import Mapping
-from typing import NoReturn
 
-from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.command import become_command, report_failure
+from flink_skills.execution.launcher.cgroup import CommandCgroup
 from flink_skills.execution.launcher.ending import Buried
-from flink_skills.execution.launcher.listener import Listener, load_filter_and_listen
-from flink_skills.execution.launcher.namespaces import enter
-from flink_skills.execution.launcher.orders import receive
-from flink_skills.execution.launcher.protocol import HEADER, ORDER, Confinement, Order
+from flink_skills.execution.launcher.listener import Listener
+from flink_skills.execution.launcher.protocol import HEADER, Confinement, Order
 from flink_skills.execution.launcher.restrictions import Restrictions, is_mediated
+from flink_skills.execution.launcher.waiting import KILLABLE, wait_for_order
 
-__all__ = ["Starter", "in_common"]
-
-# A program inherits ignored signals. Python ignores two and the launcher handles the others. The zygote has reset those
-# that its parents ignored.
-_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
-_CONTROL = 3  # after standard input, output and error
-_MOST_DESCRIPTORS = 4
-_KILLABLE, _INTERRUPTIBLE = b"k", b"i"  # come with the descriptor that listens to the filter
+__all__ = ["Starter", "in_common", "most_tasks"]
 
 
 def in_common(confinement: Confinement) -> Confinement:
@@ -38,8 +26,18 @@ def in_common(confinement: Confinement) -> Confinement:
     return confinement._replace(read=(), write=(), namespaces=())
 
 
+def most_tasks(order: Order) -> int:
+    """Return the most processes and threads that the kernel allows for ``order``. 0 means no limit.
+
+    One more than the limit, so that the supervisor finds the command over its limit and ends it.
+    """
+    return order.processes + 1 if order.processes else 0
+
+
 class Starter:
     """A starter for the supervisor. It has the confinement ``common``, and runs in ``namespaces`` if given.
+
+    It and the command are in ``cgroup``, or in that of this process.
 
     ``pid`` is the process id, 0 if it could not enter the namespaces. ``listener`` receives the calls that a mediated
     filter does not execute. It is open when the command starts, and None without such a filter. Raises
@@ -47,17 +45,23 @@ class Starter:
     """
 
     def __init__(
-        self, common: Confinement, namespaces: Mapping[str, int], restrictions: Restrictions, buried: Buried
+        self,
+        common: Confinement,
+        namespaces: Mapping[str, int],
+        restrictions: Restrictions,
+        buried: Buried,
+        cgroup: CommandCgroup | None = None,
     ) -> None:
         self.common = common
+        self.cgroup = cgroup
         self.listener: Listener | None = None
         self._failure = b""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         parent = os.getpid()
         try:
-            pid = os.fork()
+            pid = cgroup.fork() if cgroup is not None else os.fork()
             if pid == 0:
-                _wait_for_order(common, namespaces, restrictions, theirs.fileno(), parent)
+                wait_for_order(common, cgroup, namespaces, restrictions, control=theirs.fileno(), parent=parent)
         except OSError:
             self._socket.close()
             raise
@@ -86,7 +90,12 @@ class Starter:
         return self.pid != 0 and not self._failure and not self._has_said_something()
 
     def start(self, order: Order, stdio: tuple[int, int, int], ruleset: int) -> None:
-        """Have the process become the command of ``order``. If it cannot, :attr:`failure` says why."""
+        """Have the process become the command of ``order``. If it cannot, :attr:`failure` says why.
+
+        Raises :class:`OSError` if the limits of the cgroup cannot be set.
+        """
+        if self.cgroup is not None:
+            self.cgroup.limit(order.memory, most_tasks(order))
         body = order._replace(confinement=self.common).encode()
         descriptors = [*stdio, *((ruleset,) if ruleset >= 0 else ())]
         try:
@@ -111,7 +120,7 @@ class Starter:
         """Receive the listener, or the error before it."""
         said, descriptors, _, _ = socket.recv_fds(self._socket, 4096, 1)
         if descriptors:
-            self.listener = Listener(descriptors[0], killable=said[:1] == _KILLABLE)
+            self.listener = Listener(descriptors[0], killable=said[:1] == KILLABLE)
             said = said[1:]
         self._failure += said
 
@@ -124,68 +133,3 @@ class Starter:
             return int(number)
         self._failure = said or b"cannot enter namespaces: the process was killed"
         return 0
-
-
-def _wait_for_order(
-    common: Confinement, namespaces: Mapping[str, int], restrictions: Restrictions, control: int, parent: int
-) -> NoReturn:
-    step = "detach"
-    try:
-        os.setsid()
-        os.umask(0o077)
-        linux.die_first_when_memory_is_short()
-        if common.user is not None:
-            step = f"become the user {common.user[0]}:{common.user[1]}"
-            linux.switch_user(common.user)
-        step = "drop privileges"
-        linux.forbid_new_privileges()
-        # After the user, because the kernel forgets it when the user changes.
-        linux.die_with_parent(parent)
-        if namespaces:
-            step = "enter namespaces"
-            enter(namespaces, control)
-        for number in _RESET:
-            signal.signal(number, signal.SIG_DFL)
-        if control != _CONTROL:
-            control = os.dup2(control, _CONTROL, inheritable=False)
-        linux.close_from(_CONTROL + 1)
-        orders = socket.socket(fileno=control)  # stays open for what goes wrong later
-        if common.filter:
-            step = "filter system calls (seccomp)"
-            _filter_calls(restrictions.filters[common.filter], orders if is_mediated(common.filter) else None)
-        step = "receive an order"
-        received = _receive(orders)
-        if received is not None:
-            order, descriptors = received
-            ruleset = descriptors[3] if len(descriptors) > 3 else -1
-            stdio = (descriptors[0], descriptors[1], descriptors[2])
-            become_command(order, stdio, ruleset, control, restrictions)
-    except BaseException as error:
-        report_failure(control, step, error)
-    finally:
-        os._exit(127)
-
-
-def _filter_calls(program: bytes, listening: socket.socket | None) -> None:
-    """Filter the system calls of this process, and send the listener to the socket ``listening``."""
-    if listening is None:
-        linux.load_filter(program)
-        return
-    descriptor, killable = load_filter_and_listen(program)
-    socket.send_fds(listening, [_KILLABLE if killable else _INTERRUPTIBLE], [descriptor])
-    os.close(descriptor)
-
-
-def _receive(control: socket.socket) -> tuple[Order, list[int]] | None:
-    """Wait for the order. Return None if the supervisor does not need this process."""
-    header, descriptors, _, _ = socket.recv_fds(control, HEADER.size, _MOST_DESCRIPTORS)
-    if not header:
-        return None
-    kind, size = HEADER.unpack(header)
-    try:
-        body = receive(control, size)
-    except EOFError:
-        return None
-    # Out of the way of the first three.
-    moved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _CONTROL + 1) for number in descriptors]
-    return (Order.decode(body), moved) if kind == ORDER else None

@@ -23,7 +23,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BLOCK = 512
 # Deeper than any honest tree; each level keeps a descriptor open while it is counted.
-_DEEPEST = 128
+_MAX_DEPTH = 128
 
 
 class TreeUse(NamedTuple):
@@ -169,7 +169,7 @@ class _Count:
                         return
                     self._entry(entry, folders)
             for name in folders:
-                if depth >= _DEEPEST:
+                if depth >= _MAX_DEPTH:
                     self.files = self._stop_at + 1
                     return
                 inner = _open_folder(name, descriptor)

@@ -20,10 +20,10 @@ from flink_skills.execution.launcher.protocol import Report
 from flink_skills.execution.launcher.restrictions import Restrictions
 from flink_skills.execution.launcher.supervisor import supervise
 
-__all__ = ["MOST_WORDS", "READY", "serve"]
+__all__ = ["MAX_WORDS", "READY", "serve"]
 
 READY = b"ready"
-MOST_WORDS = 400
+MAX_WORDS = 400
 
 
 def serve(descriptor: int, libraries: str = "", filters: str = "") -> None:
@@ -45,7 +45,7 @@ def serve(descriptor: int, libraries: str = "", filters: str = "") -> None:
     poll.register(requests, select.POLLIN)
     poll.register(children_changed, select.POLLIN)
     gc.freeze()
-    requests.send(READY + restrictions.refusal.encode("utf-8", "replace")[:MOST_WORDS])
+    requests.send(READY + restrictions.refusal.encode("utf-8", "replace")[:MAX_WORDS])
     supervisors: set[int] = set()
     while True:
         ready = {number for number, _ in poll.poll()}
@@ -88,7 +88,7 @@ def _serve_one(
 
 def _refuse(control: socket.socket, error: OSError) -> None:
     try:
-        control.sendall(Report(error=f"cannot start a process: {error}").encode())
+        control.sendall(Report(error=f"the launcher failed to fork a process for the command: {error}").encode())
     except OSError:
         return  # the worker no longer waits for this command
 

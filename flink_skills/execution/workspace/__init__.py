@@ -5,7 +5,7 @@ from flink_skills.execution.workspace.interpreter import command_python
 from flink_skills.execution.workspace.manager import WorkspaceManager
 from flink_skills.execution.workspace.media_type import is_text, media_type, recognized_type
 from flink_skills.execution.workspace.opening import open_workspaces
-from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, parts_of
+from flink_skills.execution.workspace.places import READABLE, WRITABLE, WorkspacePathError, parts_of
 from flink_skills.execution.workspace.placing import Placed, default_place, place_parts
 from flink_skills.execution.workspace.staging import StageableSkill, folder_name
 from flink_skills.execution.workspace.workspace import Workspace
@@ -16,11 +16,11 @@ __all__ = [
     "Collected",
     "CollectedFile",
     "FilePart",
-    "PlaceError",
     "Placed",
     "StageableSkill",
     "Workspace",
     "WorkspaceManager",
+    "WorkspacePathError",
     "command_python",
     "default_place",
     "folder_name",

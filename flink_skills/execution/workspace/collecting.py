@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from flink_skills.execution.workspace.globs import Globs, Position
 from flink_skills.execution.workspace.media_type import media_type
-from flink_skills.execution.workspace.places import PlaceError, Reach, is_sealed, parts_of
+from flink_skills.execution.workspace.places import Reach, WorkspacePathError, is_sealed, parts_of
 
 __all__ = ["Collected", "CollectedFile", "FilePart", "collect_files", "read_part"]
 
-_MOST_ENTRIES = 200_000
-_DEEPEST = 48
-_MOST_PROBLEMS = 8
+_MAX_ENTRIES = 200_000
+_MAX_DEPTH = 48
+_MAX_PROBLEMS = 8
 _CHUNK = 1 << 20
 
 
@@ -86,7 +86,7 @@ def collect_files(
                     changed = os.fstat(descriptor).st_ctime_ns
             except FileNotFoundError:
                 continue  # removed since it was listed
-            except (OSError, PlaceError) as error:
+            except (OSError, WorkspacePathError) as error:
                 walk.failed(name, error)
                 continue
             if size > len(data):
@@ -97,26 +97,28 @@ def collect_files(
 
 
 def read_part(root: int, path: str, roots: Collection[str], reach: Reach, *, offset: int, limit: int) -> FilePart:
-    """At most ``limit`` bytes from ``offset`` of one file. Raises :class:`PlaceError`."""
+    """At most ``limit`` bytes from ``offset`` of one file. Raises :class:`WorkspacePathError`."""
     parts = parts_of(path, roots)
     shown = "/".join(parts)
     if len(parts) == 1:
-        raise PlaceError(f"{shown!r} is a folder: name a file in it", "no-file")
+        raise WorkspacePathError(f"{shown!r} is a folder: name a file in it", "no-file")
     try:
         with (
             reach.below(root, parts[:-1]) as folder,
             reach.file(parts[-1], folder, trusted=is_sealed(parts)) as descriptor,
         ):
             return FilePart(*_read(descriptor, offset, limit))
-    except PlaceError as error:
-        raise PlaceError(f"{shown!r} {error}", error.reason) from None
+    except WorkspacePathError as error:
+        raise WorkspacePathError(f"{shown!r} {error}", error.reason) from None
     except FileNotFoundError:
-        raise PlaceError(f"{shown!r} does not exist in the workspace: list what is there first", "missing") from None
+        raise WorkspacePathError(
+            f"{shown!r} does not exist in the workspace: list the files first", "missing"
+        ) from None
     except NotADirectoryError:
         message = f"{shown!r} has no folder above it, or a link in its place, and links are not followed"
-        raise PlaceError(f"{message}: name the file itself", "missing") from None
+        raise WorkspacePathError(f"{message}: name the file itself", "missing") from None
     except OSError as error:
-        raise PlaceError(f"{shown!r} cannot be read: {_reason(error)}", "unreadable") from None
+        raise WorkspacePathError(f"{shown!r} cannot be read: {_reason(error)}", "unreadable") from None
 
 
 class _Walk:
@@ -133,8 +135,8 @@ class _Walk:
     def failed(self, name: str, error: Exception) -> None:
         """Note what could not be read."""
         self._failures += 1
-        if len(self._problems) < _MOST_PROBLEMS:
-            said = str(error) if isinstance(error, PlaceError) else f"cannot be read: {_reason(error)}"
+        if len(self._problems) < _MAX_PROBLEMS:
+            said = str(error) if isinstance(error, WorkspacePathError) else f"cannot be read: {_reason(error)}"
             self._problems.append(f"{_printable(name)} {said}")
 
     def told(self) -> tuple[str, ...]:
@@ -166,7 +168,7 @@ class _Walk:
                 inner = f"{path}/{entry}"
                 if not key.endswith("/"):
                     yield inner, entry, folder
-                elif inner.count("/") > _DEEPEST:
+                elif inner.count("/") > _MAX_DEPTH:
                     self.limits.add("max_depth")
                 else:
                     yield from self._folder(inner, entry, folder, below)
@@ -177,7 +179,7 @@ class _Walk:
         with os.scandir(folder) as entries:
             for entry in entries:
                 self._entries += 1
-                if self._entries > _MOST_ENTRIES:
+                if self._entries > _MAX_ENTRIES:
                     self.limits.add("max_entries")
                     break
                 is_folder = entry.is_dir(follow_symlinks=False)
@@ -185,13 +187,15 @@ class _Walk:
                 if not below and (is_folder or not self._globs.is_match(entry.name, position)):
                     continue
                 if not _is_utf8(entry.name):
-                    self.failed(f"{path}/{entry.name}", PlaceError("has a name that is no UTF-8 text", "invalid"))
+                    self.failed(f"{path}/{entry.name}", WorkspacePathError("has a name that is not UTF-8", "invalid"))
                 elif is_folder:
                     found.append((f"{entry.name}/", entry.name, below))
                 elif entry.is_file(follow_symlinks=False):
                     found.append((entry.name, entry.name, below))
                 elif entry.is_symlink():
-                    self.failed(f"{path}/{entry.name}", PlaceError("is a link, and links are not followed", "no-file"))
+                    self.failed(
+                        f"{path}/{entry.name}", WorkspacePathError("is a link, and links are not followed", "no-file")
+                    )
         return sorted(found)
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from flink_skills.execution.workspace.places import READABLE, PlaceError, Reach, is_sealed, kind_of, parts_of
+from flink_skills.execution.workspace.places import READABLE, Reach, WorkspacePathError, is_sealed, kind_of, parts_of
 from flink_skills.execution.workspace.rights import Ownership, Rights
 from flink_skills.execution.workspace.staging import VENV
 
 __all__ = ["CopySource"]
 
 _CHUNK = 1 << 20
-_DEEPEST = 48
+_MAX_DEPTH = 48
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -25,7 +25,7 @@ class CopySource:
     A path of the machine must be real: nobody may choose, by a link on the way, what is read. After :meth:`copy`,
     ``files`` and ``size`` (bytes) count what was copied, and ``skipped`` what was left out of a folder: links, pipes
     and the like. After :meth:`link_text`, ``size`` counts what the link leads to, in a folder up to the limits of a
-    copy. Raises :class:`PlaceError` for a path of the workspace that may not be read.
+    copy. Raises :class:`WorkspacePathError` for a path of the workspace that may not be read.
     """
 
     def __init__(self, source: Path, workspace: Path, ownership: Ownership, *, max_files: int, max_bytes: int) -> None:
@@ -47,11 +47,16 @@ class CopySource:
         return bool(self._inside)
 
     def link_text(self, parts: Sequence[str], root: int) -> str:
-        """What a link at ``parts`` says to lead here. Raises :class:`PlaceError` where there is nothing to lead to."""
+        """Return the target of a link at ``parts`` that leads here.
+
+        Raises :class:`WorkspacePathError` if the target does not exist.
+        """
         with self._opened(root) as (name, parent):
             found = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-                raise PlaceError(f"{self._shown!r} is {kind_of(found.st_mode)}, and only files are linked", "no-file")
+                raise WorkspacePathError(
+                    f"{self._shown!r} is {kind_of(found.st_mode)}, and only files are linked", "no-file"
+                )
             if stat.S_ISREG(found.st_mode):
                 self.size = found.st_size
             else:
@@ -59,7 +64,10 @@ class CopySource:
         return os.path.relpath("/".join(self._inside), "/".join(parts[:-1]))
 
     def copy(self, root: int, building: str) -> bool:
-        """Copy it to the new ``building`` in the open ``root``; whether it is a folder. Raises :class:`PlaceError`."""
+        """Copy it to the new ``building`` in the open ``root``, and return True if it is a directory.
+
+        Raises :class:`WorkspacePathError`.
+        """
         with self._opened(root) as (name, parent):
             is_folder = stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
             if is_folder:
@@ -70,9 +78,9 @@ class CopySource:
 
     def _measure(self, name: str, parent: int, depth: int = 0) -> None:
         """Add the sizes of the files in a folder, up to the limits of a copy. Unreadable files are not counted."""
-        if depth > _DEEPEST or self._seen > self._max_files:
+        if depth > _MAX_DEPTH or self._seen > self._max_files:
             return
-        with suppress(OSError, PlaceError), ExitStack() as held:
+        with suppress(OSError, WorkspacePathError), ExitStack() as held:
             folder = held.enter_context(self._reach.folder(name, parent))
             for entry, kind in self._listed(folder):
                 if kind == "folder":
@@ -95,7 +103,7 @@ class CopySource:
             held.callback(os.close, above)
             # What was opened counts: a link on the way may have come a moment ago.
             if not self._source.name or os.readlink(f"/proc/self/fd/{above}") != str(self._source.parent):
-                raise PlaceError(f"{self._shown!r} is reached through a link: name its real path", "invalid")
+                raise WorkspacePathError(f"{self._shown!r} is reached through a link: name its real path", "invalid")
             yield self._source.name, above
 
     @contextmanager
@@ -104,19 +112,21 @@ class CopySource:
         try:
             yield
         except FileNotFoundError:
-            raise PlaceError(f"{shown!r} does not exist: list what is there first", "missing") from None
+            raise WorkspacePathError(f"{shown!r} does not exist: list the files first", "missing") from None
         except NotADirectoryError:
-            raise PlaceError(f"{shown!r} has a file or a link above it: name the file itself", "missing") from None
+            raise WorkspacePathError(
+                f"{shown!r} has a file or a link above it: name the file itself", "missing"
+            ) from None
         except PermissionError:
             message = f"{shown!r} cannot be read: its mode keeps the worker out; make it readable (chmod)"
-            raise PlaceError(message, "unreadable") from None
+            raise WorkspacePathError(message, "unreadable") from None
 
     def _copy_file(self, name: str, parent: int, to: str, into: int, *, shown: str) -> None:
         with self._told(shown), ExitStack() as held:
             try:
                 reading = held.enter_context(self._reach.file(name, parent, trusted=self._sealed))
-            except PlaceError as error:
-                raise PlaceError(f"{shown!r} {error}", error.reason) from None
+            except WorkspacePathError as error:
+                raise WorkspacePathError(f"{shown!r} {error}", error.reason) from None
             self.files += 1
             found = os.fstat(reading)
             self._check(found.st_size)
@@ -134,8 +144,10 @@ class CopySource:
             rights.apply(writing)
 
     def _copy_folder(self, name: str, parent: int, to: str, into: int, *, shown: str, depth: int = 0) -> None:
-        if depth > _DEEPEST:
-            raise PlaceError(f"{self._shown!r} is more than {_DEEPEST} folders deep: name a part of it", "too-large")
+        if depth > _MAX_DEPTH:
+            raise WorkspacePathError(
+                f"{self._shown!r} is more than {_MAX_DEPTH} folders deep: name a part of it", "too-large"
+            )
         with self._told(shown), ExitStack() as held:
             source = held.enter_context(self._reach.folder(name, parent))
             entries = self._listed(source)
@@ -160,13 +172,15 @@ class CopySource:
                 self._seen += 1
                 if self._seen > self._max_files:
                     message = f"{self._shown!r} has more than {self._max_files} files and folders"
-                    raise PlaceError(f"{message}: name a part of it", "too-large")
+                    raise WorkspacePathError(f"{message}: name a part of it", "too-large")
                 found.append((entry.name, _kind(entry)))
         return sorted(found)
 
     def _check(self, more: int) -> None:
         if self.size + more > self._max_bytes:
-            raise PlaceError(f"{self._shown!r} has more than {self._max_bytes} bytes: name a part of it", "too-large")
+            raise WorkspacePathError(
+                f"{self._shown!r} has more than {self._max_bytes} bytes: name a part of it", "too-large"
+            )
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from flink_skills.execution.workspace.places import PlaceError, parts_of
+from flink_skills.execution.workspace.places import WorkspacePathError, parts_of
 
 __all__ = ["Globs", "Position"]
 
-_MOST_PATTERNS = 256
-_LONGEST_PATTERN = 1000
+_MAX_PATTERNS = 256
+_MAX_PATTERN = 1000
 _ANY_FOLDERS = None
 
 #: Where a folder stands in the patterns: pairs of pattern and part.
@@ -42,7 +42,7 @@ _Part = tuple[_One, ...]
 class Globs:
     """Several patterns relative to a workspace, each beginning with one of ``roots`` or with a wildcard.
 
-    Raises :class:`PlaceError` for a pattern that can match nothing there.
+    Raises :class:`WorkspacePathError` for a pattern that can match nothing there.
 
     >>> globs = Globs(["out/**/*.csv"], ["out"])
     >>> globs.is_match("a.csv", globs.enter("out", globs.start))
@@ -52,13 +52,13 @@ class Globs:
     def __init__(self, patterns: Iterable[str], roots: Collection[str]) -> None:
         texts: list[str] = []
         for pattern in patterns:
-            if len(pattern) > _LONGEST_PATTERN:
-                raise PlaceError(
-                    f"pattern {pattern[:80]!r} has more than {_LONGEST_PATTERN} characters: shorten it", "invalid"
+            if len(pattern) > _MAX_PATTERN:
+                raise WorkspacePathError(
+                    f"pattern {pattern[:80]!r} has more than {_MAX_PATTERN} characters: shorten it", "invalid"
                 )
             texts += _alternatives(pattern)
-            if len(texts) > _MOST_PATTERNS:
-                raise PlaceError(f"the patterns stand for more than {_MOST_PATTERNS}: give fewer", "invalid")
+            if len(texts) > _MAX_PATTERNS:
+                raise WorkspacePathError(f"the patterns stand for more than {_MAX_PATTERNS}: give fewer", "invalid")
         self._patterns = [_parsed(text, roots) for text in texts]
 
     @property
@@ -106,13 +106,17 @@ def _alternatives(pattern: str) -> Iterator[str]:
         found = _braces(text)
         if found is None:
             made += 1
-            if made > _MOST_PATTERNS:
-                raise PlaceError(f"pattern {pattern[:80]!r} stands for more than {_MOST_PATTERNS}: split it", "invalid")
+            if made > _MAX_PATTERNS:
+                raise WorkspacePathError(
+                    f"pattern {pattern[:80]!r} stands for more than {_MAX_PATTERNS}: split it", "invalid"
+                )
             yield text
             continue
         start, end, choices = found
-        if len(waiting) + len(choices) > _MOST_PATTERNS:
-            raise PlaceError(f"pattern {pattern[:80]!r} stands for more than {_MOST_PATTERNS}: split it", "invalid")
+        if len(waiting) + len(choices) > _MAX_PATTERNS:
+            raise WorkspacePathError(
+                f"pattern {pattern[:80]!r} stands for more than {_MAX_PATTERNS}: split it", "invalid"
+            )
         waiting += [text[:start] + choice + text[end:] for choice in reversed(choices)]
 
 
@@ -146,7 +150,7 @@ def _parsed(pattern: str, roots: Collection[str]) -> tuple[_Part | None, ...]:
         parts = parts[1:]
         heads = _ANY_FOLDERS if parts[0] == "**" else _tokens(parts[0])
         if heads is not None and not any(_matches(heads, root) for root in roots):
-            raise PlaceError(f"pattern {pattern!r} matches none of the folders {', '.join(roots)}", "invalid")
+            raise WorkspacePathError(f"pattern {pattern!r} matches none of the folders {', '.join(roots)}", "invalid")
     return tuple(_ANY_FOLDERS if part == "**" else _tokens(part) for part in parts)
 
 

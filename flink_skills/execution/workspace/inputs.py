@@ -48,8 +48,8 @@ def name_inputs(paths: tuple[str, ...]) -> tuple[Input, ...]:
     for path in paths:
         if not os.path.lexists(path) or not os.path.lexists(os.path.realpath(path)):
             raise ConfigError(
-                f"option skills.workspace.inputs: {path!r} does not exist on this machine: put it on every "
-                "TaskManager, or take it out of the list"
+                f"option skills.workspace.inputs: {path!r} does not exist on this machine: create it on every "
+                "TaskManager, or remove it from the list"
             )
         base = Path(path).name or "root"
         stem, dot, suffix = base.partition(".") if not base.startswith(".") else (base, "", "")
@@ -116,4 +116,4 @@ def move_in(root: int, building: str, folder: int, name: str) -> None:
             remove_tree(name, dir_fd=folder)
         else:
             return
-    raise ExecutionError(f"a command puts folders in the place of {name!r} in a folder of inputs again and again")
+    raise ExecutionError(f"writing the input {name!r} failed: a command repeatedly creates a directory of this name")

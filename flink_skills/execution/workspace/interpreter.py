@@ -85,13 +85,15 @@ def make_programs(root: int, programs: Mapping[str, str], ownership: Ownership) 
 def _without(path: str, python: str, user: CommandUser | None) -> CommandPython:
     other = next((found for name in reversed(_PYTHONS) if (found := _first(name, path, user))), "")
     who = "the user of the worker" if user is None else f"user {user.uid}"
-    remark = f"commands run as {who}, which cannot run the worker's interpreter {python}: " + (
-        f"python and python3 are {other}; let that user reach the interpreter to have its packages in commands"
-        if other
-        else "they have no Python; let that user reach the interpreter"
-    )
+    denied = f"commands run as {who}, which cannot run the worker's interpreter {python}"
     if not other:
-        return CommandPython(path, remark=remark)
+        return CommandPython(
+            path, remark=f"{denied}, and their PATH has no other Python; allow that user to access the interpreter"
+        )
+    remark = (
+        f"{denied}; their python and python3 are {other}. To provide the interpreter's packages in commands, allow "
+        "that user to access it"
+    )
     programs = {name: _script(other) for name in _PYTHONS if not _is_same(_first(name, path, user), other)}
     return CommandPython(path, other, programs, remark)
 

@@ -19,7 +19,7 @@ from flink_skills.execution.workspace.rights import Ownership, can_pass, pinned,
 from flink_skills.execution.workspace.shared import SharedCopies
 from flink_skills.options import SkillOptions
 from flink_skills.sources.locking import Lease
-from flink_skills.sources.mends import NO_DESCRIPTORS, machine_mend
+from flink_skills.sources.os_errors import NO_DESCRIPTORS, os_error_hint
 
 __all__ = ["SHARED_SKILLS", "JobFolder", "left_alone"]
 
@@ -91,7 +91,7 @@ class JobFolder:
                     self._lease = Lease.take(str(self.path))
                     if self._lease is not None:
                         self.names.load()
-        raise ExecutionError(f"the folder of workspaces {self.path} is removed again and again while it is made")
+        raise ExecutionError(f"creating the folder of workspaces {self.path} failed: it was removed repeatedly")
 
     @contextmanager
     def failing(self, what: str) -> Iterator[None]:
@@ -99,12 +99,12 @@ class JobFolder:
         try:
             yield
         except OSError as error:
-            mend = machine_mend(error)
-            if not mend:
+            fix = os_error_hint(error)
+            if not fix:
                 raise ExecutionError(f"{what}: {error}") from error
             if error.errno not in NO_DESCRIPTORS:
-                mend += f" there, or set {SkillOptions.WORKSPACE_DIR.key} to another folder"
-            message = f"{what} ({error.strerror}): {mend}"
+                fix += f" there, or set {SkillOptions.WORKSPACE_DIR.key} to another folder"
+            message = f"{what} ({error.strerror}): {fix}"
             self.troubles.say(message)
             raise ExecutionError(message) from error
 
@@ -185,8 +185,8 @@ class JobFolder:
         closed = [str(folder) for folder in reversed(self.path.parents) if not can_pass(user, folder.stat())]
         if closed:
             raise ExecutionError(
-                f"commands run as user {user.uid}, which cannot reach workspaces in {self.path}: let it pass the "
-                f"folders above ('chmod o+x {' '.join(closed)}'), or set skills.workspace.dir to another folder"
+                f"commands run as user {user.uid}, which cannot reach workspaces in {self.path}: allow it to pass the "
+                f"directories above ('chmod o+x {' '.join(closed)}'), or set skills.workspace.dir to another folder"
             )
 
 

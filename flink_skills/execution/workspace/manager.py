@@ -31,7 +31,7 @@ __all__ = ["WorkspaceManager", "remove_abandoned"]
 
 _SWEEPS_PER_TTL = 4
 _SHORTEST_PAUSE = 0.5
-_LONGEST_PAUSE = 60.0
+_MAX_PAUSE = 60.0
 _log = logging.getLogger("flink_skills.workspace")
 
 
@@ -120,7 +120,7 @@ class WorkspaceManager:
         """
         with self._lock:
             if not self._job.names.is_loaded:
-                with self._job.failing(f"the folder of workspaces {self.root} cannot be made"):
+                with self._job.failing(f"the folder of workspaces {self.root} cannot be created"):
                     self._job.ensure()
             name = self._job.names.name(key_text)
             found = self._live.get(name)
@@ -183,7 +183,7 @@ class WorkspaceManager:
         return True
 
     async def _sweep_now_and_then(self) -> None:
-        pause = min(max(self._ttl / _SWEEPS_PER_TTL, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+        pause = min(max(self._ttl / _SWEEPS_PER_TTL, _SHORTEST_PAUSE), _MAX_PAUSE)
         while True:
             await asyncio.sleep(pause * random.uniform(0.9, 1.1))
             try:
@@ -191,10 +191,10 @@ class WorkspaceManager:
             except ExecutionError as error:
                 _log.warning("%s", error)
             except Exception:
-                _log.exception("removing old workspaces in %s failed; it is tried again", self.root)
+                _log.exception("removing old workspaces in %s failed; the next sweep retries it", self.root)
             else:
                 if removed:
-                    _log.info("%d workspaces in %s removed, unused for %g s", removed, self.root, self._ttl)
+                    _log.info("removed %d workspaces in %s that were unused for %g s", removed, self.root, self._ttl)
 
     async def aclose(self) -> None:
         """End what :meth:`start` began, then :meth:`close` in a thread."""

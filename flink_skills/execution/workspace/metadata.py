@@ -20,8 +20,8 @@ __all__ = ["METADATA_FILE", "Metadata", "StagedSkill"]
 METADATA_FILE = "metadata.json"
 
 _VERSION = 1
-_LARGEST = 4 << 20
-_MOST_RECORDS = 256
+_MAX_BYTES = 4 << 20
+_MAX_RECORDS = 256
 _INPUT_FIELDS = ("from", "to", "resolved", "version", "mode", "ts")
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -82,9 +82,9 @@ class Metadata:
         except OSError:
             return None
         try:
-            if os.fstat(descriptor).st_size > _LARGEST:
+            if os.fstat(descriptor).st_size > _MAX_BYTES:
                 return None
-            return cls._from_json(json.loads(os.read(descriptor, _LARGEST)))
+            return cls._from_json(json.loads(os.read(descriptor, _MAX_BYTES)))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None  # of another version, or spoiled: skills are staged again
         finally:
@@ -143,13 +143,13 @@ class Metadata:
         others = [other for other in self.inputs if other.get("to") != plain["to"]]
         granted = sum(map(_is_granted, others))
         # The oldest that somebody placed go first: a workspace may live as long as its key.
-        excess = max(0, len(others) - granted - _MOST_RECORDS + 1)
+        excess = max(0, len(others) - granted - _MAX_RECORDS + 1)
         self.inputs = [*others[:granted], *others[granted + excess :], plain]
         self.changed()
 
     def note_output(self, record: Mapping[str, Any]) -> None:
         """Note what was collected."""
-        self.outputs = [*self.outputs, {**record, "ts": now()}][-_MOST_RECORDS:]
+        self.outputs = [*self.outputs, {**record, "ts": now()}][-_MAX_RECORDS:]
         self.changed()
 
     def changed(self) -> None:

@@ -71,9 +71,9 @@ def remove_leftovers(folder: Path, spare: str = "") -> None:
                 else:
                     removed |= remove_abandoned(agent)
             except (OSError, ExecutionError) as error:
-                _log.warning("workspaces in %s, left behind by a process that was killed, remain: %s", agent, error)
+                _log.warning("removing the workspaces in %s of a killed process failed: %s", agent, error)
         if removed:
-            _log.info("workspaces in %s, left behind by a process that was killed, were removed", job)
+            _log.info("removed the workspaces in %s of a killed process", job)
         with suppress(OSError):  # a worker that lives has one in there
             (job / _WORKSPACES).rmdir()
             job.rmdir()

@@ -15,7 +15,7 @@ from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.rights import Rights
 from flink_skills.execution.workspace.staging import VENV
 
-__all__ = ["READABLE", "WRITABLE", "PlaceError", "Reach", "is_sealed", "kind_of", "parts_of"]
+__all__ = ["READABLE", "WRITABLE", "Reach", "WorkspacePathError", "is_sealed", "kind_of", "parts_of"]
 
 #: The folders in which commands leave what is for others.
 WRITABLE = ("work", "out", "runs")
@@ -27,12 +27,12 @@ Reason = Literal["invalid", "missing", "no-file", "unreadable", "too-large", "ta
 _PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DRIVE = re.compile(r"[A-Za-z]:(/|$)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_LONGEST = 4096
-_LONGEST_PART = 255
-_DEEPEST = 64
+_MAX_LENGTH = 4096
+_MAX_PART = 255
+_MAX_DEPTH = 64
 
 
-class PlaceError(ExecutionError):
+class WorkspacePathError(ExecutionError):
     """A place in a workspace cannot be used as it was asked for.
 
     ``reason`` is ``invalid`` (no place that may be used), ``missing``, ``no-file`` (a folder, a link, a pipe …),
@@ -47,28 +47,34 @@ class PlaceError(ExecutionError):
 def parts_of(path: str, roots: Collection[str]) -> tuple[str, ...]:
     r"""The parts of a path in a workspace, the first of them one of ``roots``.
 
-    ``\`` is taken for ``/``, and ``inputs/x`` for ``work/inputs/x``. Raises :class:`PlaceError`.
+    ``\`` is taken for ``/``, and ``inputs/x`` for ``work/inputs/x``. Raises :class:`WorkspacePathError`.
 
     >>> parts_of("inputs\\a.txt", WRITABLE)
     ('work', 'inputs', 'a.txt')
     """
     text = path.replace("\\", "/")
-    if "\0" in text or len(text) > _LONGEST or _SURROGATE.search(text):
-        message = f"{path[:80]!r} is no path: it has a NUL or half a character, or more than {_LONGEST} characters"
-        raise PlaceError(message, "invalid")
+    if "\0" in text or len(text) > _MAX_LENGTH or _SURROGATE.search(text):
+        message = (
+            f"{path[:80]!r} is not a path: it has a NUL, an unpaired surrogate or more than {_MAX_LENGTH} characters"
+        )
+        raise WorkspacePathError(message, "invalid")
     if text.startswith(("/", "~")) or _DRIVE.match(text):
-        raise PlaceError(f"{path!r} is not relative to the workspace: write it as {_shown(roots)}", "invalid")
+        raise WorkspacePathError(f"{path!r} is not relative to the workspace: write it as {_shown(roots)}", "invalid")
     parts = tuple(part for part in text.split("/") if part not in ("", "."))
     if ".." in parts:
-        raise PlaceError(f"{path!r} leaves its folder by '..': write the path without it", "invalid")
+        raise WorkspacePathError(f"{path!r} leaves its folder by '..': write the path without it", "invalid")
     if parts[:1] == ("inputs",):
         parts = ("work", *parts)
     if not parts or parts[0] not in roots:
-        raise PlaceError(f"{path!r} is in none of the folders that are for this: write {_shown(roots)}", "invalid")
-    if any(len(part.encode()) > _LONGEST_PART for part in parts):
-        raise PlaceError(f"{path[:80]!r}… has a name of more than {_LONGEST_PART} bytes: use shorter names", "invalid")
-    if len(parts) > _DEEPEST:
-        raise PlaceError(f"{path[:80]!r}… is more than {_DEEPEST} folders deep", "invalid")
+        raise WorkspacePathError(
+            f"{path!r} is in none of the folders that are for this: write {_shown(roots)}", "invalid"
+        )
+    if any(len(part.encode()) > _MAX_PART for part in parts):
+        raise WorkspacePathError(
+            f"{path[:80]!r}… has a name of more than {_MAX_PART} bytes: use shorter names", "invalid"
+        )
+    if len(parts) > _MAX_DEPTH:
+        raise WorkspacePathError(f"{path[:80]!r}… is more than {_MAX_DEPTH} folders deep", "invalid")
     return parts
 
 
@@ -107,7 +113,9 @@ class Reach:
 
     @contextmanager
     def file(self, name: str, parent: int, *, trusted: bool = False, append: bool = False) -> Iterator[int]:
-        """Hold a regular file open for reading. Raises :class:`OSError`, and :class:`PlaceError` for anything else.
+        """Keep a regular file open for reading.
+
+        Raises :class:`OSError`, and :class:`WorkspacePathError` if it is not a regular file.
 
         ``trusted``: it lies where no command writes. ``append``: it is opened to be written at its end, instead.
         """
@@ -115,11 +123,13 @@ class Reach:
         try:
             found = os.fstat(pin)
             if not stat.S_ISREG(found.st_mode):
-                raise PlaceError(f"is {kind_of(found.st_mode)}, and only files are read", "no-file")
+                raise WorkspacePathError(f"is {kind_of(found.st_mode)}, and only files are read", "no-file")
             if not trusted and self._owner is not None and found.st_uid != self._owner:
-                raise PlaceError("is a file of another user, and only those of commands are read", "unreadable")
+                raise WorkspacePathError("is a file of another user, and only those of commands are read", "unreadable")
             if append and found.st_nlink > 1:
-                raise PlaceError("has several names (hard links): make a copy of it, and write to that", "taken")
+                raise WorkspacePathError(
+                    "has several names (hard links): make a copy of it, and write to that", "taken"
+                )
             flags, needed = (os.O_WRONLY | os.O_APPEND, 0o660) if append else (os.O_RDONLY, 0o440)
             descriptor = self._open(pin, flags | os.O_NONBLOCK, needed)
         finally:

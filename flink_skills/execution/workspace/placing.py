@@ -13,7 +13,7 @@ from typing import Literal
 
 from flink_skills.execution.workspace.copying import CopySource
 from flink_skills.execution.workspace.inputs import move_in, put_file, put_link, unfinished_name
-from flink_skills.execution.workspace.places import PlaceError, kind_of, parts_of
+from flink_skills.execution.workspace.places import WorkspacePathError, kind_of, parts_of
 from flink_skills.execution.workspace.removal import remove_tree
 from flink_skills.execution.workspace.rights import Ownership, folder_in
 
@@ -49,7 +49,7 @@ def default_place(name: str) -> str:
 
 
 def place_parts(to: str) -> tuple[str, ...]:
-    """The parts of a place for inputs, which is below ``work/``. Raises :class:`PlaceError`.
+    """The parts of a place for inputs, which is below ``work/``. Raises :class:`WorkspacePathError`.
 
     >>> place_parts("inputs/may.csv")
     ('work', 'inputs', 'may.csv')
@@ -57,15 +57,15 @@ def place_parts(to: str) -> tuple[str, ...]:
     parts = parts_of(to, ("work",))
     if parts in (("work",), ("work", "inputs")):
         message = f"{to!r} is the whole folder: name the file in it, such as 'work/inputs/data.csv'"
-        raise PlaceError(message, "invalid")
+        raise WorkspacePathError(message, "invalid")
     return parts
 
 
 class Destination:
     """The place ``to`` below ``work`` in the workspace ``workspace``.
 
-    ``taken`` are names in ``work/inputs`` that have their own use. Raises :class:`PlaceError` for a place that cannot
-    be used.
+    ``taken`` are names in ``work/inputs`` that have their own use. Raises :class:`WorkspacePathError` if the path
+    cannot be used.
     """
 
     def __init__(self, to: str, workspace: Path, ownership: Ownership, taken: Collection[str]) -> None:
@@ -74,7 +74,7 @@ class Destination:
         self.shown = "/".join(self._parts)
         self.path = workspace.joinpath(*self._parts)
         if self._parts[:2] == ("work", "inputs") and self._parts[2] in taken:
-            raise PlaceError(f"{to!r} is the event or an input of the job: choose another name", "taken")
+            raise WorkspacePathError(f"{to!r} is the event or an input of the job: choose another name", "taken")
 
     def put_data(self, root: int, data: bytes, *, replace: bool) -> Placed:
         """Make it a file with this content. ``replace``: also where a folder is. Raises as :meth:`put`."""
@@ -86,7 +86,7 @@ class Destination:
     def put(self, root: int, source: CopySource, mode: Mode, *, replace: bool) -> Placed:
         """Make it a copy of ``source``, or a link to it. ``replace``: also where a folder is, by another folder.
 
-        Raises :class:`OSError` and :class:`PlaceError`.
+        Raises :class:`OSError` and :class:`WorkspacePathError`.
         """
         with self._folder(root) as folder:
             if mode == "link" and source.is_inside:
@@ -118,13 +118,15 @@ class Destination:
             found = os.stat(parts[0], dir_fd=folder, follow_symlinks=False)
             if not stat.S_ISDIR(found.st_mode):
                 message = f"{self.shown!r}: {parts[0]!r} is {kind_of(found.st_mode)} there: choose another place"
-                raise PlaceError(message, "taken")
+                raise WorkspacePathError(message, "taken")
         with folder_in(folder, parts[0], self._ownership.open) as inner, self._below(inner, parts[1:]) as last:
             yield last
 
     def _check_free(self, folder: int, *, replace: bool) -> None:
-        """Raise :class:`PlaceError` where a folder would be replaced that may not be."""
+        """Raise :class:`WorkspacePathError` where a folder would be replaced that may not be."""
         with suppress(FileNotFoundError):
             found = os.stat(self._parts[-1], dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(found.st_mode) and not replace:
-                raise PlaceError(f"{self.shown!r} is a folder that is there already: choose another place", "taken")
+                raise WorkspacePathError(
+                    f"{self.shown!r} is a folder that already exists: choose another place", "taken"
+                )

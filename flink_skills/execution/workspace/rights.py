@@ -145,8 +145,8 @@ def open_restored(name: str, folder: int) -> int:
         finally:
             os.close(pin)
     else:
-        raise PermissionError(errno.EACCES, "it is closed again and again by a command of the same user", name)
-    raise FileNotFoundError(errno.ENOENT, "it is not a regular file of this user", name)
+        raise PermissionError(errno.EACCES, "a command of the same user repeatedly removes its permissions", name)
+    raise FileNotFoundError(errno.ENOENT, "expected a regular file of this user", name)
 
 
 def _is_own_file(found: os.stat_result) -> bool:
@@ -174,7 +174,7 @@ def folder_in(parent: int, name: str, rights: Rights) -> Iterator[int]:
         else:
             break
     else:
-        raise ExecutionError(f"the folder {name!r} of a workspace is removed again and again while it is made")
+        raise ExecutionError(f"creating the folder {name!r} of a workspace failed: it was removed repeatedly")
     try:
         rights.apply(descriptor)
         yield descriptor

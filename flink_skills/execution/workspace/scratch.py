@@ -21,7 +21,7 @@ def check_commands(config: SkillConfig) -> None:
     """Raise where the options turn commands off (:class:`ConfigError`) or name a backend that nobody has
     (:class:`UnknownNameError`)."""
     if not config.get(SkillOptions.SHELL_ENABLED):
-        raise ConfigError(f"option {SkillOptions.SHELL_ENABLED.key}: is false, so no command runs at all: leave it out")
+        raise ConfigError(f"option {SkillOptions.SHELL_ENABLED.key} is false, so commands are disabled: remove it")
     name = config.get(SkillOptions.SHELL_BACKEND)
     known = ["auto", *backend_names()]
     if name not in known:
@@ -38,7 +38,7 @@ def scratch_workspaces(config: SkillConfig) -> Iterator[WorkspaceManager]:
         scratch = tempfile.mkdtemp(prefix="flink-skills-scratch-")
     except OSError as error:
         raise ExecutionError(
-            f"no temporary folder can be made for workspaces ({error}): set TMPDIR to a folder that can be written"
+            f"creating a temporary folder for workspaces failed ({error}): set TMPDIR to a writable folder"
         ) from error
     try:
         try:

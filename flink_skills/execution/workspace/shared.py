@@ -19,9 +19,9 @@ from flink_skills.execution.workspace.staging import StageableSkill, copy_skill,
 from flink_skills.execution.workspace.views import (
     FileState,
     link_tree,
-    mend_files,
-    mend_folder,
-    mend_folders,
+    repair_files,
+    repair_folder,
+    repair_folders,
     states_of,
 )
 from flink_skills.sources.locking import Lease, unleased
@@ -63,12 +63,12 @@ class SharedCopies:
     def view(self, skill: StageableSkill, target: Path) -> bool:
         """Make the new folder ``target`` a view of ``skill``, whose copy is made if it is missing or spoiled.
 
-        Where commands of another key spoil the copy as fast as it is mended, ``target`` becomes a copy of its own.
+        If commands of another key damage the copy as fast as it is restored, ``target`` becomes a separate copy.
         Returns whether it shares files. Raises :class:`OSError` and :class:`ExecutionError` where it cannot be made.
         """
         with self._held(skill) as copy:
             for _ in range(_TRIES):
-                files = self._mended(copy) or self._made(skill, copy)
+                files = self._repaired(copy) or self._made(skill, copy)
                 try:
                     link_tree(copy / _FILES, target, files, self._smallest_linked)
                 except (FileNotFoundError, PermissionError):
@@ -76,12 +76,14 @@ class SharedCopies:
                     remove_tree(target)
                 else:
                     return bool(self._note(skill, files))
-        _log.warning("commands change the shared files of skill %r again and again: a key gets its own", skill.name)
+        _log.warning(
+            "commands repeatedly change the shared files of skill %r; one key gets a separate copy", skill.name
+        )
         copy_skill(skill, target)
         seal_files(target, self._ownership)
         return False
 
-    def mend(self, skill: StageableSkill, view: Path) -> bool:
+    def fix(self, skill: StageableSkill, view: Path) -> bool:
         """Undo what commands did to the shared files of a view; False if the view has to be made anew."""
         if not self._exposed:
             return True
@@ -91,7 +93,7 @@ class SharedCopies:
             if files is None:
                 return False
             linked = self._note(skill, files)
-        return mend_files(view, linked)
+        return repair_files(view, linked)
 
     def _copy(self, skill: StageableSkill) -> Path:
         return self.folder / folder_name(skill.digest) / folder_name(skill.name)
@@ -104,25 +106,25 @@ class SharedCopies:
             for folder in (self.folder, copy.parent):
                 folder.mkdir(mode=0o700, exist_ok=True)
                 with suppress(FileNotFoundError):
-                    mend_folder(folder)
+                    repair_folder(folder)
             lease = Lease.take(str(copy.parent))
             if lease is not None:
                 break  # else it is being removed just now
         else:
-            raise ExecutionError(f"the shared copy {copy} is removed again and again while it is made")
+            raise ExecutionError(f"creating the shared copy {copy} of a skill failed: it was removed repeatedly")
         with lease:
             _note_use(copy.parent)
             yield copy
 
-    def _mended(self, copy: Path) -> dict[str, FileState] | None:
+    def _repaired(self, copy: Path) -> dict[str, FileState] | None:
         """The files of the copy, put right; None if it has to be made."""
         if self._exposed:
             try:
-                mend_folders(copy)
+                repair_folders(copy)
             except OSError:
                 return None
         files = _read_states(copy)
-        if files is None or (self._exposed and not mend_files(copy / _FILES, files)):
+        if files is None or (self._exposed and not repair_files(copy / _FILES, files)):
             return None
         return files
 
@@ -130,7 +132,7 @@ class SharedCopies:
         """The files of the copy, made anew; none if it is spoiled again already."""
         with self._lock:
             spoiled = copy.is_dir()
-            files = self._mended(copy)  # another turn may have made it meanwhile
+            files = self._repaired(copy)  # another turn may have made it meanwhile
             if files is None:
                 if spoiled:
                     remove_tree(copy)
@@ -170,7 +172,7 @@ class SharedCopies:
     def _sweep(self, digest: Path, ttl: float) -> None:
         try:
             if self._exposed:
-                mend_folders(digest)
+                repair_folders(digest)
             used = _last_use(digest)
             if used is None:
                 used = self._seen.setdefault(digest.name, time.time())

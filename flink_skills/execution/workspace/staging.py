@@ -117,7 +117,7 @@ def finish_skill(root: Path, ownership: Ownership, previous: Path | None) -> boo
         if previous is not None:
             _take_venv(previous, venv, ownership)
         with pinned(root) as folder, folder_in(folder, VENV, ownership.open):
-            pass  # made or mended
+            pass  # created or repaired
     for path in (*folders, str(root)):
         give(path, ownership.sealed)
     return writable

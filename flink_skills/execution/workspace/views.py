@@ -17,7 +17,7 @@ from typing import NamedTuple
 from flink_skills.execution.workspace.rights import Rights
 from flink_skills.execution.workspace.staging import give, walk
 
-__all__ = ["FileState", "link_tree", "mend_files", "mend_folder", "mend_folders", "states_of"]
+__all__ = ["FileState", "link_tree", "repair_files", "repair_folder", "repair_folders", "states_of"]
 
 _PRIVATE = 0o700
 # A file system without hard links, one that has no more of them for a file, or a kernel that forbids this one.
@@ -48,7 +48,7 @@ def states_of(root: Path) -> dict[str, FileState]:
     return {file.path[start:]: FileState.of(file.path) for file in files}
 
 
-def mend_files(root: Path, files: Mapping[str, FileState]) -> bool:
+def repair_files(root: Path, files: Mapping[str, FileState]) -> bool:
     """Give ``files`` below ``root`` their modes back; False if one differs in more, or cannot be reached."""
     try:
         for name, state in files.items():
@@ -64,18 +64,18 @@ def mend_files(root: Path, files: Mapping[str, FileState]) -> bool:
     return True
 
 
-def mend_folder(path: str | os.PathLike[str]) -> None:
+def repair_folder(path: str | os.PathLike[str]) -> None:
     """Give a folder that only the worker uses its mode back. Raises :class:`OSError`."""
     if stat.S_IMODE(os.lstat(path).st_mode) != _PRIVATE:
         os.chmod(path, _PRIVATE)
 
 
-def mend_folders(root: Path) -> None:
-    """:func:`mend_folder` for ``root`` and all folders below it."""
-    mend_folder(root)
+def repair_folders(root: Path) -> None:
+    """:func:`repair_folder` for ``root`` and all folders below it."""
+    repair_folder(root)
     for entry in walk(root):
         if entry.is_dir(follow_symlinks=False):
-            mend_folder(entry.path)  # before the walk goes into it
+            repair_folder(entry.path)  # before the walk goes into it
 
 
 def link_tree(source: Path, target: Path, files: Mapping[str, FileState], smallest: int) -> None:
@@ -98,7 +98,7 @@ def link_tree(source: Path, target: Path, files: Mapping[str, FileState], smalle
                 else:
                     state = files.get(prefix + entry.name)
                     if state is None:
-                        raise FileNotFoundError(errno.ENOENT, "not a file of the copy", entry.path)
+                        raise FileNotFoundError(errno.ENOENT, "the copy of the skill has no such file", entry.path)
                     if state.size < smallest or not _link_file(entry.path, to):
                         _copy_file(entry.path, to, state)
 

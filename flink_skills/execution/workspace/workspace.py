@@ -35,7 +35,7 @@ from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file,
 from flink_skills.execution.workspace.interpreter import PROGRAMS, make_programs
 from flink_skills.execution.workspace.job_folder import JobFolder
 from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
-from flink_skills.execution.workspace.places import READABLE, WRITABLE, PlaceError, Reach
+from flink_skills.execution.workspace.places import READABLE, WRITABLE, Reach, WorkspacePathError
 from flink_skills.execution.workspace.placing import Destination, Mode, Placed
 from flink_skills.execution.workspace.removal import remove_tree
 from flink_skills.execution.workspace.rights import folder_in, pinned
@@ -121,10 +121,10 @@ class Workspace:
         return (str(self.root), *(given.resolved for given in self._inputs))
 
     def ensure(self) -> None:
-        """Make what is missing and mend what a command has spoiled. Raises :class:`ExecutionError`."""
+        """Create missing directories and restore what a command damaged. Raises :class:`ExecutionError`."""
         with (
             self._lock,
-            self._job.failing(f"workspace {self.root} cannot be made"),
+            self._job.failing(f"workspace {self.root} cannot be created"),
             self._held_root() as root,
             self._made_folders(root),
         ):
@@ -248,9 +248,9 @@ class Workspace:
     ) -> Collected:
         """Files that match patterns relative to the workspace, such as ``out/**/*.csv``, sorted by path.
 
-        Links are not followed and only regular files are read: what else is there, and what cannot be read, is told in
-        ``problems``. Blocks: call it from a thread. Raises :class:`PlaceError` for a pattern that can match nothing,
-        and :class:`ExecutionError`.
+        Links are not followed, and only regular files are read. ``problems`` names all other entries and unreadable
+        files. Blocks: call it from a thread. Raises :class:`WorkspacePathError` for a pattern that cannot match, and
+        :class:`ExecutionError`.
         """
         globs = Globs(patterns, roots)
         limits = {"max_files": max_files, "max_file_bytes": max_file_bytes, "max_total_bytes": max_total_bytes}
@@ -261,13 +261,15 @@ class Workspace:
         """The whole content of one file of at most ``limit`` bytes. Raises as :meth:`read_part`."""
         part = self.read_part(path, 0, limit, roots=roots)
         if part.total > limit:
-            raise PlaceError(f"{path!r} has {part.total} bytes; the limit is {limit}: make it smaller", "too-large")
+            raise WorkspacePathError(
+                f"{path!r} has {part.total} bytes; the limit is {limit}: make it smaller", "too-large"
+            )
         return part.data
 
     def read_part(self, path: str, offset: int, limit: int, *, roots: Collection[str] = READABLE) -> FilePart:
         """At most ``limit`` bytes from ``offset`` of one file, by its path in the workspace.
 
-        ``inputs/x`` is ``work/inputs/x``. Blocks. Raises :class:`PlaceError`, whose ``reason`` says what is wrong.
+        ``inputs/x`` is ``work/inputs/x``. Blocks. Raises :class:`WorkspacePathError` with the ``reason``.
         """
         with self._job.failing(f"{path!r} of workspace {self.root} cannot be read"), self._looked_at() as root:
             return read_part(root, path, roots, self._reach, offset=offset, limit=limit)
@@ -296,10 +298,10 @@ class Workspace:
             max_files: Most files and folders of a folder that is copied, and
             max_bytes: most bytes of what is copied.
 
-        Blocks. Raises :class:`PlaceError` and :class:`ExecutionError`.
+        Blocks. Raises :class:`WorkspacePathError` and :class:`ExecutionError`.
         """
         if (data is None) == (source is None):
-            raise ValueError("place() takes either data or a source")
+            raise ValueError("place() accepts either data or a source")
         at = Destination(to, self.root, self._ownership, self.input_names)
         what = f"{at.shown} of workspace {self.root} cannot be written"
         with self._lock, self._job.failing(what), self._held_root() as root, self._made_folders(root):
@@ -385,7 +387,7 @@ class Workspace:
             except FileNotFoundError:  # it is being removed just now, or was removed by hand
                 self._lease = None
         else:
-            raise ExecutionError(f"workspace {self.root} is removed again and again while it is made")
+            raise ExecutionError(f"creating workspace {self.root} failed: it was removed repeatedly")
         try:
             if begins:
                 self._metadata = Metadata.read(descriptor)
@@ -463,7 +465,7 @@ class Workspace:
         known = self._metadata.skills.get(skill.name)
         if known is None or known.digest != skill.digest or not _is_folder(target):
             return False
-        return not known.mounted or (self._job.share_files and self._job.shared.mend(skill, target))
+        return not known.mounted or (self._job.share_files and self._job.shared.fix(skill, target))
 
     def _remove_unfinished(self) -> None:
         """Remove what a worker that was killed was about to stage: turns of a key never overlap."""

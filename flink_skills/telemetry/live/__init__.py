@@ -1,4 +1,4 @@
-"""Turns while they run, in the forms that user interfaces and other agents know."""
+"""Running turns in protocols of user interfaces and other agents."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.telemetry.live.a2a import a2a_message as a2a_message
-    from flink_skills.telemetry.live.ag_ui import WITHDRAWN as WITHDRAWN
+    from flink_skills.telemetry.live.ag_ui import DISCARDED as DISCARDED
     from flink_skills.telemetry.live.ag_ui import AgUiObserver as AgUiObserver
 
 _HOMES = {
     "AgUiObserver": "ag_ui",
-    "WITHDRAWN": "ag_ui",
+    "DISCARDED": "ag_ui",
     "a2a_message": "a2a",
 }
 

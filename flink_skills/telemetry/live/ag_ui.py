@@ -1,4 +1,4 @@
-"""Turns as events of the AG-UI protocol, for web pages that show an agent at work. Needs the extra ``ag-ui``."""
+"""Observer that sends turns as events of the AG-UI protocol to web pages. Requires the extra ``ag-ui``."""
 
 from __future__ import annotations
 
@@ -23,48 +23,49 @@ from ag_ui.core import (
 )
 
 from flink_skills.telemetry.activity import Activity, Observer, TurnScope
-from flink_skills.telemetry.deltas import Delta, TextDelta, ToolCallDelta, Withdrawn
-from flink_skills.telemetry.readable import readable
+from flink_skills.telemetry.deltas import Delta, Discarded, TextDelta, ToolCallDelta
+from flink_skills.telemetry.surrogates import replace_surrogates
 
-__all__ = ["WITHDRAWN", "AgUiObserver", "SendEvent"]
+__all__ = ["DISCARDED", "AgUiObserver", "SendEvent"]
 
-#: Name of the custom event that takes back what an answer gave.
-WITHDRAWN = "flink_skills.withdrawn"
+#: Name of the custom event that discards the earlier events of an answer.
+DISCARDED = "flink_skills.withdrawn"
 
 SendEvent = Callable[[TurnScope, BaseEvent], None]
-"""Takes an event of a turn; returns at once."""
+"""Receives an event of a turn. It must not block."""
 
-_KEPT = "ag_ui"
-# Numbers of messages by step: a fallback answers in the step of the model that failed.
-_NUMBERS = "ag_ui-numbers"
+_STATE = "ag_ui"
+# Message counts by step. A fallback answers in the step of the failed model, so one count covers both.
+_MESSAGE_COUNTS = "ag_ui-numbers"
 
 
 @dataclass
 class _Answer:
-    """One answer of a model, as far as it was told. ``prefix`` begins the ids of its messages."""
+    """Part of a model's answer that was sent. ``prefix`` is the prefix of its message IDs."""
 
     prefix: str
     message: str = ""
     messages: int = 0
-    #: Ids of calls by their number in the answer, and those that are still open.
+    #: IDs of the calls, and of the open calls, by their number in the answer.
     calls: dict[int, str] = field(default_factory=dict)
     open_calls: dict[int, str] = field(default_factory=dict)
 
 
 class AgUiObserver(Observer):
-    """Makes AG-UI events of what happens in turns, and gives them to ``send`` with the turn that they belong to.
+    """Observer that passes the AG-UI events of a turn to ``send``, together with the turn.
 
-    A run is a turn: ``thread_id`` is the key's canonical text, ``run_id`` the turn's id, the same on every attempt. An
-    answer gives ``TEXT_MESSAGE_…`` and ``TOOL_CALL_…`` while it arrives, a call its ``TOOL_CALL_RESULT``. What does not
-    count is taken back with a ``CUSTOM`` event :data:`WITHDRAWN`: its value has ``messagePrefix``, with which ids of
-    messages begin, ``toolCallIds``, and whether the answer is ``restarted``. What agents that are tools say among
-    themselves is left out.
+    A run is a turn. ``thread_id`` is the key's canonical text, and ``run_id`` is the turn's ID, the same on every
+    attempt. An answer produces ``TEXT_MESSAGE_…`` and ``TOOL_CALL_…`` events while it arrives, and a tool call produces
+    ``TOOL_CALL_RESULT``. The events of sub-agents are omitted.
+
+    A ``CUSTOM`` event :data:`DISCARDED` discards the earlier events of an answer. Its value contains ``messagePrefix``
+    (the prefix of the message IDs), ``toolCallIds``, and ``restarted`` (whether the answer is requested again).
 
     >>> encoder = EventEncoder()
     >>> AgUiObserver(lambda scope, event: pages[scope.key].write(encoder.encode(event)))
     """
 
-    hears_deltas = True
+    wants_deltas = True
 
     def __init__(self, send: SendEvent) -> None:
         self._send = send
@@ -72,68 +73,68 @@ class AgUiObserver(Observer):
     def started(self, activity: Activity) -> None:
         scope = activity.scope
         if activity.kind == "turn":
-            self._send(scope, RunStartedEvent(thread_id=readable(scope.key), run_id=scope.turn_id))
+            self._send(scope, RunStartedEvent(thread_id=replace_surrogates(scope.key), run_id=scope.turn_id))
 
     def delta(self, activity: Activity, delta: Delta) -> None:
         if _is_inner(activity):
             return
-        for event in self._told(activity, delta):
+        for event in self._delta_events(activity, delta):
             self._send(activity.scope, event)
 
     def ended(self, activity: Activity) -> None:
         scope = activity.scope
         if activity.kind == "turn":
-            self._send(scope, _end_of(activity))
+            self._send(scope, _run_end(activity))
         elif activity.kind == "chat" and not _is_inner(activity):
-            answer: _Answer | None = scope.kept.get(_KEPT, {}).pop(activity, None)
+            answer: _Answer | None = scope.observer_state.get(_STATE, {}).pop(activity, None)
             if answer is not None:
-                for event in _taken_back(answer, False) if activity.error else _closed(answer):
+                for event in _discard(answer, False) if activity.error else _close(answer):
                     self._send(scope, event)
         elif activity.kind == "tool" and not _is_inner(activity):
             call_id = activity.attributes.get("model_call_id")
             if call_id and not activity.error:
                 result = ToolCallResultEvent(
                     message_id=f"{scope.turn_id}/{activity.step}",
-                    tool_call_id=readable(call_id),
-                    content=readable(str(activity.attributes.get("content", ""))),
+                    tool_call_id=replace_surrogates(call_id),
+                    content=replace_surrogates(str(activity.attributes.get("content", ""))),
                 )
                 self._send(scope, result)
 
-    def _told(self, activity: Activity, delta: Delta) -> Iterator[BaseEvent]:
+    def _delta_events(self, activity: Activity, delta: Delta) -> Iterator[BaseEvent]:
         scope = activity.scope
-        answers: dict[Activity, _Answer] = scope.kept.setdefault(_KEPT, {})
+        answers: dict[Activity, _Answer] = scope.observer_state.setdefault(_STATE, {})
         answer = answers.setdefault(activity, _Answer(f"{scope.turn_id}/{activity.step}/"))
-        if isinstance(delta, Withdrawn):
-            yield from _taken_back(answer, delta.restarted)
+        if isinstance(delta, Discarded):
+            yield from _discard(answer, delta.restarted)
         elif isinstance(delta, TextDelta):
             if not delta.text:
                 return
             if not answer.message:
-                yield from _closed(answer)
-                # No id twice in an answer, nor in one that another model or an earlier attempt gave.
+                yield from _close(answer)
+                # The ID must be unique in this answer, in the answer of a fallback, and over all attempts.
                 answer.messages += 1
-                numbers: Counter[str] = scope.kept.setdefault(_NUMBERS, Counter())
-                numbers[answer.prefix] += 1
-                answer.message = f"{answer.prefix}{scope.attempt}.{scope.restarts}.{numbers[answer.prefix]}"
+                counts: Counter[str] = scope.observer_state.setdefault(_MESSAGE_COUNTS, Counter())
+                counts[answer.prefix] += 1
+                answer.message = f"{answer.prefix}{scope.attempt}.{scope.restarts}.{counts[answer.prefix]}"
                 yield TextMessageStartEvent(message_id=answer.message, role="assistant")
-            yield TextMessageContentEvent(message_id=answer.message, delta=readable(delta.text))
+            yield TextMessageContentEvent(message_id=answer.message, delta=replace_surrogates(delta.text))
         else:
-            yield from _call(answer, delta)
+            yield from _call_events(answer, delta)
 
 
-def _call(answer: _Answer, delta: ToolCallDelta) -> Iterator[BaseEvent]:
+def _call_events(answer: _Answer, delta: ToolCallDelta) -> Iterator[BaseEvent]:
     if delta.index not in answer.calls:
         if answer.message:
             yield TextMessageEndEvent(message_id=answer.message)
             answer.message = ""
-        call_id = readable(delta.call_id)
+        call_id = replace_surrogates(delta.call_id)
         answer.calls[delta.index] = answer.open_calls[delta.index] = call_id
-        yield ToolCallStartEvent(tool_call_id=call_id, tool_call_name=readable(delta.name))
+        yield ToolCallStartEvent(tool_call_id=call_id, tool_call_name=replace_surrogates(delta.name))
     if delta.arguments and delta.index in answer.open_calls:
-        yield ToolCallArgsEvent(tool_call_id=answer.calls[delta.index], delta=readable(delta.arguments))
+        yield ToolCallArgsEvent(tool_call_id=answer.calls[delta.index], delta=replace_surrogates(delta.arguments))
 
 
-def _closed(answer: _Answer) -> Iterator[BaseEvent]:
+def _close(answer: _Answer) -> Iterator[BaseEvent]:
     if answer.message:
         yield TextMessageEndEvent(message_id=answer.message)
         answer.message = ""
@@ -142,32 +143,32 @@ def _closed(answer: _Answer) -> Iterator[BaseEvent]:
     answer.open_calls.clear()
 
 
-def _taken_back(answer: _Answer, restarted: bool) -> Iterator[BaseEvent]:
+def _discard(answer: _Answer, restarted: bool) -> Iterator[BaseEvent]:
     if not (answer.messages or answer.calls or restarted):
         return
-    yield from _closed(answer)
+    yield from _close(answer)
     value: dict[str, Any] = {
         "messagePrefix": answer.prefix,
         "toolCallIds": list(answer.calls.values()),
         "restarted": restarted,
     }
     answer.calls.clear()
-    yield CustomEvent(name=WITHDRAWN, value=value)
+    yield CustomEvent(name=DISCARDED, value=value)
 
 
-def _end_of(turn: Activity) -> BaseEvent:
+def _run_end(turn: Activity) -> BaseEvent:
     scope = turn.scope
     if not turn.error:
-        return RunFinishedEvent(thread_id=readable(scope.key), run_id=scope.turn_id)
+        return RunFinishedEvent(thread_id=replace_surrogates(scope.key), run_id=scope.turn_id)
     message = str(turn.attributes.get("message") or turn.error)
-    return RunErrorEvent(message=readable(message), code=turn.error)
+    return RunErrorEvent(message=replace_surrogates(message), code=turn.error)
 
 
 def _is_inner(activity: Activity) -> bool:
-    """Whether it happens inside of an agent that is a tool."""
-    above = activity.parent
-    while above is not None:
-        if above.kind == "agent":
+    """Return True if a sub-agent contains the activity."""
+    ancestor = activity.parent
+    while ancestor is not None:
+        if ancestor.kind == "agent":
             return True
-        above = above.parent
+        ancestor = ancestor.parent
     return False

@@ -1,4 +1,4 @@
-"""Spans as lines of JSON."""
+"""Exporter of spans as lines of JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LineExporter"]
 
 
 class LineExporter(SpanExporter):
-    """Writes each span as one line of JSON to the standard error output: with Flink, the log of the TaskManager."""
+    """Exporter of each span as one line of JSON to standard error, which Flink adds to the log of the TaskManager."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         for span in spans:

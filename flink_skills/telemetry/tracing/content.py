@@ -1,4 +1,4 @@
-"""What spans hold of texts: nothing, what they are like, or the texts themselves."""
+"""Span attributes with the content of a turn, at each level of ``skills.trace.content``."""
 
 from __future__ import annotations
 
@@ -11,145 +11,150 @@ from flink_skills.telemetry.tracing.messages import input_message, output_messag
 
 __all__ = ["Content", "plain"]
 
-#: A name, which a model may have written.
-_LONGEST_NAME = 128
-#: One text, and all texts of one attribute, in characters: spans wait in memory, and collectors limit their requests.
-_LONGEST_TEXT = 32_768
-_MOST_TEXT = 65_536
-_MOST_NAMES = 64
+#: Maximum number of characters of a name, which a model may have written.
+_MAX_NAME_LENGTH = 128
+#: Maximum number of characters of one string, and of an attribute. Spans are buffered in memory, and collectors limit
+#: the size of requests.
+_MAX_TEXT_LENGTH = 32_768
+_MAX_ATTRIBUTE_LENGTH = 65_536
+_MAX_NAMES = 64
 
 
-def plain(text: str, longest: int = _LONGEST_NAME) -> str:
-    """``text`` as an attribute may have it: valid UTF-8 without control characters, cut to ``longest`` characters."""
-    cut = text[:longest]
-    if not cut.isprintable():
-        cut = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut)
-    return cut
+def plain(text: str, max_length: int = _MAX_NAME_LENGTH) -> str:
+    """Return ``text`` truncated, and without characters that are not printable."""
+    truncated = text[:max_length]
+    if not truncated.isprintable():
+        truncated = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in truncated)
+    return truncated
 
 
 class Content:
-    """Makes the attributes that depend on ``skills.trace.content``.
+    """Builder of the attributes that depend on ``skills.trace.content``.
 
-    ``hides`` takes secrets out of a text; nothing leaves, not even a digest, that has not been through it.
+    ``redact`` removes secrets from a string. It is applied to every string, even before a digest.
     """
 
-    def __init__(self, level: str = "none", hides: Callable[[str], str] | None = None) -> None:
+    def __init__(self, level: str = "none", redact: Callable[[str], str] | None = None) -> None:
         self.metadata = level in ("metadata", "full")
         self.full = level == "full"
-        self.hidden = hides or (lambda text: text)
+        self.redact = redact or (lambda text: text)
 
     def text(self, text: str) -> str:
-        """``text`` without secrets, as it may be sent; the middle of a long one is left out."""
-        shown = self.hidden(text)
-        if len(shown) > _LONGEST_TEXT:
-            left_out = len(shown) - _LONGEST_TEXT
-            half = _LONGEST_TEXT // 2
-            shown = f"{shown[:half]}\n[{left_out} characters left out]\n{shown[-half:]}"
-        return shown.encode("utf-8", "replace").decode()
+        """Return ``text`` redacted and encodable in UTF-8. The middle of a long text is omitted."""
+        redacted = self.redact(text)
+        if len(redacted) > _MAX_TEXT_LENGTH:
+            omitted = len(redacted) - _MAX_TEXT_LENGTH
+            half = _MAX_TEXT_LENGTH // 2
+            redacted = f"{redacted[:half]}\n[{omitted} characters omitted]\n{redacted[-half:]}"
+        return redacted.encode("utf-8", "replace").decode()
 
     def digest(self, text: str) -> str:
-        return hashlib.sha256(self.hidden(text).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        """Return the first 16 digits of the SHA-256 of the redacted ``text``."""
+        return hashlib.sha256(self.redact(text).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def json(self, value: Any) -> str:
-        """``value`` as JSON, each text in it as :meth:`text` makes it; as a text of its own where that is too long."""
-        shown = json.dumps(self._shown(value), ensure_ascii=False, default=str)
-        return shown if len(shown) <= _MOST_TEXT else json.dumps(self.text(shown), ensure_ascii=False)
+        """Return ``value`` as JSON, with :meth:`text` applied to each string.
 
-    def _shown(self, value: Any) -> Any:
+        If the JSON is too long, return it truncated, as one JSON string.
+        """
+        dumped = json.dumps(self._apply_text(value), ensure_ascii=False, default=str)
+        return dumped if len(dumped) <= _MAX_ATTRIBUTE_LENGTH else json.dumps(self.text(dumped), ensure_ascii=False)
+
+    def _apply_text(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.text(str(name)): self._shown(item) for name, item in value.items()}
+            return {self.text(str(name)): self._apply_text(item) for name, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._shown(item) for item in value]
+            return [self._apply_text(item) for item in value]
         return value
 
     def request(self, request: Any) -> dict[str, Any]:
-        """Attributes of what a model was asked."""
+        """Return the attributes of a model request."""
         sizes = [len(message.content) for message in request.messages]
-        found: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             "flink_skills.request.messages": len(sizes),
             "flink_skills.request.size": len(request.system) + sum(sizes),
             "flink_skills.request.tools": len(request.tools),
         }
         if self.metadata:
-            found["flink_skills.request.system.digest"] = self.digest(request.system)
+            attributes["flink_skills.request.system.digest"] = self.digest(request.system)
             if request.messages:
-                found["flink_skills.request.last_message.digest"] = self.digest(request.messages[-1].content)
-            found["flink_skills.request.tool.names"] = _names(tool.name for tool in request.tools)
+                attributes["flink_skills.request.last_message.digest"] = self.digest(request.messages[-1].content)
+            attributes["flink_skills.request.tool.names"] = _names(tool.name for tool in request.tools)
         if self.full:
             if request.system:
-                found["gen_ai.system_instructions"] = self.json([{"type": "text", "content": request.system}])
-            shown, left_out = self._newest([input_message(message) for message in request.messages])
-            found["gen_ai.input.messages"] = f"[{', '.join(shown)}]"
-            if left_out:
-                found["flink_skills.request.messages_left_out"] = left_out
-        return found
+                attributes["gen_ai.system_instructions"] = self.json([{"type": "text", "content": request.system}])
+            messages, omitted = self._newest([input_message(message) for message in request.messages])
+            attributes["gen_ai.input.messages"] = f"[{', '.join(messages)}]"
+            if omitted:
+                attributes["flink_skills.request.messages_left_out"] = omitted
+        return attributes
 
     def _newest(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
-        """The last messages as JSON, as many as there is space for, and the number of the others."""
-        shown: list[str] = []
-        space = _MOST_TEXT
+        """Return as many of the last messages as fit, as JSON, and the number of omitted messages."""
+        newest: list[str] = []
+        space = _MAX_ATTRIBUTE_LENGTH
         for message in reversed(messages):
             text = self.json(message)
             space -= len(text)
-            if space < 0 and shown:
+            if space < 0 and newest:
                 break
-            shown.insert(0, text)
-        return shown, len(messages) - len(shown)
+            newest.insert(0, text)
+        return newest, len(messages) - len(newest)
 
     def response(self, response: Any) -> dict[str, Any]:
-        """Attributes of what a model answered."""
-        found: dict[str, Any] = {
+        """Return the attributes of a model's answer."""
+        attributes: dict[str, Any] = {
             "flink_skills.response.size": len(response.text),
             "flink_skills.response.tool_calls": len(response.tool_calls),
         }
         if self.metadata:
-            found["flink_skills.response.digest"] = self.digest(response.text)
+            attributes["flink_skills.response.digest"] = self.digest(response.text)
         if self.full:
-            found["gen_ai.output.messages"] = self.json([output_message(response)])
-        return found
+            attributes["gen_ai.output.messages"] = self.json([output_message(response)])
+        return attributes
 
     def arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        """Attributes of what a tool was called with: an object, or what a model wrote in place of one."""
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
-        found: dict[str, Any] = {"flink_skills.tool.arguments.size": len(written)}
+        """Return the attributes of a tool's arguments: an object, or the string that a model wrote instead."""
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
+        attributes: dict[str, Any] = {"flink_skills.tool.arguments.size": len(text)}
         if self.metadata:
-            found["flink_skills.tool.arguments.digest"] = self.digest(written)
+            attributes["flink_skills.tool.arguments.digest"] = self.digest(text)
             if not isinstance(arguments, str):
-                found["flink_skills.tool.arguments.names"] = _names(str(name) for name in arguments)
+                attributes["flink_skills.tool.arguments.names"] = _names(str(name) for name in arguments)
         if self.full:
-            found["gen_ai.tool.call.arguments"] = self.json(arguments)
-        return found
+            attributes["gen_ai.tool.call.arguments"] = self.json(arguments)
+        return attributes
 
     def result(self, content: str) -> dict[str, Any]:
-        """Attributes of what a tool answered."""
-        found: dict[str, Any] = {"flink_skills.tool.result.size": len(content)}
+        """Return the attributes of a tool's result."""
+        attributes: dict[str, Any] = {"flink_skills.tool.result.size": len(content)}
         if self.metadata:
-            found["flink_skills.tool.result.digest"] = self.digest(content)
+            attributes["flink_skills.tool.result.digest"] = self.digest(content)
         if self.full:
-            found["gen_ai.tool.call.result"] = self.text(content)
-        return found
+            attributes["gen_ai.tool.call.result"] = self.text(content)
+        return attributes
 
     def command(self, command: str | Sequence[str]) -> dict[str, Any]:
-        """Attributes of a command line."""
+        """Return the attributes of a command line."""
         line = command if isinstance(command, str) else " ".join(command)
-        found: dict[str, Any] = {"flink_skills.command.size": len(line)}
+        attributes: dict[str, Any] = {"flink_skills.command.size": len(line)}
         if self.metadata:
-            found["flink_skills.command.digest"] = self.digest(line)
+            attributes["flink_skills.command.digest"] = self.digest(line)
         if self.full:
-            found["process.command_line"] = self.text(line)
-        return found
+            attributes["process.command_line"] = self.text(line)
+        return attributes
 
     def output(self, stdout: bytes, stderr: bytes) -> dict[str, Any]:
-        """Attributes of what a command wrote, in bytes."""
-        found: dict[str, Any] = {"flink_skills.command.stdout.size": len(stdout)}
-        found["flink_skills.command.stderr.size"] = len(stderr)
+        """Return the attributes of a command's output."""
+        attributes: dict[str, Any] = {"flink_skills.command.stdout.size": len(stdout)}
+        attributes["flink_skills.command.stderr.size"] = len(stderr)
         if self.full:
-            found["flink_skills.command.stdout"] = self.text(stdout.decode("utf-8", "replace"))
-            found["flink_skills.command.stderr"] = self.text(stderr.decode("utf-8", "replace"))
-        return found
+            attributes["flink_skills.command.stdout"] = self.text(stdout.decode("utf-8", "replace"))
+            attributes["flink_skills.command.stderr"] = self.text(stderr.decode("utf-8", "replace"))
+        return attributes
 
 
 def _names(names: Iterable[str]) -> list[str]:
-    return [plain(name) for name in names][:_MOST_NAMES]
+    return [plain(name) for name in names][:_MAX_NAMES]

@@ -1,4 +1,4 @@
-"""Where spans go: an own provider, and an exporter that costs a job nothing when its collector is down."""
+"""Setup of span export: a separate provider, and an exporter that does not block a job if its collector is down."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.telemetry.settings import TelemetrySettings
 from flink_skills.telemetry.tracing.console import LineExporter
-from flink_skills.telemetry.tracing.ids import GivenIds
+from flink_skills.telemetry.tracing.ids import PresetIds
+from flink_skills.telemetry.tracing.nonblocking_export import NonBlockingExporter, capture_sdk_log
 from flink_skills.telemetry.tracing.observer import TracingObserver
-from flink_skills.telemetry.tracing.patient import PatientExporter, sdk_log
-from flink_skills.telemetry.tracing.share import TurnShare
+from flink_skills.telemetry.tracing.sampler import TurnSampler
 
-__all__ = ["Closing", "open_tracing"]
+__all__ = ["ProviderShutdown", "open_tracing"]
 
 _log = logging.getLogger("flink_skills.trace")
 _SERVICE = "flink-skills"
@@ -34,28 +34,30 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _SAMPLER = "OTEL_TRACES_SAMPLER"
 _HTTP = "http/protobuf"
-# Spans with whole conversations are large: fewer wait, and fewer are in one request.
+# Spans with complete conversations are large, so the queue and the requests contain fewer of them.
 _LARGE = {"OTEL_BSP_MAX_QUEUE_SIZE": 512, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 64}
 
 
-def open_tracing(settings: TelemetrySettings, *, hides: Callable[[str], str] | None = None) -> TracingObserver:
-    """The observer that ``settings`` ask for, with an exporter as the variables ``OTEL_…`` of this process say.
+def open_tracing(settings: TelemetrySettings, *, redact: Callable[[str], str] | None = None) -> TracingObserver:
+    """Create the observer for ``settings``, with an exporter that the ``OTEL_…`` environment variables configure.
 
-    Raises :class:`~flink_skills.errors.ConfigError` for variables that cannot be used, or that need a package which is
-    not there. Whether anybody takes the spans is not looked at: a job does not wait for its collector.
+    The collector is not contacted, so a job does not wait for it.
+
+    Raises:
+        ConfigError: An environment variable is invalid, or requires a package that is not installed.
     """
-    ids = GivenIds()
-    exporter = LineExporter() if settings.trace_exporter == "console" else _otlp(hides)
+    ids = PresetIds()
+    exporter = LineExporter() if settings.trace_exporter == "console" else _otlp(redact)
     provider = TracerProvider(id_generator=ids, resource=_resource(settings.agent), shutdown_on_exit=False)
     provider.add_span_processor(_batches(exporter, large=settings.trace_content == "full"))
     return TracingObserver(
         provider,
         ids,
         content=settings.trace_content,
-        # A sampler that was asked for decides alone.
-        share=TurnShare(0 if os.environ.get(_SAMPLER) else settings.trace_max_turns),
-        hides=hides,
-        close=Closing(provider, exporter).close,
+        # A configured OpenTelemetry sampler decides alone.
+        sampler=TurnSampler(0 if os.environ.get(_SAMPLER) else settings.trace_max_turns),
+        redact=redact,
+        close=ProviderShutdown(provider, exporter).close,
     )
 
 
@@ -67,39 +69,41 @@ def _batches(exporter: SpanExporter, *, large: bool) -> BatchSpanProcessor:
 
 
 def _resource(agent: str) -> Resource:
-    """Who makes the spans. What the variables ``OTEL_…`` say comes first."""
-    ours: dict[str, str | int] = {
+    """Return the resource of the spans. The ``OTEL_…`` environment variables take precedence."""
+    defaults: dict[str, str | int] = {
         HOST_NAME: socket.gethostname(),
         PROCESS_PID: os.getpid(),
         "flink_skills.agent": agent,
     }
     with contextlib.suppress(metadata.PackageNotFoundError):
-        ours["service.version"] = metadata.version("flink-skills")
-    said = Resource.create()
-    if str(said.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-        said = said.merge(Resource({SERVICE_NAME: _SERVICE}))
-    return Resource(ours).merge(said)
+        defaults["service.version"] = metadata.version("flink-skills")
+    configured = Resource.create()
+    if str(configured.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        configured = configured.merge(Resource({SERVICE_NAME: _SERVICE}))
+    return Resource(defaults).merge(configured)
 
 
-def _otlp(hides: Callable[[str], str] | None) -> PatientExporter:
-    said, protocol = next(((name, os.environ[name]) for name in _PROTOCOLS if os.environ.get(name)), ("", _HTTP))
+def _otlp(redact: Callable[[str], str] | None) -> NonBlockingExporter:
+    protocol_variable, protocol = next(
+        ((name, os.environ[name]) for name in _PROTOCOLS if os.environ.get(name)), ("", _HTTP)
+    )
     variable, endpoint = next(((name, os.environ[name]) for name in _ENDPOINTS if os.environ.get(name)), ("", ""))
     if protocol not in (_HTTP, "grpc"):
-        raise ConfigError(f"{said}={protocol}: spans are sent by {_HTTP}, or by grpc with its exporter")
+        raise ConfigError(f"invalid {protocol_variable}={protocol}. Supported protocols: {_HTTP}, grpc.")
     if endpoint and (protocol == _HTTP or "://" in endpoint):
         check_endpoint(endpoint, variable, "http://collector:4318")
-    with sdk_log() as lines:
+    with capture_sdk_log() as lines:
         try:
             exporter = _grpc() if protocol == "grpc" else _http()
         except ValueError as error:
-            raise ConfigError(f"a variable OTEL_EXPORTER_OTLP_… cannot be used: {error}") from None
+            raise ConfigError(f"invalid environment variable OTEL_EXPORTER_OTLP_…: {error}") from None
     if any("header" in line.lower() for line in lines):
-        # Nor is this one: the library would have written it to the log.
+        # Do not log the line: it contains the value of the variable.
         raise ConfigError(
-            "OTEL_EXPORTER_OTLP_HEADERS cannot be read: write NAME=VALUE, several separated by commas, the values "
-            "URL-encoded"
+            "OTEL_EXPORTER_OTLP_HEADERS is not valid. Set it to NAME=VALUE pairs, separated by commas, with "
+            "URL-encoded values."
         )
-    return PatientExporter(exporter, _place(endpoint), hides)
+    return NonBlockingExporter(exporter, _destination(endpoint), redact)
 
 
 def _http() -> SpanExporter:
@@ -115,23 +119,23 @@ def _grpc() -> SpanExporter:
         )
     except ImportError as error:
         raise ConfigError(
-            f"{_PROTOCOLS[1]}=grpc needs another exporter: pip install opentelemetry-exporter-otlp-proto-grpc on the "
-            f"TaskManagers, or set {_PROTOCOLS[0]}={_HTTP} and the endpoint to the collector's port for HTTP"
+            f"{_PROTOCOLS[1]}=grpc requires another package. Run pip install opentelemetry-exporter-otlp-proto-grpc on "
+            f"the TaskManagers, or set {_PROTOCOLS[0]}={_HTTP} and the endpoint to the collector's HTTP port."
         ) from error
     exporter: SpanExporter = OTLPSpanExporter()
     return exporter
 
 
-def _place(endpoint: str) -> str:
-    """What a log may show of an endpoint: no user, no password, no query."""
+def _destination(endpoint: str) -> str:
+    """Return the name of an endpoint for log lines, without user, password and query."""
     if "://" not in endpoint:
         return "the collector"
     parts = urlsplit(endpoint)
     return f"the collector at {parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
-class Closing:
-    """Hands over the spans that are left, and waits for it at most two seconds."""
+class ProviderShutdown:
+    """Shutdown of a provider that exports the remaining spans, and waits for at most two seconds."""
 
     def __init__(self, provider: TracerProvider, exporter: SpanExporter, seconds: float = _CLOSE_SECONDS) -> None:
         self._provider = provider
@@ -139,7 +143,7 @@ class Closing:
         self._seconds = seconds
 
     async def close(self) -> None:
-        """Nothing is exported afterwards."""
+        """Export the remaining spans, and close the provider."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
 
@@ -149,15 +153,15 @@ class Closing:
 
         def shut_down() -> None:
             self._provider.shutdown()
-            # The loop may be gone by then.
+            # The event loop may be closed already.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(finish)
 
-        # Not a thread of the loop's pool, whose end the process would wait for.
+        # The process would wait for a thread of the event loop's pool, so start a daemon thread.
         threading.Thread(target=shut_down, name="flink-skills-spans", daemon=True).start()
         try:
             await asyncio.wait_for(done, self._seconds)
         except asyncio.TimeoutError:
-            _log.warning("the spans that were left were not taken in %g s, and are lost", self._seconds)
-            # Ends the waits between its attempts.
+            _log.warning("the remaining spans are lost: their export did not finish in %g s", self._seconds)
+            # Stop the waits between the attempts of the exporter.
             self._exporter.shutdown()

@@ -1,11 +1,11 @@
-"""The ids of traces and spans: what makes a turn one trace, whichever processes worked on it.
+"""IDs of traces and spans, which join the spans of all processes that work on a turn.
 
-* The trace id is the turn id, which is the same on every attempt.
-* The span of a turn has an id that follows from the turn id alone, and that of an agent which is called as a tool from
-  the turn id and the step. A process that dies exports no span of what it was in the middle of, but what had ended
-  there names this span as its parent; the process that goes on ends the span, and so the halves meet.
-* All other spans stand for something that this process did. Their ids hold a random part, so that a step which really
-  ran twice, before and after a failure, has two spans.
+* The trace ID is the turn ID, which is the same on every attempt.
+* The span ID of a turn is a digest of the turn ID. The span ID of a sub-agent is a digest of the turn ID and the step.
+  A process that crashes does not export the spans of its running activities, but the spans that ended name them as
+  parents. The process that resumes the turn exports these parents with the same IDs, which completes the tree.
+* Every other span represents work of one process. Its ID has a random part, so a step that ran before and after a
+  failure has two spans.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Iterator
 
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 
-__all__ = ["GivenIds", "agent_span_id", "new_run", "own_span_id", "trace_id"]
+__all__ = ["PresetIds", "agent_span_id", "new_run", "own_span_id", "trace_id"]
 
 
 def trace_id(turn_id: str) -> int:
-    """The trace of a turn.
+    """Return the trace ID of a turn.
 
     >>> f"{trace_id('4bf92f3577b34da6a3ce929d0e0e4736'):032x}"
     '4bf92f3577b34da6a3ce929d0e0e4736'
@@ -31,33 +31,36 @@ def trace_id(turn_id: str) -> int:
 
 
 def agent_span_id(turn_id: str, step: str, repeated: int = 0) -> int:
-    """The span of an agent's work: of the turn's own one where ``step`` is empty, else of the one called in that step.
+    """Return the span ID of an agent.
 
-    ``repeated`` counts its earlier runs in this attempt: a turn may start anew where the agent's code has changed.
+    Args:
+        turn_id: ID of the turn.
+        step: ID of the step that called the sub-agent. Empty for the agent of the turn.
+        repeated: Number of earlier runs in this attempt: a turn restarts if the agent's code has changed.
     """
     return _digest("agent", turn_id, step, str(repeated))
 
 
 def own_span_id(turn_id: str, kind: str, step: str, run: str) -> int:
-    """The span of something that this process does; ``run`` differs for all that really runs."""
+    """Return the span ID of work of this process. ``run`` must be unique for each execution."""
     return _digest(kind, turn_id, step, run)
 
 
-def _digest(*parts: str) -> int:
-    text = "\0".join(parts).encode("utf-8", "surrogatepass")
+def _digest(*fields: str) -> int:
+    text = "\0".join(fields).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") or 1
 
 
-class GivenIds(IdGenerator):
-    """Gives the next span the ids that it was told, random ones otherwise."""
+class PresetIds(IdGenerator):
+    """Generator that returns preset IDs inside :meth:`preset`, and random IDs outside it."""
 
     def __init__(self) -> None:
         self._random = RandomIdGenerator()
         self._next: contextvars.ContextVar[tuple[int, int] | None] = contextvars.ContextVar("next_ids", default=None)
 
     @contextlib.contextmanager
-    def given(self, trace: int, span: int) -> Iterator[None]:
-        """The ids of what starts inside."""
+    def preset(self, trace: int, span: int) -> Iterator[None]:
+        """Set the IDs of the spans that start inside the context."""
         token = self._next.set((trace, span))
         try:
             yield
@@ -65,18 +68,18 @@ class GivenIds(IdGenerator):
             self._next.reset(token)
 
     def generate_trace_id(self) -> int:
-        given = self._next.get()
-        return self._random.generate_trace_id() if given is None else given[0]
+        ids = self._next.get()
+        return self._random.generate_trace_id() if ids is None else ids[0]
 
     def generate_span_id(self) -> int:
-        given = self._next.get()
-        return self._random.generate_span_id() if given is None else given[1]
+        ids = self._next.get()
+        return self._random.generate_span_id() if ids is None else ids[1]
 
     def is_trace_id_random(self) -> bool:
-        """Turn ids are digests, and as evenly spread as random ones."""
+        """Return True: turn IDs are digests and as evenly distributed as random IDs."""
         return True
 
 
 def new_run() -> str:
-    """Stands for one process's work on turns."""
+    """Return a random ID of this process's work on turns."""
     return secrets.token_hex(8)

@@ -1,6 +1,6 @@
-"""Messages of a conversation in the form of the conventions: roles, and parts of a type.
+"""Conversation messages in the format of the conventions for generative AI: roles and typed parts.
 
-They are read by what they have: this layer knows nothing of the classes above it.
+The functions inspect attributes of messages instead of their classes, because this layer must not import them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["finish_reason", "input_message", "output_message"]
 
 
 def input_message(message: Any) -> dict[str, Any]:
-    """A message that a model was sent."""
+    """Return a message of a model request."""
     if hasattr(message, "call_id"):
         answer = {"type": "tool_call_response", "id": message.call_id, "response": message.content}
         return {"role": "tool", "parts": [answer]}
@@ -20,7 +20,7 @@ def input_message(message: Any) -> dict[str, Any]:
 
 
 def output_message(response: Any) -> dict[str, Any]:
-    """What a model answered."""
+    """Return the answer of a model."""
     return {
         "role": "assistant",
         "parts": _parts(response.text, response.tool_calls),
@@ -29,7 +29,7 @@ def output_message(response: Any) -> dict[str, Any]:
 
 
 def finish_reason(response: Any) -> str:
-    """Why the model ended: what its provider said, else what the answer shows."""
+    """Return the finish reason of the provider. Derive it from the answer if the provider returned none."""
     return str(response.finish_reason or ("tool_call" if response.tool_calls else "stop"))
 
 

@@ -1,4 +1,4 @@
-"""Makes spans of what happens in turns."""
+"""Observer that creates OpenTelemetry spans of activities."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
 
-from flink_skills.telemetry.activity import CANCELLED, Activity, Note, Observer
+from flink_skills.telemetry.activity import CANCELLED, Activity, Observer, PointEvent
 from flink_skills.telemetry.tracing.attributes import (
-    FOR_SAMPLERS,
-    at_end,
-    at_start,
-    event_of,
+    SAMPLER_ATTRIBUTES,
+    end_attributes,
     model_name,
     provider_name,
+    span_event,
     span_kind,
     span_name,
+    start_attributes,
 )
 from flink_skills.telemetry.tracing.content import Content
-from flink_skills.telemetry.tracing.ids import GivenIds, agent_span_id, new_run, own_span_id, trace_id
+from flink_skills.telemetry.tracing.ids import PresetIds, agent_span_id, new_run, own_span_id, trace_id
 from flink_skills.telemetry.tracing.messages import input_message, output_message
-from flink_skills.telemetry.tracing.share import TurnShare
+from flink_skills.telemetry.tracing.sampler import TurnSampler
 
 __all__ = ["TracingObserver"]
 
-_KEPT = "tracing"
+_STATE = "tracing"
 _AGENTS = ("turn", "agent")
-# In turns without spans: what their code makes itself has a parent that no sampler took, the same one in all of them.
-_LEFT_OUT = set_span_in_context(
+# Parent of the spans that the code of a turn without spans creates itself. No sampler accepts it.
+_UNSAMPLED_PARENT = set_span_in_context(
     NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.DEFAULT))), Context()
 )
-# What ends an activity from outside: the turn has not ended, and somebody goes on with it.
+# Errors that interrupt an activity from outside: another attempt continues the turn.
 _INTERRUPTIONS = (CANCELLED, "KeyboardInterrupt", "GeneratorExit")
 
 
-class _Open(NamedTuple):
+class _OpenSpan(NamedTuple):
     span: Span
     token: Token[Context]
-    # All that is known is set at once, when it ends: each time that attributes are set costs as much as the span.
+    # Set on the span in one call when it ends, because each call is as expensive as the span.
     attributes: dict[str, Any]
 
 
-class _Untaken(NamedTuple):
+class _UnsampledTurn(NamedTuple):
     """The state of a turn without spans: its position in OpenTelemetry's context."""
 
     token: Token[Context]
@@ -57,30 +57,33 @@ class _Untaken(NamedTuple):
 
 @dataclass
 class _TurnSpans:
-    """What is kept of a turn while it runs."""
+    """State of a turn with spans."""
 
-    open: dict[Activity, _Open] = field(default_factory=dict)
-    # Of agents that were cancelled: only the turn's end tells whether somebody goes on with them.
-    held: list[tuple[Span, int]] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    open: dict[Activity, _OpenSpan] = field(default_factory=dict)
+    # Spans of cancelled sub-agents, with their end. They are exported only if no other attempt continues the turn.
+    interrupted: list[tuple[Span, int]] = field(default_factory=list)
+    runs_by_step: Counter[str] = field(default_factory=Counter)
     digests: dict[str, str] = field(default_factory=dict)
-    asked: dict[Activity, dict[str, Any]] = field(default_factory=dict)
+    agent_attributes: dict[Activity, dict[str, Any]] = field(default_factory=dict)
     root: SpanContext | None = None
     share: float = 1.0
 
 
 class TracingObserver(Observer):
-    """Makes an OpenTelemetry span of each activity, in one trace per turn.
+    """Observer that creates an OpenTelemetry span of each activity, in one trace per turn.
 
-    ``provider`` has to use ``ids`` as its id generator (:mod:`flink_skills.telemetry.tracing.ids` says which they are);
-    it is nobody's global one. ``content`` is the level of
-    ``skills.trace.content``, and ``hides`` takes secrets out of texts. ``share`` chooses the turns that have spans.
-    ``close`` hands over what is left.
+    The span is also OpenTelemetry's current span while the activity runs. Spans that a tool or step creates itself,
+    with any provider, are its children.
 
-    The span is also OpenTelemetry's current one while the activity runs: spans that a tool or a step makes itself, with
-    whatever provider, are its children.
+    Args:
+        provider: A provider with ``ids`` as its ID generator. Do not use the global provider.
+        ids: Generator of the IDs; see :mod:`flink_skills.telemetry.tracing.ids`.
+        content: Level of ``skills.trace.content``.
+        sampler: Selects the turns that have spans. Default: all turns.
+        redact: Removes secrets from a string.
+        close: Exports the remaining spans.
 
-    >>> ids = GivenIds()
+    >>> ids = PresetIds()
     >>> provider = TracerProvider(id_generator=ids)
     >>> telemetry = Telemetry([TracingObserver(provider, ids)])
     """
@@ -88,150 +91,156 @@ class TracingObserver(Observer):
     def __init__(
         self,
         provider: TracerProvider,
-        ids: GivenIds,
+        ids: PresetIds,
         *,
         content: str = "none",
-        share: TurnShare | None = None,
-        hides: Callable[[str], str] | None = None,
+        sampler: TurnSampler | None = None,
+        redact: Callable[[str], str] | None = None,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._tracer = provider.get_tracer("flink_skills")
         self._ids = ids
-        self._content = Content(content, hides)
-        self._share = share or TurnShare(0)
+        self._content = Content(content, redact)
+        self._sampler = sampler or TurnSampler(0)
         self._close = close
         self._run = new_run()
         self._numbers = itertools.count()
 
     def started(self, activity: Activity) -> None:
-        kept = activity.scope.kept
-        turn: _TurnSpans | _Untaken | None = kept.get(_KEPT)
+        state = activity.scope.observer_state
+        turn: _TurnSpans | _UnsampledTurn | None = state.get(_STATE)
         if turn is None:
-            share = self._share.of(activity.scope.turn_id)
+            share = self._sampler.sample(activity.scope.turn_id)
             if share is None:
-                kept[_KEPT] = _Untaken(current_context.attach(_LEFT_OUT))
+                state[_STATE] = _UnsampledTurn(current_context.attach(_UNSAMPLED_PARENT))
                 return
-            turn = kept[_KEPT] = _TurnSpans(share=share)
-        elif isinstance(turn, _Untaken):
+            turn = state[_STATE] = _TurnSpans(share=share)
+        elif isinstance(turn, _UnsampledTurn):
             return
         context = self._parent(activity, turn)
         if context is None:
             return
         scope = activity.scope
         turn.digests.update(activity.attributes.get("digests", {}))
-        known = at_start(activity, self._content)
-        with self._ids.given(trace_id(scope.turn_id), self._span_id(activity, turn)):
+        attributes = start_attributes(activity, self._content)
+        with self._ids.preset(trace_id(scope.turn_id), self._span_id(activity, turn)):
             span = self._tracer.start_span(
                 span_name(activity, self._content),
                 context=context,
                 kind=span_kind(activity),
-                attributes={name: known[name] for name in FOR_SAMPLERS if name in known},
+                attributes={name: attributes[name] for name in SAMPLER_ATTRIBUTES if name in attributes},
                 start_time=_nanoseconds(activity.started),
             )
         if activity.kind == "turn":
             turn.root = span.get_span_context()
-        turn.open[activity] = _Open(span, current_context.attach(set_span_in_context(span)), known)
+        turn.open[activity] = _OpenSpan(span, current_context.attach(set_span_in_context(span)), attributes)
 
     def _parent(self, activity: Activity, turn: _TurnSpans) -> Context | None:
-        """The context of the parent's span; None in a turn that was not sampled, or not seen to begin."""
+        """Return the context of the parent span.
+
+        Return None if the turn is not sampled or its start was not observed.
+        """
         if activity.kind == "turn":
-            # Not the current one: whatever called this turn is not a part of it.
+            # An empty context: a current span of the caller is not part of the turn.
             return Context()
         if turn.root is None or not turn.root.trace_flags.sampled:
             return None
         parent = turn.open.get(activity.parent) if activity.parent is not None else None
         if parent is not None:
             return set_span_in_context(parent.span, Context())
-        # The parent has ended already: what goes on in the background belongs to the turn.
+        # The parent has ended. Work that continues in the background belongs to the turn.
         return set_span_in_context(NonRecordingSpan(turn.root), Context())
 
     def _span_id(self, activity: Activity, turn: _TurnSpans) -> int:
         turn_id = activity.scope.turn_id
         if activity.kind in _AGENTS:
             step = activity.step if activity.kind == "agent" else ""
-            repeated = turn.counts[step]
-            turn.counts[step] += 1
+            repeated = turn.runs_by_step[step]
+            turn.runs_by_step[step] += 1
             return agent_span_id(turn_id, step, repeated)
         return own_span_id(turn_id, activity.kind, activity.step, f"{self._run}.{next(self._numbers)}")
 
     def ended(self, activity: Activity) -> None:
-        turn: _TurnSpans | _Untaken | None = activity.scope.kept.get(_KEPT)
-        if isinstance(turn, _Untaken):
-            if activity.kind == "turn" and not activity.elsewhere:
+        turn: _TurnSpans | _UnsampledTurn | None = activity.scope.observer_state.get(_STATE)
+        if isinstance(turn, _UnsampledTurn):
+            if activity.kind == "turn" and not activity.detached:
                 current_context.detach(turn.token)
             return
-        opened = turn.open.pop(activity, None) if turn is not None else None
-        if turn is None or opened is None:
+        open_span = turn.open.pop(activity, None) if turn is not None else None
+        if turn is None or open_span is None:
             return
-        if not activity.elsewhere:
-            current_context.detach(opened.token)
-        span = opened.span
+        if not activity.detached:
+            current_context.detach(open_span.token)
+        span = open_span.span
         if span.is_recording():
-            self._finish(activity, opened, turn)
+            self._set_attributes(activity, open_span, turn)
         end = _nanoseconds(activity.started + activity.duration)
         interrupted = activity.error in _INTERRUPTIONS
         if activity.kind == "turn":
             if interrupted:
-                turn.held.clear()
+                turn.interrupted.clear()
                 return
-            for held, at in turn.held:
-                held.end(at)
+            for agent_span, agent_end in turn.interrupted:
+                agent_span.end(agent_end)
             span.end(end)
         elif activity.kind == "agent" and interrupted:
-            turn.held.append((span, end))
+            turn.interrupted.append((span, end))
         else:
             span.end(end)
 
-    def _finish(self, activity: Activity, opened: _Open, turn: _TurnSpans) -> None:
-        given = activity.attributes
-        known = {**opened.attributes, **at_end(activity, self._content, turn.digests)}
+    def _set_attributes(self, activity: Activity, open_span: _OpenSpan, turn: _TurnSpans) -> None:
+        details = activity.attributes
+        attributes = {**open_span.attributes, **end_attributes(activity, self._content, turn.digests)}
         if activity.kind == "chat":
-            self._note_chat(activity, turn)
+            self._add_chat_to_agent(activity, turn)
         elif activity.kind in _AGENTS:
-            known.update(turn.asked.pop(activity, {}))
+            attributes.update(turn.agent_attributes.pop(activity, {}))
             if activity.kind == "turn" and turn.share < 1:
-                known["flink_skills.trace.share"] = turn.share
-        error = activity.error or ("tool_error" if given.get("is_error") else "")
+                attributes["flink_skills.trace.share"] = turn.share
+        error = activity.error or ("tool_error" if details.get("is_error") else "")
         if error:
-            known["error.type"] = error
-            message = given.get("message") or given.get("content") if self._content.full else None
-            opened.span.set_status(Status(StatusCode.ERROR, self._content.text(message) if message else None))
-        opened.span.set_attributes(known)
+            attributes["error.type"] = error
+            message = details.get("message") or details.get("content") if self._content.full else None
+            open_span.span.set_status(Status(StatusCode.ERROR, self._content.text(message) if message else None))
+        open_span.span.set_attributes(attributes)
 
-    def _note_chat(self, activity: Activity, turn: _TurnSpans) -> None:
-        """An agent's span shows which model it asked; with all content what its first chat began and its last gave."""
+    def _add_chat_to_agent(self, activity: Activity, turn: _TurnSpans) -> None:
+        """Add attributes of a chat to the span of its agent.
+
+        The agent's span has the first model, and with full content the first input and the last answer.
+        """
         agent = activity.parent
         while agent is not None and agent.kind not in _AGENTS:
             agent = agent.parent
         if agent is None or agent not in turn.open:
             return
         setup, request = activity.attributes.get("setup"), activity.attributes["request"]
-        shown = turn.asked.setdefault(agent, {})
-        shown.setdefault("gen_ai.provider.name", provider_name(setup))
-        shown.setdefault("gen_ai.request.model", model_name(activity))
+        attributes = turn.agent_attributes.setdefault(agent, {})
+        attributes.setdefault("gen_ai.provider.name", provider_name(setup))
+        attributes.setdefault("gen_ai.request.model", model_name(activity))
         response = activity.attributes.get("response")
         if self._content.full:
             if request.messages:
                 first = [input_message(request.messages[-1])]
-                shown.setdefault("gen_ai.input.messages", self._content.json(first))
+                attributes.setdefault("gen_ai.input.messages", self._content.json(first))
             if response is not None:
-                shown["gen_ai.output.messages"] = self._content.json([output_message(response)])
+                attributes["gen_ai.output.messages"] = self._content.json([output_message(response)])
 
-    def noted(self, note: Note) -> None:
-        if note.activity is None:
+    def emitted(self, event: PointEvent) -> None:
+        if event.activity is None:
             return
-        turn: _TurnSpans | _Untaken | None = note.activity.scope.kept.get(_KEPT)
-        if isinstance(turn, _Untaken):
+        turn: _TurnSpans | _UnsampledTurn | None = event.activity.scope.observer_state.get(_STATE)
+        if isinstance(turn, _UnsampledTurn):
             return
-        opened = turn.open.get(note.activity) if turn is not None else None
-        if turn is None or opened is None:
+        open_span = turn.open.get(event.activity) if turn is not None else None
+        if turn is None or open_span is None:
             return
-        name, attributes = event_of(note, self._content)
-        opened.span.add_event(name, attributes, _nanoseconds(note.at))
-        if note.kind == "skill" and note.attributes.get("digest"):
-            turn.digests[note.attributes["skill"]] = note.attributes["digest"]
-            if note.activity.kind == "tool":
-                opened.attributes.update({name: attributes[name] for name in _SKILL if name in attributes})
+        name, attributes = span_event(event, self._content)
+        open_span.span.add_event(name, attributes, _nanoseconds(event.time))
+        if event.kind == "skill" and event.attributes.get("digest"):
+            turn.digests[event.attributes["skill"]] = event.attributes["digest"]
+            if event.activity.kind == "tool":
+                open_span.attributes.update({name: attributes[name] for name in _SKILL if name in attributes})
 
     async def close(self) -> None:
         if self._close is not None:

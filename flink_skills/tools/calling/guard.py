@@ -20,7 +20,7 @@ __all__ = ["CallGuard"]
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 10.0
+_MAX_PAUSE = 10.0
 # How many tools' limits are kept: skills bring tools, and come and go.
 _KEPT = 4096
 
@@ -47,7 +47,7 @@ class CallGuard:
         if context.attempt > 1 and not limits.repeats:
             return ToolResult(
                 f"{name} was not called: it may have been called with these arguments before the worker was lost, and "
-                "must not be called twice. Find out what has been done before you go on.",
+                "must not be called twice. Check what was done before you continue.",
                 is_error=True,
             )
         if needs_approval(name, self._approve):
@@ -84,7 +84,7 @@ class CallGuard:
 
     async def _approval(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> Approval:
         if self._approver is None:
-            return Approval(False, "nobody is there who could")
+            return Approval(False, "this job has no approver")
         request = ApprovalRequest(
             tool=name,
             arguments=arguments,
@@ -98,7 +98,7 @@ class CallGuard:
             answer = self._approver(request)
             return Approval.of(await answer if inspect.isawaitable(answer) else answer)
         except Exception as error:  # the approver is the user's; without a yes nothing is called
-            _log.exception("nobody could be asked whether %s may be called (call %s)", request.tool, context.call_id)
+            _log.exception("approve() failed for tool %s (call %s); the call is denied", request.tool, context.call_id)
             return Approval(False, f"asking failed ({type(error).__name__})")
 
     async def _attempts(
@@ -109,7 +109,7 @@ class CallGuard:
             if not result.retryable or retry == limits.retries:
                 break
             # Jitter, so that calls that failed together do not return together.
-            pause = min(_FIRST_PAUSE * 2**retry, _LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+            pause = min(_FIRST_PAUSE * 2**retry, _MAX_PAUSE) * random.uniform(0.5, 1.0)
             _log.info("tool %s (call %s): %s; again in %.1f s", name, context.call_id, result.content, pause)
             await asyncio.sleep(pause)
         return result
@@ -130,8 +130,8 @@ class CallGuard:
             return task.result()
         task.cancel()
         return ToolResult(
-            f"{name} gave no result within {timeout:g} s. What it has begun may go on or be undone; ask for "
-            "less at once, or do without it.",
+            f"{name} gave no result within {timeout:g} s. The call may still have effects. Request less per "
+            "call, or continue without it.",
             is_error=True,
             retryable=True,
         )

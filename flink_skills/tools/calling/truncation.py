@@ -17,21 +17,21 @@ __all__ = ["truncate"]
 # Shorter strings are kept: the text that replaces the remainder would be as long.
 _SHORTEST = 64
 # Strings of lists are often names.
-_LONGEST_ENTRY = 512
+_MAX_ENTRY = 512
 # Strings under these keys identify something. A part of one is useless.
 _IDENTIFYING = frozenset(
     ("id", "name", "path", "file", "ref", "uri", "url", "link", "version", "saved_as", "session_id", "call_id")
 )
-_LONGEST_IDENTIFIER = 4_096
+_MAX_IDENTIFIER = 4_096
 # Members with the address of the whole content.
 _REFERENCES = ("ref", "uri", "url", "path")
-_LONGEST_REFERENCE = 200
+_MAX_REFERENCE = 200
 # Outputs of programs: the last characters are kept as well, because errors are printed last.
 _PRINTED = frozenset(("stdout", "stderr", "output"))
 _FEWEST_MEMBERS = 32
-_LONGEST_INTEGER = 4_000
+_MAX_INTEGER = 4_000
 # A document with more levels is treated as text.
-_DEEPEST = 200
+_MAX_DEPTH = 200
 # A JSON document and a text after it: at least this share of the space is for the document.
 _SPACE_FOR_TEXT = 4
 
@@ -71,13 +71,13 @@ def _document(content: str) -> _Document | None:
         value, end = _decoder.raw_decode(text)
     except (ValueError, RecursionError):
         return None
-    return _Document(value, text[end:].rstrip()) if _depth(value) <= _DEEPEST else None
+    return _Document(value, text[end:].rstrip()) if _depth(value) <= _MAX_DEPTH else None
 
 
 def _depth(value: Any) -> int:
     """Return the number of levels of lists and objects, at most one more than are shortened."""
     level, depth = [value], 0
-    while level and depth <= _DEEPEST:
+    while level and depth <= _MAX_DEPTH:
         level = [
             entry
             for found in level
@@ -94,7 +94,7 @@ def _real(text: str) -> float | str:
 
 
 def _integer(text: str) -> int | str:
-    return int(text) if len(text) <= _LONGEST_INTEGER else text
+    return int(text) if len(text) <= _MAX_INTEGER else text
 
 
 def _no_constant(text: str) -> Any:
@@ -205,11 +205,11 @@ def _with_short_strings(value: Any, size: int, key: str = "", where: str = "") -
 
 
 def _is_kept(text: str, key: str) -> bool:
-    return len(text) <= (_LONGEST_IDENTIFIER if key in _IDENTIFYING else _SHORTEST)
+    return len(text) <= (_MAX_IDENTIFIER if key in _IDENTIFYING else _SHORTEST)
 
 
 def _is_name(entry: Any) -> bool:
-    return isinstance(entry, str) and len(entry) <= _LONGEST_ENTRY
+    return isinstance(entry, str) and len(entry) <= _MAX_ENTRY
 
 
 def _short_string(text: str, size: int, key: str, where: str) -> str:
@@ -232,7 +232,7 @@ def _mark(omitted: int, of: int, where: str) -> str:
 
 def _reference(value: dict[str, Any]) -> str:
     found = (value.get(name) for name in _REFERENCES)
-    return next((ref for ref in found if isinstance(ref, str) and 0 < len(ref) <= _LONGEST_REFERENCE), "")
+    return next((ref for ref in found if isinstance(ref, str) and 0 < len(ref) <= _MAX_REFERENCE), "")
 
 
 def _with_fewer_entries(value: Any, most: int) -> Any:

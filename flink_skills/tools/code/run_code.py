@@ -33,7 +33,7 @@ class RunCode(Tool):
     """
 
     uses_workspace = True
-    place = "sandbox"
+    runs_in = "sandbox"
 
     def __init__(self, config: SkillConfig) -> None:
         self._timeout = config.get(SkillOptions.CODE_TIMEOUT)
@@ -57,7 +57,7 @@ class RunCode(Tool):
             raise ArgumentError("This job runs no commands: skills.shell.enabled is false. Answer without code.")
         if "\0" in asked.code:
             raise ArgumentError("The code holds a NUL character. Write it without.")
-        workspace = await context.need_workspace()
+        workspace = await context.get_workspace()
         code = asked.code
         if context.skills is not None:
             staged = await asyncio.to_thread(stage_skills, workspace, context.skill_state or (), context.skills)

@@ -21,7 +21,7 @@ _STDERR_TAIL = 8_192
 # Printed text is data. Only the last lines of a failed command may be about the failure.
 _STDOUT_TAIL = 2_048
 _STDIN_HEAD = 65_536
-_MOST_PATH = 200
+_MAX_PATH = 200
 _NOT_EXECUTABLE = 126
 _BEFORE = 12  # lines of a traceback that precede its message
 
@@ -43,7 +43,10 @@ _UNREACHABLE = re.compile(
 _READ_ONLY = re.compile(r"read-only file system|\bEROFS\b", re.IGNORECASE)
 _DENIED = re.compile(r"permission denied|permissionerror|access ?denied|\bEACCES\b", re.IGNORECASE)
 _NOT_PERMITTED = re.compile(r"operation not permitted|\bEPERM\b", re.IGNORECASE)
-_MISSING = re.compile(r"no such file or directory|\bENOENT\b|nosuchfileexception", re.IGNORECASE)
+_MISSING = re.compile(
+    r"no such file or directory|\bENOENT\b|nosuchfileexception",  # prose: allow M01: output of programs
+    re.IGNORECASE,
+)
 _FAILURE = re.compile("|".join(part.pattern for part in (_READ_ONLY, _DENIED, _NOT_PERMITTED, _MISSING)), re.IGNORECASE)
 _SOCKET = re.compile(r"\bsockets?\b|socketexception|bindexception|connect|\bdial\b|\burlopen\b", re.IGNORECASE)
 _READING = re.compile(
@@ -57,7 +60,7 @@ _TEMPORARY = re.compile(r"/tmp|/dev/shm")  # noqa: S108 - searched for in comman
 _PATH = r"/[^\s'\"\u2019`:,;()<>]*"
 # "sh: line 1:", "/bin/sh: 1:", and the location of a frame are not what was denied.
 _PROGRAM = re.compile(rf"^\s*(?:at |File )?\"?{_PATH}\"?(?:: (?:line )?\d+)?(?=: |, line)|\([^()\s]+:\d+(?::\d+)?\)")
-_QUOTED = re.compile(r"['\"\u2018`]([^'\"\u2019`]*)['\"\u2019`]")
+_QUOTED = re.compile(r"['\"\u2018`]([^'\"\u2018\u2019`]*)['\"\u2019`]")
 _ABSOLUTE = re.compile(rf"(?:^|(?<=[\s:=(]))({_PATH})")
 # Below these a missing file is one that the machine does not have.
 _SYSTEM = frozenset({"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/etc", "/proc", "/sys"})
@@ -186,7 +189,7 @@ def _path_in(line: str) -> str:
     text = _PROGRAM.sub("", line)
     named = [name for name in _QUOTED.findall(text) if name.startswith("/")] or _ABSOLUTE.findall(text)
     path = os.path.normpath(named[-1]) if named else ""
-    return path if len(path) <= _MOST_PATH else ""
+    return path if len(path) <= _MAX_PATH else ""
 
 
 def _mentioned(texts: list[str], request: CommandRequest, folders: tuple[str, ...]) -> str:

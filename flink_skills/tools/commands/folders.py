@@ -46,7 +46,7 @@ def resolve_cwd(
         real = real_path(path)
         # Compared on real paths: a link that leads out of the workspace is no way out of it.
         if not real.is_relative_to(os.path.realpath(workspace.root)):
-            raise ArgumentError(f"cwd {text!r} is outside of the workspace. {_ADVICE}")
+            raise ArgumentError(f"cwd {text!r} is outside the workspace. {_ADVICE}")
         mode = real.stat().st_mode
     except OSError as error:  # also what a command has closed, or made deeper than a path can be long
         raise ArgumentError(f"cwd {text!r} cannot be entered ({error.strerror}). {_ADVICE}") from None

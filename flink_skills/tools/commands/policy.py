@@ -21,7 +21,7 @@ from flink_skills.tools.commands.words import split_words
 
 __all__ = ["CommandPlace", "CommandPolicy"]
 
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 _SHOWN = 20
 _SHOWN_VARIABLES = ("WORK_DIR", "OUTPUT_DIR", "SKILLS_DIR", "RUN_DIR", "WORKSPACE_DIR", "HOME", "TMPDIR")
 _BUILTINS = {"cd": "Give the folder as cwd.", "export": "Variables cannot be set.", "source": "", ".": "", "exec": ""}
@@ -60,11 +60,13 @@ class _Entry:
     def parse(cls, option: str, text: str) -> _Entry:
         skill, sign, path = (None, "", text) if text.startswith("/") else text.partition("=")
         if not sign and skill is not None:
-            raise ConfigError(f"option {option}: {text!r} is no path. {_mend(text)}")
+            raise ConfigError(f"option {option}: {text!r} is not a path. {_fix(text)}")
         if skill == "":
-            raise ConfigError(f"option {option}: {text!r} names no skill before '=': write SKILL=PATH")
+            raise ConfigError(f"option {option}: {text!r} has no skill name before '=': write SKILL=PATH")
         if not path.strip("/") or path.endswith("/") or "\0" in path or ".." in path.split("/"):
-            raise ConfigError(f"option {option}: {text!r} is no path of a program: write /PATH or SKILL=PATH, no '..'")
+            raise ConfigError(
+                f"option {option}: {text!r} is not a valid path of a program: write /PATH or SKILL=PATH, without '..'"
+            )
         return cls(text, skill, path)
 
     @property
@@ -129,16 +131,16 @@ class CommandPolicy:
         """What an operator should know of these lists on this machine."""
         allowed, denied = SkillOptions.SHELL_ALLOWED_COMMANDS.key, SkillOptions.SHELL_DENIED_COMMANDS.key
         found = [
-            f"option {allowed}: {entry.text} is no program on this machine"
+            f"option {allowed}: {entry.text} is not an executable program on this machine"
             for entry in self._allowed
             if not entry.of_skill and not _is_program(Path(entry.path))
         ]
         if self.permits_none:
-            found.append(f"option {allowed} is empty: no command may run; remove the option to permit all programs")
+            found.append(f"option {allowed} is empty, so no command can run: remove the option to allow all programs")
         if self._denied and self._permits_all:
             found.append(
-                f"option {denied} alone holds back no program that another one starts or copies (a shell, env, an "
-                f"interpreter): list what may run in {allowed}"
+                f"option {denied} alone does not stop a program that another program starts or copies (a shell, env, "
+                f"an interpreter): list the allowed programs in {allowed}"
             )
         return found
 
@@ -194,7 +196,7 @@ class CommandPolicy:
         return f"Programs {whose}: {', '.join(names[:_SHOWN]) or 'none'}{more}."
 
 
-def _mend(text: str) -> str:
+def _fix(text: str) -> str:
     path = shutil.which(text) if "/" not in text else None
     written = repr(path) if path else "'/PATH'" if "/" not in text else f"'SKILL={text}' for a file of a skill"
     return f"Another file may have the same name, so write its path: {written}"
@@ -219,7 +221,7 @@ def _permits(entry: _Entry, path: Path, place: CommandPlace) -> bool:
 def _links(path: Path) -> list[Path]:
     """``path`` and what each link on the way to the file leads to."""
     found = [path]
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         try:
             to = found[-1].readlink()
         except OSError:
@@ -262,7 +264,7 @@ def _not_found(word: str, place: CommandPlace) -> str:
         return f"{word!r} is a command of shells, and there is no shell here. {_BUILTINS[word]}".rstrip()
     name, sign, _ = word.partition("=")
     if sign and name.isidentifier():
-        return f"{word!r} is no program: there is no shell here that could set a variable."
+        return f"{word!r} is not a program: no shell sets variables here."
     if "/" not in word:
         return f"There is no program {word!r} on the PATH."
     if (place.cwd / word).is_file():

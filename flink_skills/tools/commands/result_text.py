@@ -73,8 +73,8 @@ def says_failure(text: str) -> bool:
 
 
 def _timed_out(seconds: float, longest: float) -> str:
-    mend = f"; timeout may be {longest:g}" if seconds < longest else ", the most that this job allows: do it in parts"
-    return f"the command was ended because it ran longer than {seconds:g} s{mend}"
+    fix = f"; timeout may be {longest:g}" if seconds < longest else ", the most that this job allows: do it in parts"
+    return f"the command was ended because it ran longer than {seconds:g} s{fix}"
 
 
 def limit_text(name: str, limits: Limits) -> str:
@@ -83,11 +83,11 @@ def limit_text(name: str, limits: Limits) -> str:
         "wall_time": f"{limits.wall_time:g} s of time: do it in parts",
         "cpu_time": f"{limits.cpu_time:g} s of processor time: do it in parts",
         "memory": f"{_size(limits.memory)} of memory for all its processes: work on smaller parts, or read as a stream",
-        "processes": f"{limits.processes} processes and threads: start fewer at once",
+        "processes": f"{limits.processes} processes and threads: start fewer at a time",
         "file_size": f"{_size(limits.file_size)} for one file: write smaller files",
         "workspace_bytes": f"{_size(limits.workspace_bytes)} for all files of the workspace: remove some of $WORK_DIR",
         "workspace_files": f"{limits.workspace_files} files in the workspace: remove some of $WORK_DIR",
-        "open_files": f"{limits.open_files} open files: close files, or open fewer at once",
+        "open_files": f"{limits.open_files} open files: close files, or open fewer at a time",
         "output": f"{_size(limits.output)} of output: write much output to a file in $WORK_DIR",
     }
     return f"the command reached the limit {name}" + (f", {known[name]}" if name in known else "")

@@ -28,7 +28,7 @@ from flink_skills.execution.live import LiveProcess, OnOutput
 from flink_skills.execution.workspace import folder_name
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import observe
-from flink_skills.telemetry.activity import Observed
+from flink_skills.telemetry.activity import ActivityContext
 from flink_skills.tools.commands.denials import Denials
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.commands.kept_process import KeptProcess, OutputTail
@@ -100,8 +100,8 @@ class ShellRunner:
         elif self.policy:
             options = f"{SkillOptions.SHELL_ALLOWED_COMMANDS.key} and {SkillOptions.SHELL_DENIED_COMMANDS.key}"
             raise ConfigError(
-                f"options {options} are about programs of this machine, and backend {report.backend} runs commands on "
-                "another: remove them, and let the image of the sandboxes hold the programs that may run"
+                f"options {options} apply to programs of this machine, but backend {report.backend} runs commands on "
+                "another machine: remove them, and build an image of the sandboxes with only the allowed programs"
             )
 
     @classmethod
@@ -132,7 +132,7 @@ class ShellRunner:
         """What an operator should know of the options on this machine."""
         option = SkillOptions.SHELL_READABLE.key
         absent = [path for path in self._readable if self.level < IsolationLevel.REMOTE and not Path(path).exists()]
-        return [f"option {option}: '{path}' is not there on this machine" for path in absent] + self.policy.remarks()
+        return [f"option {option}: '{path}' does not exist on this machine" for path in absent] + self.policy.remarks()
 
     async def run(
         self,
@@ -245,7 +245,7 @@ class ShellRunner:
         self._processes.add(kept)
         return kept
 
-    def _observed(self, call: _Call, *, interactive: bool = False) -> Observed:
+    def _observed(self, call: _Call, *, interactive: bool = False) -> ActivityContext:
         """The activity of a command, which is named after its program; not the wait for a slot."""
         return observe(
             "command",

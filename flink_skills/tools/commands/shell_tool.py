@@ -54,6 +54,7 @@ class ExecuteShellCommand(Tool):
     """
 
     uses_workspace = True
+    runs_in = "sandbox"
 
     def __init__(self, services: ToolServices, env: Mapping[str, str] | None = None) -> None:
         """Raises :class:`ConfigError` where the job has no shell. ``env`` are variables that each command has in
@@ -62,7 +63,7 @@ class ExecuteShellCommand(Tool):
         if shell is None:
             option = SkillOptions.SHELL_ENABLED.key
             raise ConfigError(
-                f"tool {EXECUTE_SHELL_COMMAND} needs a shell, and this job has none: set {option} to true"
+                f"tool {EXECUTE_SHELL_COMMAND} requires a shell, but this job has none: set {option} to true"
             )
         self._shell = shell
         self._services = services
@@ -124,7 +125,7 @@ class ExecuteShellCommand(Tool):
     async def _workspace(self, context: ToolContext) -> Workspace:
         if context.workspace is None and context.open_workspace is None:
             return self._shell.workspaces.for_key(json.dumps(context.key, sort_keys=True, default=repr))
-        return await context.need_workspace()
+        return await context.get_workspace()
 
 
 def _what_runs(policy: CommandPolicy) -> str:

@@ -53,8 +53,7 @@ class SkillVariables:
             check_name(option, name)
             if name in _RESERVED:
                 raise ConfigError(
-                    f"option {option}: {name} is set for every command already, to what belongs to its workspace: "
-                    "choose another name"
+                    f"option {option}: {name} is set for every command to a value of its workspace; choose another name"
                 )
             self._references.setdefault(skill, {})[name] = reference
 
@@ -89,7 +88,7 @@ class SkillVariables:
                 _log.error("option %s: %s", option, error)
                 raise ConfigError(f"option {option}: {error}") from None
             if "\0" in value:
-                raise ConfigError(f"option {option}: what {reference} stands for holds a NUL character: remove it")
+                raise ConfigError(f"option {option}: the value of {reference} contains a NUL character: remove it")
             self._hidden.add(option, value)
             found[name] = value
         return found

@@ -109,9 +109,9 @@ def not_active(
     renamed = [
         choice.name for choice in choices if choice.spec and choice.spec["name"] == name and choice.skill in owners
     ]
-    mend = f"It is called {_either(renamed)}." if renamed else _mend(name, state, view, pool_tools, known)
-    loaded = "" if mend.startswith("Use ") else " Is the skill loaded?"
-    parts = [f"Tool {name!r} not found.{loaded}", mend]
+    fix = f"It is called {_either(renamed)}." if renamed else _fix(name, state, view, pool_tools, known)
+    loaded = "" if fix.startswith("Use ") else " Is the skill loaded?"
+    parts = [f"Tool {name!r} not found.{loaded}", fix]
     more = f" and {len(known) - _SHOWN_NAMES} more" if len(known) > _SHOWN_NAMES else ""
     parts.append(f"Tools: {', '.join(known[:_SHOWN_NAMES]) or 'none'}{more}")
     return " ".join(part for part in parts if part)
@@ -192,7 +192,7 @@ def _by_tool(view: SkillView, pool: Collection[str]) -> dict[str, list[str]]:
     return found
 
 
-def _mend(name: str, state: SkillState, view: SkillView, pool: Collection[str], known: Collection[str]) -> str:
+def _fix(name: str, state: SkillState, view: SkillView, pool: Collection[str], known: Collection[str]) -> str:
     """What a model can do to come to a tool ``name``, or to the one that it means."""
     by_tool = _by_tool(view, pool)
     if name in state.tool_names:

@@ -13,13 +13,13 @@ from flink_skills.skill.text import clean_line
 from flink_skills.tools.base import ToolResult
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.dynamic.runner_process import Reply
-from flink_skills.tools.dynamic.specs import MOST_TOOLS
+from flink_skills.tools.dynamic.specs import MAX_TOOLS
 from flink_skills.tools.dynamic.strict_json import read_json
 
 __all__ = ["Answer", "no_answer", "read_answer", "text_answer", "tool_result"]
 
-_MOST_DEPTH = 100
-_MOST_PROBLEMS = 100
+_MAX_DEPTH = 100
+_MAX_PROBLEMS = 100
 _SHOWN_PROBLEM_CHARS = 300
 # Exit codes as shells have them, and the one of our own program for an interpreter that is too old.
 _NO_PYTHON, _OLD_PYTHON = (126, 127), 3
@@ -48,7 +48,7 @@ class Answer:
             texts = [self.error, *(f"printed: {line}" for line in printed)]
         else:
             found = self.value.get("problems") if isinstance(self.value, dict) else None
-            some = found[:_MOST_PROBLEMS] if isinstance(found, list) else []
+            some = found[:_MAX_PROBLEMS] if isinstance(found, list) else []
             texts = [text for text in some if isinstance(text, str)]
         return [escape(clean_line(text[:_SHOWN_PROBLEM_CHARS])) for text in texts]
 
@@ -108,8 +108,8 @@ def no_answer(reply: Reply, skill: str, printed: bytes, *, timeout: float, room:
         )
     if ended.exit_code in _NO_PYTHON and "python3: " in said:
         return Answer(
-            error=f"skill {skill!r} brings tools of its own, and there is no python3 for commands here "
-            f"({said.strip()}): the image of the TaskManagers needs one on its PATH, outside of /root and /home"
+            error=f"skill {skill!r} has its own tools, but commands have no python3 here "
+            f"({said.strip()}): the image of the TaskManagers needs python3 on its PATH, outside /root and /home"
         )
     if ended.exit_code == _OLD_PYTHON and "need Python" in said:
         return Answer(error=said.strip())
@@ -135,14 +135,14 @@ def _beginning(value: Any) -> Any:
     """The lists of a description without what is over any limit: untrusted code may send a megabyte of it."""
     if not isinstance(value, dict):
         return None
-    most = {"tools": MOST_TOOLS + 1, "problems": _MOST_PROBLEMS}
+    most = {"tools": MAX_TOOLS + 1, "problems": _MAX_PROBLEMS}
     return {name: value[name][:room] for name, room in most.items() if isinstance(value.get(name), list)}
 
 
 def _cleaned(value: Any, hidden: HiddenValues, depth: int) -> Any:
     """``value`` without hidden values and half characters; raises :class:`ValueError` for one nested too deep."""
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"it is nested deeper than {_MOST_DEPTH} levels")
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, str):
         text = value.encode("utf-8", "replace").decode()
         return hidden.in_text(text)

@@ -26,7 +26,7 @@ from flink_skills.tools.dynamic.answers import Answer, no_answer, read_answer, t
 from flink_skills.tools.dynamic.runner_process import Reply, RunnerProcess
 from flink_skills.tools.dynamic.runner_program import program_argv
 from flink_skills.tools.dynamic.runners import RunnerKey, Runners
-from flink_skills.tools.dynamic.schema_file import MOST_FILE_BYTES, SCHEMA_FILE, DeclaredTool, read_schema_file
+from flink_skills.tools.dynamic.schema_file import MAX_FILE_BYTES, SCHEMA_FILE, DeclaredTool, read_schema_file
 from flink_skills.tools.dynamic.source import TOOLS_FILE
 from flink_skills.tools.dynamic.specs import checked_parameters, checked_specs
 
@@ -41,7 +41,7 @@ _IDLE_SECONDS = 60.0
 _LIFE_SECONDS = 3_600.0
 _DESCRIBE_SECONDS = 30.0
 _WAIT_SECONDS = 10.0
-_MOST_PROBLEMS = 10
+_MAX_PROBLEMS = 10
 # All texts of 64 tools with room for what is left out of them.
 _DESCRIBE_BYTES = 1 << 20
 # Around the answer of a program that is not kept: its limit of output is that of a command.
@@ -141,8 +141,8 @@ class BundledTools:
             return Described((), (f"they cannot run: {error}",))
         specs, wrong = await asyncio.to_thread(lambda: checked_specs(_ordered(raw, declared)))
         problems += wrong
-        if len(problems) > _MOST_PROBLEMS:
-            problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS} more problems"]
+        if len(problems) > _MAX_PROBLEMS:
+            problems[_MAX_PROBLEMS:] = [f"and {len(problems) - _MAX_PROBLEMS} more problems"]
         return Described(specs, tuple(problems))
 
     def tool(self, skill_name: str, spec: Mapping[str, Any], exposed: str) -> Tool:
@@ -163,7 +163,9 @@ class BundledTools:
             declared, _ = await asyncio.to_thread(_declared, skill)
             entry = (declared or {}).get(name)
             if declared is not None and entry is None:
-                return ToolResult(f"{exposed} is no tool of skill {skill_name} any more: load it again.", is_error=True)
+                return ToolResult(
+                    f"{exposed} is no longer a tool of skill {skill_name}: load the skill again.", is_error=True
+                )
             site = await self._site(skill, context)
             if entry is not None and entry.command:
                 return await self._run_command(site, entry, arguments, exposed)
@@ -178,7 +180,7 @@ class BundledTools:
         await self._runners.close()
 
     async def _site(self, skill: AgentSkill, context: ToolContext) -> _Site:
-        workspace = await context.need_workspace()
+        workspace = await context.get_workspace()
 
         def stage() -> Path:
             workspace.ensure()
@@ -298,6 +300,7 @@ class _BundledTool(Tool):
     """A tool of a skill as a model sees it."""
 
     uses_workspace = True
+    runs_in = "sandbox"
 
     def __init__(self, tools: BundledTools, skill_name: str, spec: Mapping[str, Any], exposed: str) -> None:
         self._tools = tools
@@ -317,7 +320,7 @@ def _declared(skill: AgentSkill) -> tuple[dict[str, DeclaredTool] | None, list[s
     """What ``schema.json`` declares; None without one, or with one that says nothing of use."""
     if SCHEMA_FILE not in skill.files.paths():
         return None, []
-    declared, problems = read_schema_file(skill.files.read(SCHEMA_FILE, 0, MOST_FILE_BYTES + 1).data)
+    declared, problems = read_schema_file(skill.files.read(SCHEMA_FILE, 0, MAX_FILE_BYTES + 1).data)
     return declared or None, problems
 
 

@@ -12,21 +12,21 @@ from flink_skills.skill import AgentSkill, Diagnostic, Limits, Report
 from flink_skills.skill.body import read_body
 from flink_skills.skill.tools_section import tool_lines
 from flink_skills.tools.dynamic.schema_file import (
-    MOST_FILE_BYTES,
+    MAX_FILE_BYTES,
     SCHEMA_FILE,
     DeclaredTool,
     SchemaFile,
     parse_schema_file,
 )
 from flink_skills.tools.dynamic.source import (
-    MOST_SOURCE_BYTES,
+    MAX_SOURCE_BYTES,
     TOOLS_FILE,
     SourceFunction,
     ToolSource,
     ToolSourceError,
     parse_tools_file,
 )
-from flink_skills.tools.dynamic.specs import MOST_SCHEMA_BYTES, MOST_TOOLS, NAME, checked_parameters, shown
+from flink_skills.tools.dynamic.specs import MAX_SCHEMA_BYTES, MAX_TOOLS, NAME, checked_parameters, shown
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.schemas import schema_problem
 
@@ -137,12 +137,12 @@ class _Check:
         schema: SchemaFile | None = None
         source: ToolSource | None = None
         if SCHEMA_FILE in self._paths:
-            schema = parse_schema_file(self._skill.files.read(SCHEMA_FILE, 0, MOST_FILE_BYTES + 1).data)
+            schema = parse_schema_file(self._skill.files.read(SCHEMA_FILE, 0, MAX_FILE_BYTES + 1).data)
             for problem in schema.problems:
                 self._add(problem.code, problem.text, SCHEMA_FILE, problem.line)
         if TOOLS_FILE in self._paths:
             try:
-                source = parse_tools_file(self._skill.files.read(TOOLS_FILE, 0, MOST_SOURCE_BYTES + 1).data)
+                source = parse_tools_file(self._skill.files.read(TOOLS_FILE, 0, MAX_SOURCE_BYTES + 1).data)
             except ToolSourceError as error:
                 place = f"{TOOLS_FILE}, line {error.line}" if error.line and not self._skill.path else TOOLS_FILE
                 self._add("T02", f"{place}: {shown(error, 120)[1:-1]}", TOOLS_FILE, error.line)
@@ -160,8 +160,8 @@ class _Check:
         elif files.source is not None:
             self._functions(files.source)
         names = files.names or ()
-        if len(names) > MOST_TOOLS:
-            self._add("T10", f"the skill has {len(names)} tools: the first {MOST_TOOLS} count", TOOLS_FILE)
+        if len(names) > MAX_TOOLS:
+            self._add("T10", f"the skill has {len(names)} tools: the first {MAX_TOOLS} count", TOOLS_FILE)
         elif len(names) > MANY_TOOLS:
             self._add("T09", f"the skill has {len(names)} tools", self._tools_file(files))
         for name in names:
@@ -207,7 +207,7 @@ class _Check:
             return False
         size = len(json.dumps(tool.parameters, ensure_ascii=False).encode("utf-8", "replace"))
         # A larger one has keywords that are left out, and takes long to check.
-        problem = schema_problem(tool.parameters) if size <= MOST_SCHEMA_BYTES else ""
+        problem = schema_problem(tool.parameters) if size <= MAX_SCHEMA_BYTES else ""
         if not problem:
             required = tool.parameters.get("required")
             missing = _without(required if isinstance(required, list) else (), _properties(tool))
@@ -288,7 +288,7 @@ class _Check:
             function = source.callables.get(name)
             line = function.line if function is not None else 0
             if name in seen:
-                self._add("T08", f"{TOOLS_FILE}: the tool {name!r} is there twice: the first counts", TOOLS_FILE, line)
+                self._add("T08", f"{TOOLS_FILE}: duplicate tool {name!r}: the first one is used", TOOLS_FILE, line)
             elif not NAME.fullmatch(name):
                 message = (
                     f"{TOOLS_FILE}: the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'"
@@ -305,8 +305,8 @@ class _Check:
     def _variadic(self, function: SourceFunction, *, is_declared: bool) -> None:
         message = f"{TOOLS_FILE}: the tool {function.name!r} is left out: models cannot give *{function.variadic}"
         # A function that is not declared may be a helper of the others.
-        mend = "name the arguments" if is_declared else "name the arguments, or begin the name with '_'"
-        self._add("T03", message, TOOLS_FILE, function.line, mend, is_certain=not is_declared)
+        fix = "name the arguments" if is_declared else "name the arguments, or begin the name with '_'"
+        self._add("T03", message, TOOLS_FILE, function.line, fix, is_certain=not is_declared)
 
     def _tools_file(self, files: _Files) -> str:
         return SCHEMA_FILE if files.declared else TOOLS_FILE
@@ -329,13 +329,13 @@ class _Check:
         return function.line if function is not None else 0
 
     def _add(
-        self, code: str, message: str, file: str, line: int = 0, mend: str = "", *, is_certain: bool = False
+        self, code: str, message: str, file: str, line: int = 0, fix: str = "", *, is_certain: bool = False
     ) -> None:
         path = ""
         if self._skill.path:
             # The path says which file it is.
             path, message = f"{self._skill.path}/{file}", message.removeprefix(f"{file}: ")
-        self._report.add(code, message, mend=mend, line=line, path=path, severity="warning" if is_certain else None)
+        self._report.add(code, message, fix=fix, line=line, path=path, severity="warning" if is_certain else None)
 
 
 def _properties(tool: DeclaredTool) -> list[str]:

@@ -12,11 +12,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from flink_skills.tools.state import MOST_TOOL_NAMES, SkillState
+from flink_skills.tools.state import MAX_TOOL_NAMES, SkillState
 
 __all__ = ["brought_names", "exposed_name", "named_specs"]
 
-_LONGEST = 64
+_MAX_LENGTH = 64
 _DIGITS = 6
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -54,7 +54,7 @@ def named_specs(
     tools = [str(spec["name"]) for spec in specs]
     chosen = {tool: before[skill, tool] for tool in tools if (skill, tool) in before}
     # What cannot be remembered has to be unlike all others by itself.
-    first = 0 if len(state.tool_names) + len(tools) <= MOST_TOOL_NAMES else 2
+    first = 0 if len(state.tool_names) + len(tools) <= MAX_TOOL_NAMES else 2
     for tool in tools if first == 0 else ():
         # These first: none of the tools may take a name that another one of the skill has by itself.
         if tool not in chosen and tool not in used and _fits(tool) and not tool.startswith(prefixes):
@@ -103,8 +103,8 @@ def _forms(skill: str, tool: str) -> Iterator[str]:
 def _with_digits(skill: str, tool: str, salt: int = 0) -> str:
     clean = _NOT_IN_NAMES.sub("_", f"{skill}_{tool}")
     digits = hashlib.sha256(f"{skill}\0{tool}{f'{chr(0)}{salt}' if salt else ''}".encode()).hexdigest()[:_DIGITS]
-    return f"{clean[: _LONGEST - _DIGITS - 1]}_{digits}"
+    return f"{clean[: _MAX_LENGTH - _DIGITS - 1]}_{digits}"
 
 
 def _fits(name: str) -> bool:
-    return 0 < len(name) <= _LONGEST and not _NOT_IN_NAMES.search(name)
+    return 0 < len(name) <= _MAX_LENGTH and not _NOT_IN_NAMES.search(name)

@@ -30,7 +30,7 @@ _START_TIMEOUT = 30.0
 _ASK_TIMEOUT = 10.0
 # How long a tool set that could not start is left alone.
 _RETRY_AFTER = 60.0
-_MOST_TEXTS = 1000
+_MAX_TEXTS = 1000
 _KEPT_TURNS = 256
 
 
@@ -150,9 +150,9 @@ class ToolPool:
             for tool in tools:
                 name = tool.spec.name
                 if name in TOOL_NAMES:
-                    self._say(f"tool {name!r} of {member.label} is named like one of the runtime's: it is left out")
+                    self._say(f"tool {name!r} of {member.label} is named like one of the runtime's and is omitted")
                 elif found.setdefault(name, tool) is not tool:
-                    self._say(f"tool {name!r} of {member.label} is left out: the pool has one of that name before it")
+                    self._say(f"tool {name!r} of {member.label} is omitted: the pool already has a tool of this name")
                 elif member.speaks:
                     found.speakers[name] = member.toolset
         self._add_registered(found)
@@ -216,7 +216,7 @@ class ToolPool:
             for tool in tools:
                 check_tool_name(tool.spec.name)
         except Exception as error:
-            self._failed(member, "gave no tools", error)
+            self._failed(member, "returned no tools", error)
             return []
         member.problem = ""
         return tools
@@ -244,7 +244,7 @@ class ToolPool:
             return item
         if not callable(item) or isinstance(item, type):
             shown = f"class {item.__qualname__}" if isinstance(item, type) else repr(item)
-            raise ConfigError(f"{shown} is no tool: give a function, a Tool, a BaseToolSet or the name of a tool")
+            raise ConfigError(f"{shown} is not a tool: pass a function, a Tool, a BaseToolSet or the name of a tool")
         try:
             hash(item)
         except TypeError:
@@ -259,13 +259,13 @@ class ToolPool:
             return None
         if tool is None and name not in self._tools:
             self._say(
-                f"Tool {name!r} of the pool could not be resolved: neither the pool, a tool set nor the registry has "
-                "it; call register_tool in a module that the agent's module imports"
+                f"Tool {name!r} of the pool could not be resolved: it is not in the pool, a tool set or the registry; "
+                "call register_tool in a module that the agent's module imports"
             )
         return tool
 
     def _say(self, text: str) -> None:
-        if text not in self._said and len(self._said) < _MOST_TEXTS:
+        if text not in self._said and len(self._said) < _MAX_TEXTS:
             self._said.add(text)
             _log.warning("%s%s", self._owner, text)
 
@@ -291,9 +291,9 @@ async def _within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
         except SystemExit as error:  # inside of a task it would end the worker
-            raise RuntimeError(f"it called sys.exit({error.code})") from error
+            raise RuntimeError(f"the tool set called sys.exit({error.code})") from error
 
     try:
         return await asyncio.wait_for(run(), seconds)
     except asyncio.TimeoutError:
-        raise TimeoutError(f"no answer within {seconds:g} s") from None
+        raise TimeoutError(f"the tool set did not respond within {seconds:g} s") from None

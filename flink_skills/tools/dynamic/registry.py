@@ -86,7 +86,7 @@ def register_tool(target: Any = "", tool: Any = None, *, name: str = "", descrip
 def register_tools(tools: Mapping[str, Callable[..., Any] | Tool]) -> None:
     """Register several tools by name: all of them, or none where one cannot be. Raises as :func:`register_tool`."""
     if not isinstance(tools, Mapping):
-        raise ConfigError(f"register_tools: tools is of type {type(tools).__name__}: give a dict of name to tool")
+        raise ConfigError(f"register_tools: expected tools as a dict of name to tool, got {type(tools).__name__}")
     entries = [_entry(name, target, "") for name, target in tools.items()]
     _entries.update((entry.name, entry) for entry in entries)
 
@@ -122,18 +122,20 @@ def _entry(name: str, target: Any, description: str) -> _Entry:
         own = target.spec.name
         if name not in ("", own):
             raise ConfigError(
-                f"tool {own!r} cannot be registered as {name!r}: a tool keeps its name, a function may not"
+                f"tool {own!r} cannot be registered as {name!r}: only functions can be registered under another name"
             )
         entry = _Entry(target, own, "", target)
     elif callable(target) and not isinstance(target, type):
         entry = _Entry(target, name or getattr(target, "__name__", type(target).__name__), description)
     else:
-        raise ConfigError(f"tool {name or target!r}: a {type(target).__name__} is no tool: give a function or a Tool")
+        raise ConfigError(
+            f"tool {name or target!r}: a {type(target).__name__} is not a tool: pass a function or a Tool"
+        )
     check_tool_name(entry.name)
     before = _entries.get(entry.name)
     if before is not None and before.target is not target and not _same_place(before.target, target):
         raise ConfigError(
-            f"tool {entry.name!r} is registered already, by {_place(before.target)}: register "
+            f"tool {entry.name!r} is already registered by {_place(before.target)}: register "
             f"{_place(target)} under another name"
         )
     return entry

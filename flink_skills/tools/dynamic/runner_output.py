@@ -12,7 +12,7 @@ __all__ = ["PrintedText", "RunnerOutput"]
 _HEAD_BYTES = 1_024
 _TAIL_BYTES = 3_072
 # Much more than anybody reads, and little enough for the worker to throw away.
-_MOST_PRINTED_BYTES = 8 << 20
+_MAX_PRINTED_BYTES = 8 << 20
 
 
 class PrintedText:
@@ -105,7 +105,7 @@ class RunnerOutput:
             self._add_answer(data)
             return
         self._printed.add(data)
-        if self._printed.size > _MOST_PRINTED_BYTES:
+        if self._printed.size > _MAX_PRINTED_BYTES:
             self.too_long = True
             self._break()
         elif self._mark and self._printed.holds(self._mark):

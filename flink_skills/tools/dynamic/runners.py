@@ -16,7 +16,7 @@ from flink_skills.tools.dynamic.slots import Slots
 __all__ = ["RunnerKey", "Runners"]
 
 # Of one key, which may have tools of several skills called at once: one that hangs must not stop the others.
-_MOST_OF_A_KEY = 2
+_MAX_PER_KEY = 2
 # Loading a skill waits for a tool of no other key, and a skill that hangs as it is loaded stops no tool.
 _DESCRIBING_SHARE = 2
 
@@ -111,7 +111,7 @@ class Runners:
     @asynccontextmanager
     async def _turn(self, key: RunnerKey, place: _Place, timeout: float, describes: bool) -> AsyncIterator[None]:
         """Wait for the turn of a request: first among those of its own key, which take no place of others meanwhile."""
-        most = min(_MOST_OF_A_KEY, self._most)
+        most = min(_MAX_PER_KEY, self._most)
         share = self._shares.setdefault(key.workspace, _Share(Slots(most), Slots(1)))
         share.users += 1
         own = "busy with earlier calls of tools that skills bring: wait for their results, then try again"

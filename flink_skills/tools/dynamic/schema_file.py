@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flink_skills.tools.dynamic.specs import MOST_TOOLS, NAME, check_raw, shown
+from flink_skills.tools.dynamic.specs import MAX_TOOLS, NAME, check_raw, shown
 from flink_skills.tools.dynamic.strict_json import read_json
 
 __all__ = [
-    "MOST_FILE_BYTES",
+    "MAX_FILE_BYTES",
     "SCHEMA_FILE",
     "DeclaredTool",
     "SchemaFile",
@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 SCHEMA_FILE = "schema.json"
-MOST_FILE_BYTES = 262_144
+MAX_FILE_BYTES = 262_144
 
-_MOST_WORDS = 64
-_MOST_WORD_CHARS = 4_096
+_MAX_WORDS = 64
+_MAX_WORD_CHARS = 4_096
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def read_schema_file(data: bytes) -> tuple[dict[str, DeclaredTool], list[str]]:
 
 def parse_schema_file(data: bytes) -> SchemaFile:
     """Return the tools and the faults of a ``schema.json``, with their lines."""
-    if len(data) > MOST_FILE_BYTES:
-        return _unusable(f"has more than {MOST_FILE_BYTES} bytes")
+    if len(data) > MAX_FILE_BYTES:
+        return _unusable(f"has more than {MAX_FILE_BYTES} bytes")
     try:
         text = data.decode("utf-8-sig")
         read = read_json(text)
@@ -94,10 +94,10 @@ def parse_schema_file(data: bytes) -> SchemaFile:
     lines: dict[str, int] = {}
     problems = []
     line_of = _Lines(text)
-    if len(entries) > MOST_TOOLS:
-        more = f"{SCHEMA_FILE} has {len(entries)} tools: the first {MOST_TOOLS} count"
+    if len(entries) > MAX_TOOLS:
+        more = f"{SCHEMA_FILE} has {len(entries)} tools: the first {MAX_TOOLS} count"
         problems.append(SchemaProblem("T10", more))
-    for entry in entries[:MOST_TOOLS]:
+    for entry in entries[:MAX_TOOLS]:
         line = line_of.next(_name(entry))
         try:
             tool = _declared(entry)
@@ -105,7 +105,7 @@ def parse_schema_file(data: bytes) -> SchemaFile:
             problems.append(SchemaProblem("T03", f"{SCHEMA_FILE}: {error}", line))
             continue
         if tool.name in found:
-            twice = f"{SCHEMA_FILE}: the tool {tool.name!r} is there twice: the first counts"
+            twice = f"{SCHEMA_FILE}: the tool {tool.name!r} is declared twice: the first declaration is used"
             problems.append(SchemaProblem("T08", twice, line))
             continue
         found[tool.name], lines[tool.name] = tool, line
@@ -154,7 +154,7 @@ def _parameters(said: Mapping[str, Any]) -> Any:
 
 def _declared(entry: object) -> DeclaredTool:
     if not isinstance(entry, dict):
-        raise ValueError("an entry is no object")
+        raise ValueError("an entry is not an object")
     said = _said(entry)
     name = said.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -178,10 +178,10 @@ def _command(name: str, command: object) -> tuple[str, ...]:
     if command is None:
         return ()
     if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
-        raise ValueError(f'the command of the tool {name!r} is no list of words, such as ["sh", "scripts/x.sh"]')
-    if len(command) > _MOST_WORDS or any(len(word) > _MOST_WORD_CHARS or "\0" in word for word in command):
+        raise ValueError(f'the command of the tool {name!r} is not a list of strings, such as ["sh", "scripts/x.sh"]')
+    if len(command) > _MAX_WORDS or any(len(word) > _MAX_WORD_CHARS or "\0" in word for word in command):
         raise ValueError(
-            f"the command of the tool {name!r} is longer than {_MOST_WORDS} words, or has one that is too long"
+            f"the command of the tool {name!r} is longer than {_MAX_WORDS} words, or has one that is too long"
         )
     if not command[0]:
         raise ValueError(f"the command of the tool {name!r} names no program")

@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["MOST_SOURCE_BYTES", "TOOLS_FILE", "SourceFunction", "ToolSource", "ToolSourceError", "parse_tools_file"]
+__all__ = ["MAX_SOURCE_BYTES", "TOOLS_FILE", "SourceFunction", "ToolSource", "ToolSourceError", "parse_tools_file"]
 
 TOOLS_FILE = "tools.py"
-#: Maximum size of a file that is parsed, in bytes.
-MOST_SOURCE_BYTES = 262_144
+#: Maximum size of a file that is parsed, in bytes. Python's parser stops all threads, the event loop too.
+MAX_SOURCE_BYTES = 65_536
+# Before Python 3.12, the parser searches an f-string from its start for each of its expressions.
+_MAX_BRACES = 4_000
 
 # Some other codecs of Python take minutes for a file of this size.
 _ENCODINGS = frozenset({"ascii", "cp1252", "iso-8859-1", "utf-8", "utf-8-sig"})
@@ -80,7 +82,8 @@ class ToolSource:
 def parse_tools_file(data: bytes) -> ToolSource:
     """Return the functions of a ``tools.py``. Nothing of it runs.
 
-    A file that is larger than 256 KiB, or not in a common encoding, is not read: ``tools`` is None.
+    A file that is larger than 64 KiB, has more than 4,000 ``{``, or is not in a common encoding, is not read:
+    ``tools`` is None.
 
     Raises:
         ToolSourceError: This version of Python cannot compile it.
@@ -88,16 +91,18 @@ def parse_tools_file(data: bytes) -> ToolSource:
     >>> parse_tools_file(b"def add(a, b=1): ...").callables["add"].required
     ('a',)
     """
-    tree = _parsed(data) if len(data) <= MOST_SOURCE_BYTES else None
+    is_small = len(data) <= MAX_SOURCE_BYTES and data.count(b"{") <= _MAX_BRACES
+    tree = _parsed(data) if is_small else None
     if tree is None:
         return ToolSource(tools=None, is_complete=False)
     reader = _Reader()
     for node, is_nested in _statements(tree):
         reader.read(node, is_nested)
-    used = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    nodes = list(ast.walk(tree))
+    used = Counter(node.id for node in nodes if isinstance(node, ast.Name))
     is_complete = not (
         reader.imports_all or "__getattr__" in reader.callables or any(used[name] for name in _DEFINING)
-    ) and not any(isinstance(node, ast.Attribute) and node.attr == "modules" for node in ast.walk(tree))
+    ) and not any(isinstance(node, ast.Attribute) and node.attr == "modules" for node in nodes)
     tools = reader.tools(used) if is_complete else None
     return ToolSource(reader.callables, tools, tuple(reader.repeated), is_complete)
 
@@ -116,7 +121,7 @@ def _parsed(data: bytes) -> ast.Module | None:
     except SyntaxError as error:
         raise ToolSourceError(error.msg, error.lineno or 0) from None
     except (RecursionError, MemoryError):
-        raise ToolSourceError("it is nested too deep") from None
+        raise ToolSourceError("the code is nested too deeply") from None
     except (ValueError, OverflowError) as error:
         raise ToolSourceError(str(error)) from None
     return tree

@@ -17,9 +17,9 @@ from flink_skills.skill.text import clean, clean_line
 from flink_skills.tools.arguments import plain_schema
 
 __all__ = [
-    "MOST_RAW_BYTES",
-    "MOST_SCHEMA_BYTES",
-    "MOST_TOOLS",
+    "MAX_RAW_BYTES",
+    "MAX_SCHEMA_BYTES",
+    "MAX_TOOLS",
     "NAME",
     "check_raw",
     "checked_parameters",
@@ -28,24 +28,24 @@ __all__ = [
 ]
 
 #: Most tools of one skill.
-MOST_TOOLS = 64
+MAX_TOOLS = 64
 #: Most bytes of one tool's parameters.
-MOST_SCHEMA_BYTES = 8_192
+MAX_SCHEMA_BYTES = 8_192
 #: Most bytes of them as a skill gives them, with keywords that are left out.
-MOST_RAW_BYTES = 65_536
+MAX_RAW_BYTES = 65_536
 #: Names that all model providers accept.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 # All texts of a skill's tools together are sent with each request, and kept in the session.
-_MOST_BYTES = 131_072
-_MOST_DESCRIPTION = 2_000
-_MOST_PROPERTY_DESCRIPTION = 1_000
-_MOST_DEPTH = 16
+_MAX_BYTES = 131_072
+_MAX_DESCRIPTION = 2_000
+_MAX_PROPERTY_DESCRIPTION = 1_000
+_MAX_DEPTH = 16
 # Of objects and arrays in one another: a level of a schema is one or two of them.
-_MOST_NESTING = 64
-_MOST_CHOICES = 256
+_MAX_NESTING = 64
+_MAX_CHOICES = 256
 # Readers of JSON take larger ones for infinite, or for another number.
-_MOST_INTEGER = (1 << 63) - 1
+_MAX_INTEGER = (1 << 63) - 1
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
@@ -66,10 +66,10 @@ def checked_specs(raw: object) -> tuple[tuple[dict[str, Any], ...], list[str]]:
     """
     specs: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
-    room = _MOST_BYTES
+    room = _MAX_BYTES
     for number, entry in enumerate(raw if isinstance(raw, list) else ()):
-        if number >= MOST_TOOLS:
-            problems.append(f"there are more than {MOST_TOOLS} tools: the first {MOST_TOOLS} count")
+        if number >= MAX_TOOLS:
+            problems.append(f"there are more than {MAX_TOOLS} tools: the first {MAX_TOOLS} count")
             break
         try:
             spec = _checked_spec(entry)
@@ -78,9 +78,9 @@ def checked_specs(raw: object) -> tuple[tuple[dict[str, Any], ...], list[str]]:
             continue
         room -= len(json.dumps(spec, ensure_ascii=False).encode())
         if spec["name"] in specs:
-            problems.append(f"the tool {spec['name']!r} is there twice: the first counts")
+            problems.append(f"the tool {spec['name']!r} is declared twice: the first declaration is used")
         elif room < 0:
-            problems.append(f"they have more than {_MOST_BYTES} bytes of texts: the rest is left out")
+            problems.append(f"they have more than {_MAX_BYTES} bytes of descriptions: the rest is omitted")
             break
         else:
             specs[spec["name"]] = spec
@@ -99,7 +99,7 @@ def checked_parameters(raw: object) -> dict[str, Any]:
     if raw is None:
         raw = {}
     if not isinstance(raw, Mapping):
-        raise ValueError("its parameters are no JSON schema")
+        raise ValueError("its parameters are not a JSON schema")
     check_raw(raw)
     if raw.get("type", "object") != "object":
         raise ValueError(f"its parameters are of type {shown(raw['type'])}, not an object")
@@ -112,8 +112,8 @@ def checked_parameters(raw: object) -> dict[str, Any]:
     )
     schema = plain_schema({**schema, "type": "object"})
     size = len(json.dumps(schema, ensure_ascii=False).encode())
-    if size > MOST_SCHEMA_BYTES:
-        raise ValueError(f"its parameters have {size} bytes, and {MOST_SCHEMA_BYTES} are the most")
+    if size > MAX_SCHEMA_BYTES:
+        raise ValueError(f"its parameters have {size} bytes, and the maximum is {MAX_SCHEMA_BYTES}")
     return schema
 
 
@@ -122,14 +122,14 @@ def check_raw(parameters: object) -> None:
     try:
         size = len(json.dumps(parameters, ensure_ascii=False).encode("utf-8", "replace"))
     except RecursionError:
-        raise ValueError(f"its parameters are nested deeper than {_MOST_DEPTH} levels") from None
-    if size > MOST_RAW_BYTES:
-        raise ValueError(f"its parameters have {size} bytes, and {MOST_RAW_BYTES} are the most")
+        raise ValueError(f"its parameters are nested deeper than {_MAX_DEPTH} levels") from None
+    if size > MAX_RAW_BYTES:
+        raise ValueError(f"its parameters have {size} bytes, and the maximum is {MAX_RAW_BYTES}")
     level = [parameters]
-    for _ in range(_MOST_NESTING):
+    for _ in range(_MAX_NESTING):
         level = [part for outer in level for part in _inner(outer)]
     if level:
-        raise ValueError(f"its parameters are nested deeper than {_MOST_DEPTH} levels")
+        raise ValueError(f"its parameters are nested deeper than {_MAX_DEPTH} levels")
 
 
 def shown(value: object, most: int = 60) -> str:
@@ -142,7 +142,7 @@ def shown(value: object, most: int = 60) -> str:
 
 def _checked_spec(entry: object) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
-        raise ValueError("a description of a tool is no object")
+        raise ValueError("a description of a tool is not an object")
     name = entry.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(f"the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'")
@@ -152,7 +152,7 @@ def _checked_spec(entry: object) -> dict[str, Any]:
         raise ValueError(f"the tool {name!r} is left out: {error}") from None
     return {
         "name": name,
-        "description": _line(entry.get("description"), _MOST_DESCRIPTION) or name,
+        "description": _line(entry.get("description"), _MAX_DESCRIPTION) or name,
         "parameters": parameters,
     }
 
@@ -162,8 +162,8 @@ def _schema(raw: object, depth: int) -> Any:
         return raw
     if not isinstance(raw, Mapping):
         return {}
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"its parameters are nested deeper than {_MOST_DEPTH} levels")
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"its parameters are nested deeper than {_MAX_DEPTH} levels")
     found: dict[str, Any] = {}
     for word, value in raw.items():
         kept = _keyword(word, value, depth)
@@ -182,7 +182,7 @@ def _keyword(word: object, value: object, depth: int) -> Any:
         return _schema(value, depth + 1)
     if word in _LISTS:
         return (
-            [_schema(part, depth + 1) for part in value[:_MOST_CHOICES]] if isinstance(value, list) and value else None
+            [_schema(part, depth + 1) for part in value[:_MAX_CHOICES]] if isinstance(value, list) and value else None
         )
     if word in _MAPS:
         if not isinstance(value, Mapping):
@@ -197,9 +197,9 @@ def _keyword(word: object, value: object, depth: int) -> Any:
         types = value if isinstance(value, list) else [value]
         return value if types and all(isinstance(kind, str) and kind in _TYPES for kind in types) else None
     if word == "description":
-        return _line(value, _MOST_PROPERTY_DESCRIPTION) or None
+        return _line(value, _MAX_PROPERTY_DESCRIPTION) or None
     if word == "enum":
-        return _untagged(_data(value[:_MOST_CHOICES], depth)) if isinstance(value, list) and value else None
+        return _untagged(_data(value[:_MAX_CHOICES], depth)) if isinstance(value, list) and value else None
     if word in ("const", "default"):
         return _untagged(_data(value, depth))
     if word == "required":
@@ -214,8 +214,8 @@ def _keyword(word: object, value: object, depth: int) -> Any:
 
 
 def _data(value: object, depth: int) -> Any:
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"its parameters are nested deeper than {_MOST_DEPTH} levels")
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"its parameters are nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
@@ -233,7 +233,7 @@ def _number(value: Any, *, above_zero: bool) -> Any:
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, int):
-        return not isinstance(value, bool) and abs(value) <= _MOST_INTEGER
+        return not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
     return isinstance(value, float) and math.isfinite(value)
 
 

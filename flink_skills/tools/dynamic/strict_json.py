@@ -29,4 +29,4 @@ def _finite(text: str) -> float:
 
 
 def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")

@@ -4,9 +4,9 @@ from flink_skills.tools.files.bash import Bash
 from flink_skills.tools.files.edit import Edit
 from flink_skills.tools.files.glob import Glob
 from flink_skills.tools.files.grep import Grep
-from flink_skills.tools.files.lines import MOST_BYTES, MOST_CHARS, MOST_LINES
+from flink_skills.tools.files.lines import MAX_BYTES, MAX_CHARS, MAX_LINES
 from flink_skills.tools.files.read import Read
 from flink_skills.tools.files.toolset import FileToolSet
 from flink_skills.tools.files.write import Write
 
-__all__ = ["MOST_BYTES", "MOST_CHARS", "MOST_LINES", "Bash", "Edit", "FileToolSet", "Glob", "Grep", "Read", "Write"]
+__all__ = ["MAX_BYTES", "MAX_CHARS", "MAX_LINES", "Bash", "Edit", "FileToolSet", "Glob", "Grep", "Read", "Write"]

@@ -13,14 +13,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from flink_skills.execution import Limits, Workspace
-from flink_skills.execution.workspace.places import PlaceError, Reach, is_sealed
+from flink_skills.execution.workspace.places import Reach, WorkspacePathError, is_sealed
 from flink_skills.execution.workspace.rights import pinned
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.files.names import ROOTS, WRITE_ROOTS, Names, Parts
 
 __all__ = ["Area", "Target"]
 
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Area:
         with self.told(target.asked), ExitStack() as held:
             parts = target.parts
             if not parts and not target.granted:
-                raise PlaceError("is a folder: name a file in it", "no-file")
+                raise WorkspacePathError("is a folder: name a file in it", "no-file")
             trusted = bool(target.granted) or is_sealed(parts)
             if not parts:
                 above, _, name = target.granted.rpartition("/")
@@ -128,13 +128,13 @@ class Area:
         shown = self.names.shown(asked)
         try:
             yield
-        except PlaceError as error:
+        except WorkspacePathError as error:
             raise ArgumentError(f"{shown!r} {error}") from None
         except FileNotFoundError:
-            raise _MissingError(f"{shown!r} does not exist: list what is there first, with Glob.") from None
+            raise _MissingError(f"{shown!r} does not exist: list the files first, with Glob.") from None
         except NotADirectoryError:
             raise _MissingError(
-                f"{shown!r} is no folder, or has a file or a link in place of a folder above it."
+                f"{shown!r} is not a folder, or has a file or a link in place of a folder above it."
             ) from None
         except OSError as error:
             raise ArgumentError(f"{shown!r} cannot be used: {error.strerror or error}.") from None
@@ -158,7 +158,7 @@ class Area:
                     continue
                 if part == "..":
                     if not done:
-                        raise PlaceError("is a link that leads out of the workspace", "invalid")
+                        raise WorkspacePathError("is a link that leads out of the workspace", "invalid")
                     done.pop()
                     continue
                 text = self._link(base, done, part)
@@ -166,8 +166,8 @@ class Area:
                     done.append(part)
                     continue
                 links += 1
-                if links > _MOST_LINKS:
-                    raise PlaceError("goes through too many links", "invalid")
+                if links > _MAX_LINKS:
+                    raise WorkspacePathError("goes through too many links", "invalid")
                 if text.startswith("/"):
                     if not granted and [*done, part][:2] == ["work", "inputs"] and text in self.workspace.readable[1:]:
                         granted = top = text
@@ -178,7 +178,9 @@ class Area:
                             raise NotADirectoryError(text)
                         continue
                     if text != top and not text.startswith(f"{top}/"):
-                        raise PlaceError("is a link that leads out of the workspace, and is not followed", "invalid")
+                        raise WorkspacePathError(
+                            "is a link that leads out of the workspace, and is not followed", "invalid"
+                        )
                     text, done = text[len(top) :], []
                 waiting += reversed(text.split("/"))
         return Target(tuple(done), asked, granted)
@@ -201,5 +203,5 @@ def _granted(path: str) -> Iterator[int]:
     with pinned(path) as descriptor:
         # What was opened counts: a link on the way may have come a moment ago.
         if os.readlink(f"/proc/self/fd/{descriptor}") != path:
-            raise PlaceError("is reached through a link that has just come", "invalid")
+            raise WorkspacePathError("is reached through a link that has just come", "invalid")
         yield descriptor

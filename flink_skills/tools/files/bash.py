@@ -62,7 +62,7 @@ class Bash(FileTool[_BashArguments]):
             raise ArgumentError("This job runs no commands: skills.shell.enabled is false.")
         if "\0" in asked.command:
             raise ArgumentError("The command holds a NUL character, which no program takes. Write it without.")
-        workspace = await context.need_workspace()
+        workspace = await context.get_workspace()
         prepared = await asyncio.to_thread(self._prepare, asked, workspace, context)
         result = await context.shell.run(
             prepared.command,
@@ -96,9 +96,7 @@ class Bash(FileTool[_BashArguments]):
         with area.held() as root:
             target = area.locate(root, asked.cwd or ".", "cwd")
             if target.granted:
-                raise ArgumentError(
-                    f"cwd {asked.cwd!r} is an input of the job, outside of the workspace: name its files."
-                )
+                raise ArgumentError(f"cwd {asked.cwd!r} is an input of the job, outside the workspace: name its files.")
             with area.folder(root, target):
                 folder = workspace.root.joinpath(*target.parts)
         command: str | list[str] = with_copies(asked.command, {old: copy for old, copy in staged.values() if old})
@@ -128,7 +126,7 @@ def _looking(command: str, area: Area, asked: Parts) -> list[str]:
     """The words of a command that only looks; raises :class:`ArgumentError` for any other."""
     words = split_words(command, {})
     program = words[0] if words else ""
-    where = f"cwd {area.names.shown(asked)!r} is outside of the working folder"
+    where = f"cwd {area.names.shown(asked)!r} is outside the working folder"
     if program not in _LOOKING:
         raise ArgumentError(f"{where}, where only these run: {', '.join(_LOOKING)}. Leave cwd out for anything else.")
     if program == "find" and any(word.startswith(_FIND_ACTS) for word in words):

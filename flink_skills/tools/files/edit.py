@@ -28,7 +28,7 @@ _CRLF = re.compile("\r\n")
 
 class _EditArguments(Given):
     path: Annotated[str, Also("file_path", "file", "filename")]
-    old_string: Annotated[str, Field(min_length=1, description="As it stands in the file."), Also("old", "old_text")]
+    old_string: Annotated[str, Field(min_length=1, description="The exact text in the file."), Also("old", "old_text")]
     new_string: Annotated[str, Also("new", "new_text")]
 
 
@@ -43,8 +43,8 @@ class Edit(StoredTool[_EditArguments]):
 
     tool_name = "Edit"
     description = (
-        "Replace old_string in a text file by new_string. old_string has to stand in the file once: give enough lines "
-        "around the change. Line numbers that Read shows are no part of it."
+        "Replace old_string in a text file with new_string. old_string must occur once in the file: give enough lines "
+        "around the change. Omit the line numbers that Read shows."
     )
     model = _EditArguments
 
@@ -132,8 +132,8 @@ def _several(plain: str, matches: list[Match]) -> str:
         lines.append(str(line))
     more = ", …" if len(lines) > _SHOWN_LINES else ""
     return (
-        f"old_string stands there {len(lines)} times, from lines {', '.join(lines[:_SHOWN_LINES])}{more}: give more "
-        "of the lines around the one that is meant, so that it stands there once."
+        f"old_string occurs {len(lines)} times, from lines {', '.join(lines[:_SHOWN_LINES])}{more}: give more "
+        "lines around the right one, so that it occurs once."
     )
 
 
@@ -148,7 +148,7 @@ def _none(plain: str, old: str) -> str:
         text = one.text if len(one.text) <= _SHOWN_CHARS else one.text[:_SHOWN_CHARS] + "…"
         # Never 100: what is the same would have been found.
         shown.append(f"lines {one.first}-{one.last} are {min(int(one.ratio * 100), 99)} % like it:\n{text}")
-    return "old_string is not in the file. " + "\n".join(shown) + "\nCopy the text as it stands there."
+    return "old_string is not in the file. " + "\n".join(shown) + "\nCopy the text exactly from the file."
 
 
 def _digest(text: str) -> str:

@@ -13,9 +13,9 @@ from flink_skills.tools.arguments import ArgumentError
 
 __all__ = ["LINE_BYTES", "LineSearch", "load_re2"]
 
-_LONGEST = 1000
+_MAX_LENGTH = 1000
 # Its steps grow with the size of the program times the text; this bounds one search to about a second.
-_LARGEST_PROGRAM = 2000
+_MAX_PROGRAM = 2000
 #: So many bytes of a line are searched.
 LINE_BYTES = 32 << 10
 
@@ -40,8 +40,8 @@ class LineSearch:
 
     def __init__(self, pattern: str, *, case_sensitive: bool) -> None:
         re2 = load_re2()
-        if len(pattern) > _LONGEST:
-            raise ArgumentError(f"The pattern has more than {_LONGEST} characters: shorten it.")
+        if len(pattern) > _MAX_LENGTH:
+            raise ArgumentError(f"The pattern has more than {_MAX_LENGTH} characters: shorten it.")
         options = re2.Options()
         options.case_sensitive = case_sensitive
         options.log_errors = False
@@ -52,7 +52,7 @@ class LineSearch:
             raise ArgumentError(_problem(error, pattern)) from None
         except UnicodeEncodeError:
             raise ArgumentError("The pattern holds half a character: write it without.") from None
-        if compiled.programsize > _LARGEST_PROGRAM:
+        if compiled.programsize > _MAX_PROGRAM:
             raise ArgumentError("The pattern stands for too much: repeat less in it, or shorten it.")
         self._search = compiled.search
 
@@ -66,5 +66,5 @@ def _problem(error: Exception, pattern: str) -> str:
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
     hint = "write \\ before a sign that is meant itself, such as \\( or \\["
     if "perl operator" in text or "escape sequence" in text:
-        hint = "look-around and back-references are not there; " + hint
-    return f"The pattern {pattern[:80]!r} is no regular expression that is understood ({text}): {hint}."
+        hint = "look-around and back-references are not supported; " + hint
+    return f"The pattern {pattern[:80]!r} is not a supported regular expression ({text}): {hint}."

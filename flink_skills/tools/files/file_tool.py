@@ -36,7 +36,7 @@ class FileTool(Tool, Generic[M]):
     """
 
     uses_workspace = True
-    place = "sandbox"
+    runs_in = "sandbox"
     tool_name: ClassVar[str]
     description: ClassVar[str]
     model: type[M]
@@ -81,7 +81,7 @@ class StoredTool(FileTool[M]):
     """A file tool that works in a thread of the worker."""
 
     async def _answer(self, asked: M, context: ToolContext) -> dict[str, Any]:
-        workspace = await context.need_workspace()
+        workspace = await context.get_workspace()
         stop = threading.Event()
 
         def work() -> dict[str, Any]:

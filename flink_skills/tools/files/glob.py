@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from flink_skills.execution.workspace.globs import Globs, Position
-from flink_skills.execution.workspace.places import PlaceError
+from flink_skills.execution.workspace.places import WorkspacePathError
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area
@@ -21,14 +21,14 @@ from flink_skills.tools.given import Also, Given
 __all__ = ["Glob"]
 
 _SECONDS = 20.0
-_LONGEST_PATTERN = 1000
-_MOST_RESULTS = 10_000
+_MAX_PATTERN = 1000
+_MAX_RESULTS = 10_000
 
 
 class _GlobArguments(Given):
     pattern: Annotated[str, Also("glob")]
     include_dirs: Annotated[bool, Also("include_folders", "dirs")] = False
-    max_results: Annotated[int, Field(ge=1, le=_MOST_RESULTS), Also("limit")] = 1000
+    max_results: Annotated[int, Field(ge=1, le=_MAX_RESULTS), Also("limit")] = 1000
 
 
 class Glob(StoredTool[_GlobArguments]):
@@ -45,11 +45,11 @@ class Glob(StoredTool[_GlobArguments]):
     def _work(
         self, asked: _GlobArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
     ) -> dict[str, Any]:
-        if len(asked.pattern) > _LONGEST_PATTERN:
-            raise ArgumentError(f"The pattern has more than {_LONGEST_PATTERN} characters: split it.")
+        if len(asked.pattern) > _MAX_PATTERN:
+            raise ArgumentError(f"The pattern has more than {_MAX_PATTERN} characters: split it.")
         try:
             globs = Globs([area.names.pattern(asked.pattern)], ROOTS)
-        except PlaceError as error:
+        except WorkspacePathError as error:
             raise ArgumentError(f"pattern: {error}") from None
 
         def enter(name: str, position: Position) -> Position | None:

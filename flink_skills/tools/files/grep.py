@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from flink_skills.execution.workspace.places import PlaceError, is_sealed
+from flink_skills.execution.workspace.places import WorkspacePathError, is_sealed
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area, Target
 from flink_skills.tools.files.expressions import LINE_BYTES, LineSearch, load_re2
 from flink_skills.tools.files.file_tool import StoredTool
-from flink_skills.tools.files.lines import MOST_BYTES, load
+from flink_skills.tools.files.lines import MAX_BYTES, load
 from flink_skills.tools.files.names import Parts
 from flink_skills.tools.files.text import is_binary
 from flink_skills.tools.files.walking import Walk
@@ -25,7 +25,7 @@ from flink_skills.tools.given import Also, Given
 __all__ = ["Grep"]
 
 _SECONDS = 20.0
-_MOST_RESULTS = 1000
+_MAX_RESULTS = 1000
 _SHOWN_CHARS = 500
 # Beside all whose names begin with a dot.
 _SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "dist", "build", "target"})
@@ -35,7 +35,7 @@ class _GrepArguments(Given):
     pattern: Annotated[str, Field(min_length=1, description="A regular expression, without look-around.")]
     path: Annotated[str, Also("file_path", "folder", "dir"), Field(description="A file or folder.")] = "."
     case_sensitive: bool = True
-    max_results: Annotated[int, Field(ge=1, le=_MOST_RESULTS), Also("limit")] = 50
+    max_results: Annotated[int, Field(ge=1, le=_MAX_RESULTS), Also("limit")] = 50
 
 
 class Grep(StoredTool[_GrepArguments]):
@@ -67,7 +67,7 @@ class Grep(StoredTool[_GrepArguments]):
         target = area.locate(root, asked.path)
         kind = area.kind(root, target)
         if not kind:
-            raise ArgumentError(f"{asked.path!r} does not exist: list what is there first, with Glob.")
+            raise ArgumentError(f"{asked.path!r} does not exist: list the files first, with Glob.")
         walk: Walk[bool] = Walk(area, _entered, seconds=_SECONDS, stop=stop)
         matches: list[dict[str, Any]] = []
         total = 0
@@ -115,8 +115,8 @@ def _matching(text: str, search: LineSearch, walk: Walk[bool]) -> Iterator[tuple
 def _one(area: Area, root: int, target: Target) -> Generator[tuple[Parts, str], None, None]:
     """The file that was named itself."""
     with area.file(root, target) as descriptor:
-        if os.fstat(descriptor).st_size > MOST_BYTES:
-            raise ArgumentError(f"The file has more than {MOST_BYTES} bytes: search it by Bash (grep -n).")
+        if os.fstat(descriptor).st_size > MAX_BYTES:
+            raise ArgumentError(f"The file has more than {MAX_BYTES} bytes: search it by Bash (grep -n).")
         text, _ = load(descriptor)
     yield target.asked, text.removesuffix("\n")
 
@@ -132,9 +132,9 @@ def _below(area: Area, root: int, target: Target, walk: Walk[bool]) -> Generator
             trusted = bool(target.granted) or is_sealed(entry.parts)
             try:
                 with area.reach.file(name, entry.parent, trusted=trusted) as descriptor:
-                    if os.fstat(descriptor).st_size > MOST_BYTES or is_binary(os.pread(descriptor, 1024, 0)):
+                    if os.fstat(descriptor).st_size > MAX_BYTES or is_binary(os.pread(descriptor, 1024, 0)):
                         continue
                     text, _ = load(descriptor)
-            except (OSError, PlaceError, ArgumentError):
+            except (OSError, WorkspacePathError, ArgumentError):
                 continue  # gone since it was listed, or no text after all
             yield entry.parts, text.removesuffix("\n")

@@ -21,7 +21,7 @@ __all__ = ["Ledger"]
 
 _NAME = ".file-tools.json"
 _KEPT = 64
-_LARGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 class Ledger:
@@ -54,7 +54,7 @@ class Ledger:
         except OSError:
             return []
         try:
-            notes = json.loads(os.read(descriptor, _LARGEST))
+            notes = json.loads(os.read(descriptor, _MAX_BYTES))
         except (OSError, ValueError, RecursionError):
             return []
         finally:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.files.text import Encoding, decode, detect
 
-__all__ = ["MOST_BYTES", "MOST_CHARS", "MOST_LINES", "LinePage", "load", "page_of_data", "page_of_text", "read_page"]
+__all__ = ["MAX_BYTES", "MAX_CHARS", "MAX_LINES", "LinePage", "load", "page_of_data", "page_of_text", "read_page"]
 
 #: Largest file that is read as a whole, in bytes.
-MOST_BYTES = 10 << 20
+MAX_BYTES = 10 << 20
 #: Most lines, and most characters of them, that one call gives.
-MOST_LINES = 10_000
-MOST_CHARS = 256 << 10
+MAX_LINES = 10_000
+MAX_CHARS = 256 << 10
 
 _CHUNK = 1 << 20
 _SECONDS = 20.0
@@ -45,15 +45,15 @@ class LinePage:
 def load(descriptor: int) -> tuple[str, Encoding]:
     """The whole text of a file of at most 10 MB, with its line ends. Raises :class:`ArgumentError`."""
     size = os.fstat(descriptor).st_size
-    data = _read(descriptor, MOST_BYTES + 1)
+    data = _read(descriptor, MAX_BYTES + 1)
     return _whole(data, max(size, len(data)))
 
 
 def read_page(descriptor: int, start: int, end: int | None) -> LinePage:
     """The lines from ``start`` to ``end``, as many as one call gives. Raises :class:`ArgumentError`."""
     size = os.fstat(descriptor).st_size
-    if size > MOST_BYTES:
-        last = min(start + MOST_LINES - 1, end if end is not None else start + MOST_LINES - 1)
+    if size > MAX_BYTES:
+        last = min(start + MAX_LINES - 1, end if end is not None else start + MAX_LINES - 1)
         return _streamed(descriptor, start, last, size)
     text, encoding = load(descriptor)
     return page_of_text(text, start, end, encoding.name)
@@ -71,7 +71,7 @@ def page_of_text(text: str, start: int, end: int | None, encoding: str = "utf-8"
     >>> page_of_text("a\\nb\\n", 2, None).lines
     ['b']
     """
-    last = min(start + MOST_LINES - 1, end if end is not None else start + MOST_LINES - 1)
+    last = min(start + MAX_LINES - 1, end if end is not None else start + MAX_LINES - 1)
     lines = _LINE_END.split(text)
     if lines[-1] == "":
         lines.pop()
@@ -87,10 +87,10 @@ def _streamed(descriptor: int, start: int, last: int, size: int) -> LinePage:
         raise ArgumentError(_binary(size))
     if encoding.name.startswith(("utf-16", "utf-32")):
         raise ArgumentError(
-            f"The file has {size} bytes of {encoding.name}, and above {MOST_BYTES} bytes only files whose lines end "
+            f"The file has {size} bytes of {encoding.name}, and above {MAX_BYTES} bytes only files whose lines end "
             f"with a plain line feed are read in parts: convert it first (iconv -f {encoding.name} -t utf-8)."
         )
-    number, wanted, kept, deadline = 1, bytearray(), MOST_CHARS * 4, time.monotonic() + _SECONDS
+    number, wanted, kept, deadline = 1, bytearray(), MAX_CHARS * 4, time.monotonic() + _SECONDS
     ended = True
     while chunk := os.read(descriptor, _CHUNK):
         if time.monotonic() > deadline:
@@ -119,11 +119,11 @@ def _streamed(descriptor: int, start: int, last: int, size: int) -> LinePage:
 
 def _fitting(lines: list[str]) -> tuple[list[str], int]:
     """The first of ``lines``, as many as one call gives, and how long the last one is if it is cut."""
-    room = MOST_CHARS
+    room = MAX_CHARS
     for index, line in enumerate(lines):
         if len(line) > room:
             # A line that is longer than a whole page has to be cut: no other call would give it.
-            return ([line[:MOST_CHARS]], len(line)) if index == 0 else (lines[:index], 0)
+            return ([line[:MAX_CHARS]], len(line)) if index == 0 else (lines[:index], 0)
         room -= len(line) + 1
     return lines, 0
 
@@ -138,8 +138,8 @@ def _read(descriptor: int, most: int) -> bytes:
 
 def _whole(data: bytes, size: int) -> tuple[str, Encoding]:
     """Return the text of all bytes of a file. Raise :class:`ArgumentError` if they are too many, or not text."""
-    if len(data) > MOST_BYTES:
-        raise ArgumentError(f"The file has {size} bytes, and at most {MOST_BYTES} are read at once.")
+    if len(data) > MAX_BYTES:
+        raise ArgumentError(f"The file has {size} bytes, and Read accepts at most {MAX_BYTES}.")
     encoding = detect(data)
     if encoding is None:
         raise ArgumentError(_binary(len(data)))

@@ -13,8 +13,8 @@ _ALIKE = 0.9
 _COMPARED_CHARS = 1000
 _NEAREST = 3
 _SECONDS = 1.0
-_MOST_FOUND = 50
-_MOST_COMPARED_LINES = 400
+_MAX_FOUND = 50
+_MAX_COMPARED_LINES = 400
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def exact(text: str, old: str, new: str) -> list[Match]:
     """Where ``old`` is in ``text``, as far as 50 places; they may overlap."""
     found: list[Match] = []
     at = text.find(old)
-    while at >= 0 and len(found) < _MOST_FOUND:
+    while at >= 0 and len(found) < _MAX_FOUND:
         found.append(Match(at, at + len(old), new))
         at = text.find(old, at + 1)
     return found
@@ -68,7 +68,7 @@ def loose(text: str, old: str, new: str) -> list[Match]:
     found: list[Match] = []
     # A search in one text takes time that grows with its length; the line is then counted from the last place.
     at, counted, line = plain.find(needle), 0, 0
-    while at >= 0 and len(found) < _MOST_FOUND:
+    while at >= 0 and len(found) < _MAX_FOUND:
         line += plain.count("\n", counted, at)
         counted = at
         last = line + len(wanted) - 1
@@ -106,7 +106,7 @@ def changed_lines(old: list[str], new: list[str], first: int) -> list[list[int]]
 
     Where lines are only taken away it is the line that has come into their place.
     """
-    if len(old) + len(new) > _MOST_COMPARED_LINES:
+    if len(old) + len(new) > _MAX_COMPARED_LINES:
         return [[first, first + max(len(new), 1) - 1]]
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     return [list(_range(first, start, end)) for tag, _, _, start, end in matcher.get_opcodes() if tag != "equal"]

@@ -29,9 +29,9 @@ _VARIABLES: Mapping[str, Parts] = {
     "HOME": ("home",),
 }
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
-_LONGEST = 4096
-_LONGEST_PART = 255
-_DEEPEST = 64
+_MAX_LENGTH = 4096
+_MAX_PART = 255
+_MAX_DEPTH = 64
 _ADVICE = "Give a path relative to the working folder, or one that begins with $WORK_DIR, $OUTPUT_DIR or $SKILLS_DIR."
 
 
@@ -94,7 +94,7 @@ class Names:
         for top, parts in (*((top, ()) for top in self._tops), *self._originals.items()):
             if path == top or path.startswith(f"{top}/"):
                 return (*parts, *path[len(top) :].split("/"))
-        raise ArgumentError(f"{text!r} is outside of the workspace, and nothing is read or written there. {_ADVICE}")
+        raise ArgumentError(f"{text!r} is outside the workspace, and nothing is read or written there. {_ADVICE}")
 
     def _inside(self, parts: Parts, text: str, what: str) -> Parts:
         found: list[str] = []
@@ -118,8 +118,8 @@ def cwd_parts(cwd: str | None, tool: str) -> Parts:
     variable = _VARIABLE.match(text)
     if text.startswith(("/", "~")) or "\0" in text:
         raise ConfigError(
-            f"{tool}(cwd={cwd!r}): every key has a workspace of its own, so give a folder of it: relative to its work "
-            "folder, or one that begins with $WORK_DIR, $OUTPUT_DIR or $SKILLS_DIR"
+            f"{tool}(cwd={cwd!r}): expected a directory of the workspace, which every key has for itself: write it "
+            "relative to the work directory, or start with $WORK_DIR, $OUTPUT_DIR or $SKILLS_DIR"
         )
     try:
         start = _root_of(variable, text) if variable else ("work",)
@@ -128,7 +128,7 @@ def cwd_parts(cwd: str | None, tool: str) -> Parts:
     below = [part for part in text[variable.end() if variable else 0 :].split("/") if part not in ("", ".")]
     parts = (*start, *below)
     if ".." in parts or (parts and parts[0] not in ROOTS):
-        raise ConfigError(f"{tool}(cwd={cwd!r}) is none of the folders of a workspace: {', '.join(ROOTS)}")
+        raise ConfigError(f"{tool}(cwd={cwd!r}): expected a directory below one of {', '.join(ROOTS)}")
     return parts
 
 
@@ -139,10 +139,10 @@ def check_path(text: str, what: str) -> None:
     if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
         raise ArgumentError(f"{what} {text[:80]!r} holds characters that no path can have: write it without them.")
     parts = text.split("/")
-    if len(text) > _LONGEST or len(parts) > _DEEPEST or any(len(part.encode()) > _LONGEST_PART for part in parts):
+    if len(text) > _MAX_LENGTH or len(parts) > _MAX_DEPTH or any(len(part.encode()) > _MAX_PART for part in parts):
         raise ArgumentError(
-            f"{what} {text[:80]!r}… is too long: at most {_LONGEST} characters, {_DEEPEST} folders, and "
-            f"{_LONGEST_PART} bytes for a name."
+            f"{what} {text[:80]!r}… is too long: at most {_MAX_LENGTH} characters, {_MAX_DEPTH} folders, and "
+            f"{_MAX_PART} bytes for a name."
         )
 
 

@@ -15,7 +15,7 @@ from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.file_tool import StoredTool
-from flink_skills.tools.files.lines import MOST_CHARS, MOST_LINES, LinePage, read_page
+from flink_skills.tools.files.lines import MAX_CHARS, MAX_LINES, LinePage, read_page
 from flink_skills.tools.given import Also, Given
 
 __all__ = ["Read"]
@@ -43,7 +43,7 @@ class Read(StoredTool[_ReadArguments]):
     tool_name = "Read"
     description = (
         "Read a text file, by its path or a reference such as artifact://name. Each line has its number in front, as "
-        f"in '12 | text'; these numbers are not part of the file. Gives at most {MOST_LINES} lines: for the rest go on "
+        f"in '12 | text'; these numbers are not part of the file. Returns at most {MAX_LINES} lines: read the rest "
         "with start_line."
     )
     model = _ReadArguments
@@ -121,11 +121,11 @@ def _value(asked: _ReadArguments, page: LinePage) -> dict[str, Any]:
         value["encoding"] = page.encoding
     notes = []
     if page.cut:
-        notes.append(f"line {page.first} has more than {MOST_CHARS} characters and is cut: use Bash (cut -c) for more")
+        notes.append(f"line {page.first} has more than {MAX_CHARS} characters and is cut: use Bash (cut -c) for more")
     if page.last < min(asked.end_line or page.total, page.total):
         value["next_line"] = page.last + 1
         notes.append(
-            f"these are lines {page.first} to {page.last} of {page.total}: go on with start_line={page.last + 1}"
+            f"these are lines {page.first} to {page.last} of {page.total}: continue with start_line={page.last + 1}"
         )
     if notes:
         value["note"] = "; ".join(notes)

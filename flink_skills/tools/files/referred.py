@@ -10,7 +10,7 @@ from flink_skills.manager import SkillView
 from flink_skills.skill.text import clean
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.files.lines import MOST_BYTES, LinePage, page_of_data, page_of_text
+from flink_skills.tools.files.lines import MAX_BYTES, LinePage, page_of_data, page_of_text
 from flink_skills.tools.skills.references import artifact_data, resolve_reference
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def _page_of_artifact(data: bytes, start: int, end: int | None) -> LinePage:
 def _skill_text(reference: Reference, context: ToolContext) -> str:
     view, parts, offset = _view(context), list[str](), 0
     while True:
-        page = view.read_resource(reference.skill, reference.path, offset, key=context.shown_key)
-        if page.total_bytes > MOST_BYTES:
+        page = view.read_resource(reference.skill, reference.path, offset, key=context.display_key)
+        if page.total_bytes > MAX_BYTES:
             raise ArgumentError(
-                f"{str(reference)!r} has {page.total_bytes} bytes, and the maximum is {MOST_BYTES}: use a command."
+                f"{str(reference)!r} has {page.total_bytes} bytes, and the maximum is {MAX_BYTES}: use a command."
             )
         parts.append(page.text)
         if page.next_offset is None:

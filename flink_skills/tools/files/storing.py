@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 
 from flink_skills.execution.launcher.tree import folder_use
 from flink_skills.execution.workspace.inputs import unfinished_name
-from flink_skills.execution.workspace.places import PlaceError, kind_of
+from flink_skills.execution.workspace.places import WorkspacePathError, kind_of
 from flink_skills.execution.workspace.rights import Ownership, Rights, folder_in
-from flink_skills.sources.mends import MACHINE_FULL
+from flink_skills.sources.os_errors import MACHINE_FULL
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.files.area import Area, Target
 
@@ -85,7 +85,7 @@ class Storing:
         except FileNotFoundError:
             return None
         if not stat.S_ISREG(found.st_mode):
-            raise PlaceError(f"is {kind_of(found.st_mode)}: choose another name", "taken")
+            raise WorkspacePathError(f"is {kind_of(found.st_mode)}: choose another name", "taken")
         return found
 
     @contextmanager
@@ -102,7 +102,7 @@ class Storing:
         with suppress(FileNotFoundError):
             found = os.stat(parts[0], dir_fd=folder, follow_symlinks=False)
             if not stat.S_ISDIR(found.st_mode):
-                raise PlaceError(f"cannot be made: {parts[0]!r} is {kind_of(found.st_mode)}", "taken")
+                raise WorkspacePathError(f"cannot be made: {parts[0]!r} is {kind_of(found.st_mode)}", "taken")
         with folder_in(folder, parts[0], self._ownership.open) as inner, self._below(inner, parts[1:]) as last:
             yield last
 
@@ -123,18 +123,18 @@ class Storing:
     def _check_room(self, size: int, more: int, files: int) -> None:
         limits, workspace = self._area.limits, self._area.workspace
         if limits.file_size and size > limits.file_size:
-            raise PlaceError(f"would have {size} bytes, and a file has at most {limits.file_size}", "too-large")
+            raise WorkspacePathError(f"would have {size} bytes, and a file has at most {limits.file_size}", "too-large")
         if more <= 0 and not files:
             return
         use = folder_use(workspace.writable, limits.workspace_files)
         if limits.workspace_bytes and use.size + more > limits.workspace_bytes:
-            raise PlaceError(
+            raise WorkspacePathError(
                 f"was not written: the workspace holds {use.size} of at most {limits.workspace_bytes} bytes; remove "
                 "files of $WORK_DIR that are not needed any more",
                 "too-large",
             )
         if limits.workspace_files and use.files + files > limits.workspace_files:
-            raise PlaceError(
+            raise WorkspacePathError(
                 f"was not written: the workspace holds {limits.workspace_files} files and folders, the most that it "
                 "may; remove some of $WORK_DIR",
                 "too-large",

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from flink_skills.execution.workspace.places import PlaceError
+from flink_skills.execution.workspace.places import WorkspacePathError
 from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.names import ROOTS, Parts
 
@@ -19,8 +19,8 @@ __all__ = ["Entry", "Walk"]
 
 P = TypeVar("P")
 
-_MOST_ENTRIES = 200_000
-_DEEPEST = 48
+_MAX_ENTRIES = 200_000
+_MAX_DEPTH = 48
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class Walk(Generic[P]):
             below = self._enter(name, position)
             if below is None:
                 continue
-            if len(inner) > _DEEPEST:
-                self.unfinished = f"folders are more than {_DEEPEST} deep"
+            if len(inner) > _MAX_DEPTH:
+                self.unfinished = f"folders are more than {_MAX_DEPTH} deep"
                 continue
             with ExitStack() as held:
                 try:
                     opened = held.enter_context(self._area.reach.folder(name, folder))
-                except (OSError, PlaceError):
+                except (OSError, WorkspacePathError):
                     continue  # closed, or gone since it was listed
                 yield from self.below(opened, inner, below)
 
@@ -83,8 +83,8 @@ class Walk(Generic[P]):
         with os.scandir(folder) as entries:
             for entry in entries:
                 self._entries += 1
-                if self._entries > _MOST_ENTRIES:
-                    self.unfinished = f"there are more than {_MOST_ENTRIES} files"
+                if self._entries > _MAX_ENTRIES:
+                    self.unfinished = f"there are more than {_MAX_ENTRIES} files"
                     break
                 if self._is_shown(parts, entry.name):
                     is_folder = entry.is_dir(follow_symlinks=False)

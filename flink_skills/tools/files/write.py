@@ -36,8 +36,8 @@ class Write(StoredTool[_WriteArguments]):
 
     tool_name = "Write"
     description = (
-        "Write a text file: replaces what is there, or adds to its end with append=true. Missing folders are made. To "
-        "change part of a file use Edit."
+        "Write a text file. Replaces an existing file, or adds to its end with append=true. Creates missing folders. "
+        "To change part of a file, use Edit."
     )
     model = _WriteArguments
 

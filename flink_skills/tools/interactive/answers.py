@@ -17,7 +17,7 @@ __all__ = ["EXITED", "answer", "ending", "exit_code_of"]
 EXITED, RUNNING = "exited", "running"
 
 # As much as skill_run shows of stdout.
-_MOST_CHARS = 16 << 10
+_MAX_CHARS = 16 << 10
 
 
 async def answer(
@@ -35,7 +35,7 @@ async def answer(
     await process.finish(context)
     # From here on nothing waits, so that what is taken is told.
     result, more_effects = process.deliver(context.call_id)
-    piece = process.read(lines=lines, chars=_MOST_CHARS)
+    piece = process.read(lines=lines, chars=_MAX_CHARS)
     value: dict[str, Any] = {
         "status": EXITED if process.ended else RUNNING,
         "session_id": process.id,
@@ -50,8 +50,8 @@ async def answer(
     if piece.lost:
         said.append(f"lines before these are no longer kept: {piece.lost}")
     if piece.left:
-        many = f"{piece.left} more lines are there: poll for them"
-        said.append("1 more line is there: poll for it" if piece.left == 1 else many)
+        many = f"{piece.left} more lines are available: poll for them"
+        said.append("1 more line is available: poll for it" if piece.left == 1 else many)
     if process.reads_slowly:
         said.append("the program has not read all of its input yet")
     if process.result is not None:

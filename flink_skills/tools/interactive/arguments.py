@@ -25,7 +25,7 @@ __all__ = [
     "sessions_of",
 ]
 
-_LONGEST_WAIT_MS = 300_000.0
+_MAX_WAIT_MS = 300_000.0
 
 
 def _not_negative(value: Any) -> Any:
@@ -92,4 +92,4 @@ def sessions_of(services: ToolServices) -> ProcessSessions:
 def deadline(yield_ms: float | None, default: float) -> float:
     """When to answer, in seconds of the loop's clock."""
     wanted = default if yield_ms is None else yield_ms
-    return asyncio.get_running_loop().time() + min(wanted, _LONGEST_WAIT_MS) / 1000
+    return asyncio.get_running_loop().time() + min(wanted, _MAX_WAIT_MS) / 1000

@@ -13,7 +13,7 @@ _PROMPT = re.compile(r"press (?:enter|return|any key)|type your", re.IGNORECASE)
 _CHOICE = re.compile(r"[\[(]\s*(?:y|yes|n|no)(?:\s*[/|,]\s*[\w?]+)+\s*[\])]\s*[:?>]*$", re.IGNORECASE)
 _NUMBER = re.compile(r"\b(?:enter|choose|select|pick)\b.{0,40}\bnumber\b", re.IGNORECASE)
 _ITEM = re.compile(r"\s*[\[(]?\d{1,3}[.)\]](?!\d)\s*\S")
-_LONGEST_HINT = 200
+_MAX_HINT_LENGTH = 200
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def find_interaction(text: str) -> Interaction | None:
     if not lines:
         return None
     last = lines[-1].strip()
-    hint = last if len(last) <= _LONGEST_HINT else "…" + last[-_LONGEST_HINT:]
+    hint = last if len(last) <= _MAX_HINT_LENGTH else "…" + last[-_MAX_HINT_LENGTH:]
     if _NUMBER.search(last) or sum(1 for line in lines if _ITEM.match(line)) >= 2:
         return Interaction("selection", hint)
     if last.endswith((":", "?")) or _PROMPT.search(last) or _CHOICE.search(hint):

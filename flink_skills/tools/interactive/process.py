@@ -27,7 +27,7 @@ _log = logging.getLogger("flink_skills.shell")
 _SETTLE_SECONDS = 0.075
 _GRACE_SECONDS = 2.0
 _SEEN_FOR_INTERACTION = 4_096
-_MOST_OF_RESULT = 16 << 10
+_MAX_OF_RESULT = 16 << 10
 # A program that floods its output is read no faster than this, about 10 MiB/s, and waits meanwhile.
 _BURST_BYTES = 1 << 20
 _REST_SECONDS = 0.1
@@ -133,7 +133,7 @@ class Process:
         try:
             result = await live.wait()
         except Exception as error:  # a process of which nothing is known any more must not look as if it ran
-            _log.exception("the end of process %s (%s) is not known", self.id, self.command)
+            _log.exception("waiting for the end of process %s (%s) failed", self.id, self.command)
             result = CommandResult(error=f"its end is not known: {type(error).__name__}: {error}")
         if self._outcome is not None:
             self._outcome.ended()
@@ -256,7 +256,7 @@ class Process:
         if self.reads_slowly:
             raise ArgumentError(
                 f"Process {self.id} has not read what was written to it before, so nothing was written now: poll it, "
-                "and write when it has gone on."
+                "and write again after it has read."
             )
         self._input_at = self._ring.end
         if call_id:
@@ -292,10 +292,10 @@ class Process:
     def _with_output(self, result: CommandResult) -> CommandResult:
         """``result`` with the end of what was printed as its stdout: the streams came as one."""
         printed = self._ring.end.char
-        kept = self._ring.tail(START, _MOST_OF_RESULT)
+        kept = self._ring.tail(START, _MAX_OF_RESULT)
         # Not a character that needs more bytes than it is wide may make it longer than a result can show.
         encoded = self._hidden.in_text(kept).encode("utf-8", "replace")
-        data = encoded[-_MOST_OF_RESULT:]
+        data = encoded[-_MAX_OF_RESULT:]
         return replace(result, stdout=data, stdout_dropped=printed - len(kept) + len(encoded) - len(data))
 
     def deliver(self, call_id: str) -> tuple[dict[str, Any] | None, tuple[Mapping[str, Any], ...]]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 __all__ = ["START", "OutputRing", "Piece", "Position"]
 
-_MOST_LINES = 20_000
+_MAX_LINES = 20_000
 # Lines may be long, and a worker has many processes.
-_MOST_CHARS = 2 << 20
+_MAX_CHARS = 2 << 20
 # A program that prints sign by sign must not make a block of each.
 _BLOCK_CHARS = 4_096
 
@@ -57,7 +57,7 @@ class OutputRing:
     ('one\\n', 1, 2)
     """
 
-    def __init__(self, most_lines: int = _MOST_LINES, most_chars: int = _MOST_CHARS) -> None:
+    def __init__(self, most_lines: int = _MAX_LINES, most_chars: int = _MAX_CHARS) -> None:
         self._most_lines = most_lines
         self._most_chars = most_chars
         self._blocks: deque[_Block] = deque()

@@ -234,7 +234,7 @@ class ProcessSessions:
                 )
             )
         if self._running() >= self._most:
-            others = f" Or end one of yours: {seen}." if seen else ""
+            others = f" Or end one of your processes: {seen}." if seen else ""
             raise ArgumentError(
                 f"This worker runs {self._most} processes for all its keys, the most that this job permits "
                 f"({SkillOptions.EXEC_MAX_SESSIONS.key}). Run the command to its end, without a session, or try again "

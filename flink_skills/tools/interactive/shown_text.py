@@ -19,7 +19,7 @@ _ESCAPE = re.compile(
     r"|[ -/]+[0-~]"
     r"|[0-OQ-WYZ\\`a-~])"
 )
-_LONGEST_ESCAPE = 1_024
+_MAX_ESCAPE = 1_024
 _LINE_END = re.compile(r"\r+\n|\r+")
 # A tab, a line feed and what is handled above apart.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
@@ -74,7 +74,7 @@ class ShownText:
             if text.endswith("\r") and not ended:
                 text, self._open = text[:-1], "\r"
             return text
-        if not ended and len(text) - begun <= _LONGEST_ESCAPE:
+        if not ended and len(text) - begun <= _MAX_ESCAPE:
             # With a carriage return before it: what follows the sequence may be its line feed.
             while begun > 0 and text[begun - 1] == "\r":
                 begun -= 1

@@ -71,6 +71,7 @@ class SkillExec(SkillFace[ExecArguments]):
     )
     model = ExecArguments
     uses_workspace = True
+    runs_in = "sandbox"
 
     async def _run(self, asked: ExecArguments, view: SkillView, context: ToolContext) -> ToolResult:
         sessions = sessions_of(self._services)
@@ -158,7 +159,7 @@ class _RunOutcome:
         self, result: CommandResult, context: ToolContext
     ) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
         if context.open_workspace is not None:
-            await context.need_workspace()  # the turn that asks has it in use then, until it ends
+            await context.get_workspace()  # the turn that asks has it in use then, until it ends
         found, effects = await finish(self.prepared, result, self.services, context)
         # The call that started the process had those of the preparation.
         return found, tuple(effect for effect in effects if effect not in self.prepared.effects)

@@ -44,7 +44,7 @@ _BACKGROUND_YIELD_MS = 200.0
 _YIELD_MS = 200.0
 _ROOTS = ("skills", "work", "out", "runs")
 # Bytes of stdout and of stderr, with room for what stands for the rest (as skill_run).
-_MOST_OUTPUT = (16 << 10) - 64
+_MAX_OUTPUT = (16 << 10) - 64
 
 
 class WorkspaceExecArguments(RunArguments):
@@ -89,10 +89,11 @@ class WorkspaceExec(SkillFace[WorkspaceExecArguments]):
 
     tool_name: ClassVar[str] = "workspace_exec"
     description: ClassVar[str] = (
-        "Run a shell command in the workspace. background, tty or yield_time_ms let it go on under a session_id."
+        "Run a shell command in the workspace. background, tty or yield_time_ms keep it running under a session_id."
     )
     model = WorkspaceExecArguments
     uses_workspace = True
+    runs_in = "sandbox"
 
     async def _run(self, asked: WorkspaceExecArguments, view: SkillView, context: ToolContext) -> ToolResult:
         shell, sessions = self._services.shell, sessions_of(self._services)
@@ -204,7 +205,7 @@ async def _run_to_end(prepared: PreparedRun, shell: ShellRunner, context: ToolCo
                 env=prepared.env,
                 stdin=prepared.stdin,
                 timeout=prepared.timeout,
-                limits=replace(shell.limits, output=_MOST_OUTPUT),
+                limits=replace(shell.limits, output=_MAX_OUTPUT),
             )
     finally:
         await prepared.close()

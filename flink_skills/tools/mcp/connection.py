@@ -25,7 +25,7 @@ _log = logging.getLogger("flink_skills.mcp")
 T = TypeVar("T")
 
 _FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 30.0
+_MAX_PAUSE = 30.0
 # A connection that lasts so long was a good one: the next loss begins with short pauses again.
 _GOOD_SECONDS = 60.0
 _CLOSE_SECONDS = 10.0
@@ -33,8 +33,8 @@ _CLOSE_SECONDS = 10.0
 _ANSWERS = 3
 # Between two looks at a server that says again and again that its tools have changed.
 _CHANGE_PAUSE = 1.0
-_LONGEST_CHANGE_PAUSE = 30.0
-_LONGEST_LISTEN_PAUSE = 300.0
+_MAX_CHANGE_PAUSE = 30.0
+_MAX_LISTEN_PAUSE = 300.0
 # A server that takes one request at a time answers no look while it works; after so much silence it is lost.
 _SILENCE = 300.0
 # For what a request that was given up has still to do; it ends without us.
@@ -256,7 +256,7 @@ class McpConnection:
             )
             # Jitter, so that workers which lost a server together do not come back together.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            pause = min(pause * 2, _MAX_PAUSE)
 
     async def _one(self) -> bool:
         """One connection from its beginning to its end; whether it was ever up."""
@@ -338,7 +338,7 @@ class McpConnection:
             await self._look(client)
             if was_told:
                 await self._first(pause, self._lost)
-                pause = min(2 * pause, _LONGEST_CHANGE_PAUSE)
+                pause = min(2 * pause, _MAX_CHANGE_PAUSE)
             else:
                 pause = _CHANGE_PAUSE
 
@@ -379,7 +379,7 @@ class McpConnection:
             # What is lost may be more than this, and changes meanwhile are not told.
             self.changed()
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_LISTEN_PAUSE)
+            pause = min(2 * pause, _MAX_LISTEN_PAUSE)
 
     @staticmethod
     async def _first(seconds: float, *events: asyncio.Event) -> bool:

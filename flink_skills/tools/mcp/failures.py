@@ -8,7 +8,7 @@ from flink_skills.errors import SkillsError
 
 __all__ = ["first_of", "is_broken", "is_closed", "is_end", "is_lost", "words_of"]
 
-_LONGEST = 500
+_MAX_LENGTH = 500
 # What the package says in place of a server that gave a status and no answer; it has no class or code of its own.
 _STATUS_TEXTS = ("Session terminated", "Server returned an error response")
 
@@ -56,4 +56,4 @@ def words_of(error: BaseException) -> str:
     if isinstance(first, SkillsError):
         return text
     said = f"{type(first).__name__}: {text}" if text else type(first).__name__
-    return said if len(said) <= _LONGEST else said[:_LONGEST] + "…"
+    return said if len(said) <= _MAX_LENGTH else said[:_MAX_LENGTH] + "…"

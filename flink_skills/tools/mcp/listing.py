@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Listed", "listed_tools"]
+from flink_skills.skill.text import hidden_characters
 
-_MOST_PAGES = 100
-_MOST_TOOLS = 1_000
-_LARGEST_SPEC = 64_000
-_LARGEST_LIST = 4_000_000
+__all__ = ["Listed", "listed_tools", "name_problem"]
+
+_MAX_PAGES = 100
+_MAX_TOOLS = 1_000
+_MAX_SPEC = 64_000
+_MAX_LIST = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -37,24 +40,56 @@ async def listed_tools(client: Any, say: Callable[[str], None]) -> list[Listed]:
         return []
     found: list[Listed] = []
     size, cursor = 0, None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         for theirs in page.tools:
             spec = _spec(theirs)
-            if spec is None or len(spec) > _LARGEST_SPEC:
-                long = "what describes it is no JSON" if spec is None else f"{len(spec):,} characters describe it"
+            if spec is None or len(spec) > _MAX_SPEC:
+                long = "invalid JSON" if spec is None else f"{len(spec):,} characters describe it"
                 say(f"its tool {theirs.name[:80]!r} is left out: {long}")
                 continue
             size += len(spec)
-            if len(found) >= _MOST_TOOLS or size > _LARGEST_LIST:
+            if len(found) >= _MAX_TOOLS or size > _MAX_LIST:
                 say(f"it has too many tools: those after the first {len(found):,} are left out")
                 return found
             found.append(Listed(theirs, spec))
         cursor = page.next_cursor
         if not cursor:
             return found
-    say(f"its list of tools has no end: what comes after {_MOST_PAGES} pages is left out")
+    say(f"its list of tools has no end: what comes after {_MAX_PAGES} pages is left out")
     return found
+
+
+def name_problem(schema: Any) -> str:
+    """Return why a reader of ``schema`` would mistake a name in it. Return an empty string for no reason.
+
+    Names are those of arguments, and all other words of the schema. A call has to use them as they are.
+
+    >>> name_problem({"properties": {"amount\\u200b": {}}})
+    "its schema has the name 'amount\\\\u200b', which is not what it seems"
+    """
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, Mapping):
+            waiting += part.values()
+            odd = next((name for name in part if _is_odd(name)), None)
+            if odd is not None:
+                return f"its schema has the name {odd[:80]!a}, which is not what it seems"
+    return ""
+
+
+def _is_odd(name: str) -> bool:
+    """Return True if a name has hidden characters, a joiner, or space that is not a single blank inside."""
+    if name != name.strip():
+        return True
+    if name.isascii() and name.isprintable():
+        return False
+    return bool(hidden_characters(name)) or any(
+        unicodedata.category(char) in ("Cc", "Cf", "Zs", "Zl", "Zp") and char != " " for char in name
+    )
 
 
 def _spec(theirs: Any) -> str | None:

@@ -14,10 +14,10 @@ from flink_skills.tools.mcp.tool import block_parts, requested, resource_media, 
 __all__ = ["prompt_tools", "resource_tools"]
 
 Place = Literal["sandbox", "remote", "worker"]
-_MOST = 500
-_MOST_PAGES = 50
+_MAX = 500
+_MAX_PAGES = 50
 # Characters of what describes the items. Code that called the tool gets all of it, and a journal stores it.
-_LARGEST_LIST = 1 << 20
+_MAX_LIST = 1 << 20
 
 
 def resource_tools(connection: McpConnection, prefix: str, place: Place) -> list[Tool]:
@@ -39,7 +39,7 @@ def resource_tools(connection: McpConnection, prefix: str, place: Place) -> list
     async def read(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
         uri = arguments.get("uri")
         if not isinstance(uri, str) or not uri:
-            return ToolResult(f"{prefix}read_resource: give the argument uri, a text", is_error=True)
+            return ToolResult(f"{prefix}read_resource: give the argument uri, a string", is_error=True)
         texts, found = [], []
         for of in (await client.read_resource(uri)).contents:
             text, blob = getattr(of, "text", None), getattr(of, "blob", None)
@@ -74,7 +74,7 @@ def prompt_tools(connection: McpConnection, prefix: str, place: Place) -> list[T
     async def get(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
         name, given = arguments.get("name"), arguments.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(given, Mapping):
-            return ToolResult(f"{prefix}get_prompt: give name, a text, and arguments, an object", is_error=True)
+            return ToolResult(f"{prefix}get_prompt: give name, a string, and arguments, an object", is_error=True)
         result = await client.get_prompt(name, {str(key): str(value) for key, value in given.items()})
         parts = [(message.role, *block_parts([message.content])) for message in result.messages]
         sections = sectioned([f"{role}: {''.join(texts)}" for role, texts, _ in parts], "\n\n")
@@ -97,11 +97,11 @@ async def _all(
     """Return the items of all pages of a list, at most 500 items and 1,048,576 characters of JSON."""
     found: list[dict[str, Any]] = []
     size, cursor = 0, None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await ask(cursor=cursor)
         for item in items(page):
             size += len(json.dumps(item, ensure_ascii=False))
-            if size > _LARGEST_LIST or len(found) >= _MOST:
+            if size > _MAX_LIST or len(found) >= _MAX:
                 return found
             found.append(item)
         cursor = page.next_cursor
@@ -125,7 +125,7 @@ class _Request(Tool):
         run: Callable[[Any, Mapping[str, Any]], Awaitable[ToolResult]],
         place: Place,
     ) -> None:
-        self.place = place
+        self.runs_in = place
         self._connection = connection
         self._run = run
         self._spec = spec

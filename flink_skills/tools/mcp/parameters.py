@@ -34,7 +34,7 @@ class McpStdioServerParameters:
             None if isinstance(self.args, str) or not isinstance(self.args, Sequence) else [self.command, *self.args]
         )
         if not self.command or words is None or not all(isinstance(word, str) for word in words):
-            raise ConfigError("an MCP server on stdio has a command, a text, and args, a list of texts")
+            raise ConfigError("an MCP server on stdio has a command, a string, and args, a list of strings")
         _check_texts("env", self.env)
 
 
@@ -163,10 +163,10 @@ def check_http_url(url: object, name: str, *, references: bool = False) -> None:
 def _check_texts(name: str, value: Any) -> None:
     # The values are not shown: they may be secret.
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name} of an MCP server is a {type(value).__name__}: write a mapping of names and texts")
+        raise ConfigError(f"{name} of an MCP server is a {type(value).__name__}: write a mapping of names and strings")
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise ConfigError(f"{name} of an MCP server: {key!r} is a {type(text).__name__}: write a text, in quotes")
+            raise ConfigError(f"{name} of an MCP server: {key!r} is a {type(text).__name__}: write a string, in quotes")
 
 
 def _check_seconds(name: str, value: Any) -> None:

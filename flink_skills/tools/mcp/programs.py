@@ -23,7 +23,7 @@ __all__ = ["plain_program", "sandboxed_program"]
 _log = logging.getLogger("flink_skills.mcp")
 # As long as any job: the process belongs to the worker and not to a turn.
 _LIFE = 10 * 365 * 86_400.0
-_LONGEST_LINE = 16 << 20
+_MAX_LINE_LENGTH = 16 << 20
 _WAITING_MESSAGES = 64
 
 
@@ -114,7 +114,7 @@ async def _streams(
         except ExecutionError as error:
             on_end(str(error))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            _log.debug("MCP server %s: nobody reads it any more", name)
+            _log.debug("MCP server %s: its reader is closed", name)
         finally:
             to_session.close()
 
@@ -201,7 +201,7 @@ async def _read(process: LiveProcess | PlainProcess, output: _Output, to_session
                     message = error
                 await to_session.send(message)
             line += rest
-            if len(line) > _LONGEST_LINE:
-                raise ExecutionError(f"the program writes a line of more than {_LONGEST_LINE:,} bytes")
+            if len(line) > _MAX_LINE_LENGTH:
+                raise ExecutionError(f"the program writes a line of more than {_MAX_LINE_LENGTH:,} bytes")
     finally:
         ended.cancel()

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 __all__ = ["SaidLines"]
 
-_LONGEST_LINE = 2_000
-_MOST_LINES = 100
+_MAX_LINE_LENGTH = 2_000
+_MAX_LINES = 100
 _SECONDS = 60.0
 _LAST_LINES = 5
 _MAX_LAST_CHARACTERS = 1_000
@@ -40,7 +40,7 @@ class SaidLines:
     def add(self, data: bytes) -> None:
         """Take the next piece."""
         *lines, rest = (self._rest + data).split(b"\n")
-        if len(rest) > _LONGEST_LINE:
+        if len(rest) > _MAX_LINE_LENGTH:
             lines.append(rest)
             rest = b""
         self._rest = rest
@@ -56,13 +56,13 @@ class SaidLines:
         text = self._hides(line.decode("utf-8", "replace")).strip()
         if not text:
             return
-        shown = "".join(of if of.isprintable() else "\ufffd" for of in text[:_LONGEST_LINE])
+        shown = "".join(of if of.isprintable() else "\ufffd" for of in text[:_MAX_LINE_LENGTH])
         self._last.append(shown)
         now = asyncio.get_running_loop().time()
         if now - self._since > _SECONDS:
             self._since, self._count = now, 0
         self._count += 1
-        if self._count <= _MOST_LINES:
+        if self._count <= _MAX_LINES:
             self._log.info("MCP server %s says: %s", self._name, shown)
-        elif self._count == _MOST_LINES + 1:
+        elif self._count == _MAX_LINES + 1:
             self._log.warning("MCP server %s says more, which is left out of the log for a minute", self._name)

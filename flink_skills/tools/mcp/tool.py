@@ -16,9 +16,9 @@ from flink_skills.tools.media import Media
 __all__ = ["McpTool", "block_parts", "requested", "resource_media", "sectioned"]
 
 T = TypeVar("T")
-_LONGEST_MESSAGE = 4_000
+_MAX_MESSAGE_LENGTH = 4_000
 # Characters of JSON. What code gets of a result is journalled, so it is part of each checkpoint of a turn under way.
-_LARGEST_VALUE = 1 << 20
+_MAX_VALUE = 1 << 20
 _TEXTS = ("description", "title")
 
 
@@ -35,7 +35,7 @@ class McpTool(Tool):
     ) -> None:
         self._connection = connection
         self._theirs = theirs.name
-        self.place = place
+        self.runs_in = place
         hints = theirs.annotations
         self.idempotent = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
         schema = dict(_visible(theirs.input_schema or {}))
@@ -64,7 +64,7 @@ class McpTool(Tool):
         if value is not None:
             written = json.dumps(value, ensure_ascii=False)
             text = text or written
-            if len(written) > _LARGEST_VALUE:
+            if len(written) > _MAX_VALUE:
                 value = None
         text = text or "(no content)"
         return ToolResult(text, is_error=bool(result.is_error), value=value, sections=sections, media=media)
@@ -93,7 +93,7 @@ async def requested(
         return ToolResult(f"{name}: {error}.{effect}", is_error=True)
     except MCPError as error:
         told = connection.hidden.in_text(str(error.message))
-        return ToolResult(f"{name}: the server refuses: {told[:_LONGEST_MESSAGE]}", is_error=True)
+        return ToolResult(f"{name}: the server refuses: {told[:_MAX_MESSAGE_LENGTH]}", is_error=True)
 
 
 def block_parts(blocks: Iterable[Any]) -> tuple[list[str], tuple[Media, ...]]:

@@ -14,7 +14,7 @@ from flink_skills.errors import ConfigError
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
 from flink_skills.tools.mcp.connection import McpConnection
-from flink_skills.tools.mcp.listing import Listed, listed_tools
+from flink_skills.tools.mcp.listing import Listed, listed_tools, name_problem
 from flink_skills.tools.mcp.more import prompt_tools, resource_tools
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams, connection_params
 from flink_skills.tools.mcp.tool import McpTool
@@ -32,7 +32,7 @@ _log = logging.getLogger("flink_skills.mcp")
 ToolFilter = Union[Sequence[str], Callable[[str, ToolContext], bool]]
 # Seconds. A job opens no later for an optional server that is slow or down; its tools come when it does.
 _ANSWERED_WITHIN = 20.0
-_LONGEST_PREFIX = 40
+_MAX_PREFIX_LENGTH = 40
 
 
 class McpToolSet(BaseToolSet):
@@ -75,11 +75,11 @@ class McpToolSet(BaseToolSet):
         self._params: ConnectionParams = _params(connection_params)
         self.name = name or prefix.rstrip("_-") or self._params.shown
         if isinstance(tool_filter, str):
-            raise ConfigError(f"MCP server {self.name}: tool_filter is a text; give a list of names")
-        if not re.fullmatch(r"[a-zA-Z0-9_-]*", prefix) or len(prefix) > _LONGEST_PREFIX:
+            raise ConfigError(f"MCP server {self.name}: tool_filter is a string; give a list of names")
+        if not re.fullmatch(r"[a-zA-Z0-9_-]*", prefix) or len(prefix) > _MAX_PREFIX_LENGTH:
             raise ConfigError(
-                f"MCP server {self.name}: prefix={prefix[:80]!r}: write at most {_LONGEST_PREFIX} letters, digits, '_' "
-                "and '-'"
+                f"MCP server {self.name}: prefix={prefix[:80]!r}: write at most {_MAX_PREFIX_LENGTH} letters, digits, "
+                "'_' and '-'"
             )
         if not interval > 0:
             raise ConfigError(f"MCP server {self.name}: interval={interval!r}: write seconds, more than 0")
@@ -213,6 +213,10 @@ class McpToolSet(BaseToolSet):
         self._tools = found
 
     def _make(self, connection: McpConnection, listed: Listed, name: str, problem: str) -> Tool | None:
+        unseen = name_problem(listed.theirs.input_schema)
+        if unseen:
+            self._say(f"its tool {listed.name[:80]!r} is left out: {unseen}")
+            return None
         if problem:
             self._say(f"its tool {listed.name[:80]!r} is left out: no model takes its schema: {problem}")
             return None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TransportReports", "need_mcp", "transport"]
 
-_LARGEST_EVENT = 16 << 20
+_MAX_EVENT = 16 << 20
 
 
 def need_mcp() -> None:
@@ -122,7 +122,7 @@ async def _streamable(
             url,
             http_client=client,
             terminate_on_close=params.terminate_on_close,
-            max_sse_event_size=_LARGEST_EVENT,
+            max_sse_event_size=_MAX_EVENT,
         ) as streams,
     ):
         yield streams

@@ -23,9 +23,9 @@ from flink_skills.tools.runs.unknown_names import names_of, refuse_misspelled
 
 __all__ = ["RunArguments", "RunInput", "RunOutputs"]
 
-_MOST_FILES = 100
-_MOST_FILE_BYTES = 4 << 20
-_MOST_TOTAL_BYTES = 64 << 20
+_MAX_FILES = 100
+_MAX_FILE_BYTES = 4 << 20
+_MAX_TOTAL_BYTES = 64 << 20
 
 
 def _names(first: str, *more: str) -> AliasChoices:
@@ -163,15 +163,15 @@ class RunOutputs(_Part):
     inline: bool = Field(default=False, validation_alias=_names("inline"))
     save: bool = Field(default=False, validation_alias=_names("save"))
     name_template: str = Field(default="", validation_alias=_names("name_template"))
-    max_files: int = Field(default=_MOST_FILES, validation_alias=_names("max_files"))
-    max_file_bytes: int = Field(default=_MOST_FILE_BYTES, validation_alias=_names("max_file_bytes"))
-    max_total_bytes: int = Field(default=_MOST_TOTAL_BYTES, validation_alias=_names("max_total_bytes"))
+    max_files: int = Field(default=_MAX_FILES, validation_alias=_names("max_files"))
+    max_file_bytes: int = Field(default=_MAX_FILE_BYTES, validation_alias=_names("max_file_bytes"))
+    max_total_bytes: int = Field(default=_MAX_TOTAL_BYTES, validation_alias=_names("max_total_bytes"))
 
     @field_validator("max_files", "max_file_bytes", "max_total_bytes", mode="after")
     @classmethod
     def _limit(cls, value: int, info: Any) -> int:
         # A model may ask for less, not for more; 0 and below stand for the default, as where these come from.
-        most = {"max_files": _MOST_FILES, "max_file_bytes": _MOST_FILE_BYTES}.get(info.field_name, _MOST_TOTAL_BYTES)
+        most = {"max_files": _MAX_FILES, "max_file_bytes": _MAX_FILE_BYTES}.get(info.field_name, _MAX_TOTAL_BYTES)
         return min(value, most) if value > 0 else most
 
 

@@ -16,10 +16,10 @@ from flink_skills.tools.runs.prepare import PreparedRun
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.state import artifacts_effect
 
-__all__ = ["MOST_OUTPUT", "finish"]
+__all__ = ["MAX_OUTPUT", "finish"]
 
 #: Bytes of stdout and of stderr in a result.
-MOST_OUTPUT = 16 << 10
+MAX_OUTPUT = 16 << 10
 
 # What a reader looks for also where there is nothing.
 _ALWAYS = ("exit_code", "stdout", "duration_ms")
@@ -40,9 +40,9 @@ async def finish(
     exit_code = result.exit_code if result.signal is None else -result.signal
     stdout, stderr = _text(result.stdout), _text(result.stderr)
     warnings = [*prepared.warnings, *_ending(prepared, result)]
-    if result.stdout_dropped or len(result.stdout) > MOST_OUTPUT:
+    if result.stdout_dropped or len(result.stdout) > MAX_OUTPUT:
         warnings.append("stdout truncated")
-    if result.stderr_dropped or len(result.stderr) > MOST_OUTPUT:
+    if result.stderr_dropped or len(result.stderr) > MAX_OUTPUT:
         warnings.append("stderr truncated")
     omit: bool = prepared.asked.omit_inline_content or services.config.get(SkillOptions.RUN_OMIT_INLINE)
     gathered = await gather(prepared, exit_code != 0 or result.timed_out, omit, services, context)
@@ -78,6 +78,6 @@ def _ending(prepared: PreparedRun, result: CommandResult) -> list[str]:
 
 def _text(output: bytes) -> str:
     """Output as text of at most 16 KiB."""
-    if len(output) <= MOST_OUTPUT:
+    if len(output) <= MAX_OUTPUT:
         return output.decode("utf-8", "replace")
-    return output[:MOST_OUTPUT].decode("utf-8", "ignore")
+    return output[:MAX_OUTPUT].decode("utf-8", "ignore")

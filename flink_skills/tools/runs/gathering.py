@@ -22,7 +22,7 @@ __all__ = ["Gathered", "gather"]
 
 _SHOWN_NAMES = 10
 # One file of the largest size; a result is part of the conversation from then on.
-_MOST_INLINE = 4 << 20
+_MAX_INLINE = 4 << 20
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Gathered:
     def show(self) -> None:
         """Make the entries, with the contents that the result has room for: the smallest first, so that most fit."""
         sizes = {name: _size_in_json(content) for name, content in self.contents.items() if content}
-        room, left_out = _MOST_INLINE, set()
+        room, left_out = _MAX_INLINE, set()
         for name in sorted(sizes, key=lambda name: sizes[name]):
             if sizes[name] > room:
                 left_out.add(name)
@@ -54,7 +54,7 @@ class Gathered:
             first = min(left_out)
             said = f"the contents of {len(left_out)} files were" if len(left_out) > 1 else f"the content of {first} was"
             more = f"; first: {first}" if len(left_out) > 1 else ""
-            self.warnings.append(f"{said} left out: the result holds {_MOST_INLINE} bytes{more}")
+            self.warnings.append(f"{said} left out: the result holds {_MAX_INLINE} bytes{more}")
 
 
 async def gather(

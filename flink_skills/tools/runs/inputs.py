@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.artifacts import Reference, parse_reference
-from flink_skills.execution.workspace import Placed, PlaceError, default_place, media_type, place_parts
+from flink_skills.execution.workspace import Placed, WorkspacePathError, default_place, media_type, place_parts
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
@@ -140,14 +140,14 @@ class _Stager:
         path = placed.to if placed.mode == "copy" else source.relative_to(self._workspace.root).as_posix()
         try:
             return media_type(path, self._workspace.read_part(path, 0, _SNIFFED).data)
-        except PlaceError:
+        except WorkspacePathError:
             return ""
 
 
 def _relative(source: str, path: str, places: Places) -> str:
     found = places.relative("input", path)
     if found is None:
-        raise ArgumentError(f"input {source!r} is outside of the workspace: write workspace://out/… or another of its.")
+        raise ArgumentError(f"input {source!r} is outside the workspace: write workspace://out/… or another of its.")
     # As it is for places, inputs/x is work/inputs/x.
     return f"work/{found}" if found.startswith("inputs/") else found
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flink_skills.execution.workspace import WRITABLE, CollectedFile, PlaceError
+from flink_skills.execution.workspace import WRITABLE, CollectedFile, WorkspacePathError
 from flink_skills.execution.workspace.globs import Globs
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
@@ -19,11 +19,11 @@ __all__ = ["OutputRequest", "entry_of", "export_request", "primary_of", "request
 
 # In no text, for it is no UTF-8.
 _CUT = b"\xff\xff\xff"
-_LARGEST_PRIMARY = 32 << 10
-_MOST_EXPORTED = 20
-_MOST_PATTERNS = 64
+_MAX_PRIMARY = 32 << 10
+_MAX_EXPORTED = 20
+_MAX_PATTERNS = 64
 # Files of earlier runs are in the same folder, and how old a file is is not known before it was looked at.
-_MOST_LOOKED_AT = 200
+_MAX_SCANNED = 200
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,8 @@ def requests_of(
 def export_request(places: Places) -> OutputRequest:
     """The files that a run left in its output folder, for one that named none."""
     folder = places.output_dir.relative_to(places.workspace.root).as_posix()
-    most = _LARGEST_PRIMARY + 1
-    return OutputRequest(
-        (f"{folder}/**",), False, False, "", _MOST_LOOKED_AT, most, _MOST_LOOKED_AT * most, _MOST_EXPORTED
-    )
+    most = _MAX_PRIMARY + 1
+    return OutputRequest((f"{folder}/**",), False, False, "", _MAX_SCANNED, most, _MAX_SCANNED * most, _MAX_EXPORTED)
 
 
 def unmatched(patterns: Sequence[str], files: Sequence[CollectedFile]) -> list[str]:
@@ -108,14 +106,14 @@ def _patterns(argument: str, globs: Iterable[str], places: Places, warnings: lis
         pattern = f"{path}/**" if path in WRITABLE or text.rstrip().endswith("/") else path
         try:
             if pattern is None:
-                raise PlaceError(f"{text!r} leads out of it", "invalid")
+                raise WorkspacePathError(f"{text!r} leads out of it", "invalid")
             Globs([pattern], WRITABLE)
-        except PlaceError as error:
+        except WorkspacePathError as error:
             warnings.append(f"{argument} are workspace-relative, like out/*.txt or $OUTPUT_DIR/*.txt: {error}")
         else:
             found.append(pattern)
-    if len(found) > _MOST_PATTERNS:
-        raise ArgumentError(f"{argument}: {len(found)} patterns are too many: give at most {_MOST_PATTERNS}.")
+    if len(found) > _MAX_PATTERNS:
+        raise ArgumentError(f"{argument}: {len(found)} patterns are too many: give at most {_MAX_PATTERNS}.")
     return tuple(dict.fromkeys(found))
 
 
@@ -151,7 +149,7 @@ def entry_of(file: CollectedFile, content: str | None) -> dict[str, Any]:
 def primary_of(files: Sequence[CollectedFile], omit: bool, hidden: HiddenValues) -> dict[str, Any] | None:
     """Return the first small text file by name. Return None if there are only other files."""
     for file in sorted(files, key=lambda file: file.name):
-        if 0 < file.size <= _LARGEST_PRIMARY and not file.truncated:
+        if 0 < file.size <= _MAX_PRIMARY and not file.truncated:
             content = text_of(file.data, False, hidden)
             if content:
                 return entry_of(file, None if omit else content)

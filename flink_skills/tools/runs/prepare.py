@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.execution import Workspace
-from flink_skills.execution.workspace import WRITABLE, PlaceError, parts_of
+from flink_skills.execution.workspace import WRITABLE, WorkspacePathError, parts_of
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.activity import observe
@@ -38,7 +38,7 @@ DEFAULT_TIMEOUT = 300.0
 WITHOUT_SKILL = "work"
 
 # Seconds. Kernels tick each 1 to 10 ms; file systems that count in seconds are not waited for.
-_LONGEST_TICK = 0.03
+_MAX_TICK = 0.03
 _EDITOR_VARIABLES = ("EDITOR", "VISUAL")
 
 
@@ -96,7 +96,7 @@ async def prepare(
 ) -> PreparedRun:
     """Stage the skill and the inputs, and check what is asked for; ``tool`` is what the model called.
 
-    Without ``asked.skill`` it is a run in ``work/``. Raises :class:`ArgumentError` for what the model can mend, and
+    Without ``asked.skill`` it is a run in ``work/``. Raises :class:`ArgumentError` for what the model can fix, and
     :class:`~flink_skills.errors.SkillsError` where the workspace cannot be used: both are results of the tool that are
     errors.
     """
@@ -112,7 +112,7 @@ async def prepare(
     clashing = [name for name in _EDITOR_VARIABLES if asked.editor_text is not None and name in asked.env]
     if clashing:
         raise ArgumentError(f"editor_text sets EDITOR and VISUAL, and env has {clashing[0]} too: leave one out.")
-    workspace = await context.need_workspace()
+    workspace = await context.get_workspace()
     names = dict.fromkeys([*(context.skill_state or ()), *([skill] if skill else [])])
     with observe("stage", skill or WITHOUT_SKILL, skill=skill or "", call_id=context.call_id) as activity:
         prepared = await _staged(
@@ -211,10 +211,10 @@ def _output_dir(text: str, places: Places) -> Path:
     """The folder that ``env.OUTPUT_DIR`` means, made if it is missing."""
     path = places.relative("OUTPUT_DIR", text)
     if path is None:
-        raise ArgumentError(f"OUTPUT_DIR {text!r} is outside of the workspace: name a folder like out/report.")
+        raise ArgumentError(f"OUTPUT_DIR {text!r} is outside the workspace: name a folder like out/report.")
     try:
         parts = parts_of(path, WRITABLE)
-    except PlaceError as error:
+    except WorkspacePathError as error:
         raise ArgumentError(f"OUTPUT_DIR: {error}") from None
     return make_output_dir(places.workspace, parts)
 
@@ -234,7 +234,7 @@ def _time_after(folder: Path) -> int:
     That clock stands still for some milliseconds, and a file of an earlier run may be that young.
     """
     made = now = folder.lstat().st_ctime_ns
-    give_up = time.monotonic() + _LONGEST_TICK
+    give_up = time.monotonic() + _MAX_TICK
     while now == made and time.monotonic() < give_up:
         os.utime(folder)
         now = folder.lstat().st_ctime_ns

@@ -11,7 +11,7 @@ from flink_skills.manager.view import SkillView
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.commands.policy import CommandPolicy
 from flink_skills.tools.runs.arguments import RunArguments
-from flink_skills.tools.runs.finish import MOST_OUTPUT, finish
+from flink_skills.tools.runs.finish import MAX_OUTPUT, finish
 from flink_skills.tools.runs.prepare import PreparedRun, prepare
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.face import SkillFace
@@ -37,6 +37,7 @@ class SkillRun(SkillFace[RunArguments]):
     )
     model = RunArguments
     uses_workspace = True
+    runs_in = "sandbox"
 
     def __init__(self, services: ToolServices) -> None:
         super().__init__(services)
@@ -68,7 +69,7 @@ async def _execute(prepared: PreparedRun, context: ToolContext) -> CommandResult
         env=prepared.env,
         stdin=prepared.stdin,
         timeout=prepared.timeout,
-        limits=replace(shell.limits, output=min(shell.limits.output, MOST_OUTPUT - _ROOM_FOR_GAP)),
+        limits=replace(shell.limits, output=min(shell.limits.output, MAX_OUTPUT - _ROOM_FOR_GAP)),
     )
 
 

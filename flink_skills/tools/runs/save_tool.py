@@ -11,7 +11,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from flink_skills.artifacts import ArtifactError
 from flink_skills.execution import Workspace
-from flink_skills.execution.workspace import WRITABLE, PlaceError, media_type
+from flink_skills.execution.workspace import WRITABLE, WorkspacePathError, media_type
 from flink_skills.manager.view import SkillView
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
@@ -55,12 +55,12 @@ class WorkspaceSaveArtifact(SkillFace[_SaveArguments]):
             return _failed("INVALID_PARAMETER", "path is empty: name a file, like out/report.csv.")
         if _WILDCARDS & set(asked.path.replace("${", "")):
             return _failed("INVALID_PARAMETER", f"{asked.path!r} is a pattern: name one file.")
-        workspace = await context.need_workspace()
+        workspace = await context.get_workspace()
         try:
             path = _path(asked.path, workspace)
             data = await asyncio.to_thread(workspace.read, path, store.max_size)
             artifact = await asyncio.to_thread(store.save, context.owner, path, data, media_type(path, data))
-        except (PlaceError, ArtifactError) as error:
+        except (WorkspacePathError, ArtifactError) as error:
             return _failed(_CODES.get(error.reason, "ARTIFACT_SAVE_UNAVAILABLE"), str(error))
         except ArgumentError as error:
             return _failed("INVALID_PATH", str(error))
@@ -77,11 +77,13 @@ class WorkspaceSaveArtifact(SkillFace[_SaveArguments]):
 
 
 def _path(text: str, workspace: Workspace) -> str:
-    """The file relative to the workspace; raises :class:`PlaceError` and :class:`ArgumentError`."""
+    """The file relative to the workspace; raises :class:`WorkspacePathError` and :class:`ArgumentError`."""
     places = Places(workspace, workspace.work_dir, workspace.runs_dir, workspace.out_dir)
     path = places.relative("path", text)
     if path is None or path.split("/", 1)[0] not in WRITABLE:
-        raise PlaceError(f"{text!r} is not in work/, out/ or runs/: only what is there can be saved.", "invalid")
+        raise WorkspacePathError(
+            f"{text!r} is not in work/, out/ or runs/: only what is there can be saved.", "invalid"
+        )
     return path
 
 

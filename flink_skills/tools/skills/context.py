@@ -33,7 +33,7 @@ def skill_block(name: str, loaded: LoadedSkill, view: SkillView, *, max_doc_char
     """
     opening = f'<skill_content name="{attribute(name)}">'
     if name not in view:
-        return _note(opening, "This skill is no longer there.")
+        return _note(opening, "This skill is no longer available.")
     try:
         activation = view.content(name)
         if activation.digest != loaded.digest:

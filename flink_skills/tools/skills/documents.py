@@ -39,5 +39,5 @@ async def asked_docs(
         return ()
     there = await docs_of(skill, view)
     asked = ALL if all_docs else known_names("document", docs, there, skill)
-    await asyncio.to_thread(view.note_docs, skill, names_of(asked, there), key=context.shown_key)
+    await asyncio.to_thread(view.note_docs, skill, names_of(asked, there), key=context.display_key)
     return asked

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.services import ToolServices
 
-__all__ = ["MOST_NAMES_IN_SCHEMA", "SkillFace", "caller_view", "known_skill", "unknown_name"]
+__all__ = ["MAX_NAMES_IN_SCHEMA", "SkillFace", "caller_view", "known_skill", "unknown_name"]
 
 # With more names than this an enumeration costs more than it helps.
-MOST_NAMES_IN_SCHEMA = 256
+MAX_NAMES_IN_SCHEMA = 256
 _SHOWN_NAMES = 20
 
 M = TypeVar("M", bound=BaseModel)
@@ -42,7 +42,7 @@ class SkillFace(Tool, Generic[M]):
                 del about["default"]
         for argument in ("skill", "name"):
             about = schema["properties"].get(argument)
-            if about is not None and 0 < len(services.view.names) <= MOST_NAMES_IN_SCHEMA:
+            if about is not None and 0 < len(services.view.names) <= MAX_NAMES_IN_SCHEMA:
                 about["enum"] = sorted(services.view.names)
         self._spec = ToolSpec(self.tool_name, self.description, schema)
 

@@ -36,7 +36,7 @@ _LINES: tuple[tuple[tuple[str, ...], str], ...] = (
         "- Load: skill_load, then act; skill_unload what is done.",
     ),
     (("skill_load",), "- Load: skill_load first, then act."),
-    (("skill_select_tools",), "- Optimise: skill_select_tools, when few tools will do."),
+    (("skill_select_tools",), "- Optimize: skill_select_tools, when few tools are enough."),
     (("skill_select_docs",), "- Document: skill_select_docs, only those needed now."),
     (
         ("skill_run",),

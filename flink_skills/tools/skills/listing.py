@@ -85,7 +85,7 @@ class SkillListTools(SkillFace[SkillArguments]):
         found = listed(declared)
         if loaded is not None or not await asyncio.to_thread(offers_brought, name, self._services, view):
             return found
-        return replace(found, content=f"{found.content}\n(It also brings tools of its own: loading it says which.)")
+        return replace(found, content=f"{found.content}\n(It also has its own tools: load it to see them.)")
 
 
 def listed(names: Sequence[str]) -> ToolResult:

@@ -93,16 +93,16 @@ class _Load(SkillFace[Any]):
             text += "\n" + await asyncio.to_thread(docs_block, name, more, view, max_doc_chars=most)
         if before.tools is not None and not before.tools:
             # Who loads a skill again expects its tools, and this does not bring them back.
-            mend = " (skill_select_tools adds them)" if "skill_select_tools" in self._services.settings.tools else ""
-            text += f"\nTools selected: none{mend}"
+            fix = " (skill_select_tools adds them)" if "skill_select_tools" in self._services.settings.tools else ""
+            text += f"\nTools selected: none{fix}"
         effect = docs_effect(name, docs) if new or expired else touch_effect(name)
         return ToolResult(text, value=_value(activation, docs), effects=(effect,))
 
     async def _activate(self, name: str, view: SkillView, context: ToolContext) -> Activation:
         if name in self._read_before:
             # The view keeps what it has read: a thread would cost more than the call.
-            return view.activate(name, key=context.shown_key)
-        activation = await asyncio.to_thread(view.activate, name, key=context.shown_key)
+            return view.activate(name, key=context.display_key)
+        activation = await asyncio.to_thread(view.activate, name, key=context.display_key)
         self._read_before.add(name)
         return activation
 
@@ -121,8 +121,8 @@ class LoadSkill(_Load):
             # Without this, the model would get the whole skill and take it for the file.
             if value and plain_name(str(name)) in _FILE_WORDS:
                 other = "load_skill_resource"
-                mend = f" To read a file of a skill, call {other} with name and path."
-                more = mend if other in self._services.settings.tools else ""
+                fix = f" To read a file of a skill, call {other} with name and path."
+                more = fix if other in self._services.settings.tools else ""
                 text = f"load_skill has no argument {name!r}: it gives the instructions of a skill.{more}"
                 return ToolResult(text, is_error=True)
         return await super().call(arguments, context)
@@ -159,7 +159,7 @@ class UnloadSkill(_Unload):
     """``unload_skill``: puts a skill away."""
 
     tool_name = "unload_skill"
-    description = "Put away a loaded skill that is no longer needed."
+    description = "Unload a skill that is no longer needed."
     model = NameArguments
 
     async def _run(self, asked: NameArguments, view: SkillView, context: ToolContext) -> ToolResult:

@@ -119,7 +119,7 @@ async def describe_brought(name: str, services: ToolServices, view: SkillView, c
     if not services.bundled.brings_tools(skill):
         return Brought()
     try:
-        await context.need_workspace()
+        await context.get_workspace()
         found = await services.bundled.describe(skill, context)
     except SkillsError as error:
         return Brought(notes=(f"The tools that it brings cannot be used: {error}",))

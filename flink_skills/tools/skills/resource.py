@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LoadSkillResource"]
 
-_LARGEST_PART, _SMALLEST_PART = 1 << 20, 64
-_LARGEST_MEDIA = 64 << 20
+_MAX_PART, _SMALLEST_PART = 1 << 20, 64
+_MAX_MEDIA = 64 << 20
 _LINKS = ("inputs/", "out/", "work/")
 # The offset and the largest length of a part, in bytes.
 _Part = tuple[int, int]
@@ -42,7 +42,7 @@ class _Arguments(Given):
     path: Annotated[Text, Also("file", "file_path", "filename", "resource_path")] = Field(
         description="Relative to the skill's folder."
     )
-    offset: Count = Field(0, description="Byte to go on at in a long file.")
+    offset: Count = Field(0, description="Byte to continue at in a long file.")
 
 
 class LoadSkillResource(SkillFace[_Arguments]):
@@ -63,7 +63,7 @@ class LoadSkillResource(SkillFace[_Arguments]):
     def __init__(self, services: ToolServices) -> None:
         super().__init__(services)
         most: int = services.config.get(SkillOptions.CONTENT_MAX_BYTES)
-        self._most_media = min(most or _LARGEST_MEDIA, _LARGEST_MEDIA)
+        self._most_media = min(most or _MAX_MEDIA, _MAX_MEDIA)
         kinds = ["artifact://name"] if services.artifacts is not None else []
         kinds += ["workspace://path"] if services.shell is not None else []
         what = "text file, image or PDF" if services.accepts else "text file"
@@ -74,9 +74,9 @@ class LoadSkillResource(SkillFace[_Arguments]):
 
     async def _run(self, asked: _Arguments, view: SkillView, context: ToolContext) -> ToolResult:
         path = asked.path.strip()
-        limit = _LARGEST_PART if not context.max_output else max(_SMALLEST_PART, context.max_output - _NOTE_CHARS)
+        limit = _MAX_PART if not context.max_output else max(_SMALLEST_PART, context.max_output - _NOTE_CHARS)
         while True:
-            found = await self._part_of(asked, path, min(limit, _LARGEST_PART), view, context)
+            found = await self._part_of(asked, path, min(limit, _MAX_PART), view, context)
             if isinstance(found, Media):
                 return result_of(found)
             answer = _answer(found)
@@ -105,7 +105,7 @@ class LoadSkillResource(SkillFace[_Arguments]):
             workspaces = self._services.shell.workspaces.root
             inside = relative_path(path)
             if path.startswith(f"{workspaces}/"):
-                inside = workspace_path(path, await context.need_workspace())
+                inside = workspace_path(path, await context.get_workspace())
             if inside is not None:
                 return await self._of_workspace(inside, part, view, context)
         if asked.name is None:
@@ -131,17 +131,17 @@ class LoadSkillResource(SkillFace[_Arguments]):
     async def _of_skill(self, name: str, path: str, part: _Part, view: SkillView, context: ToolContext) -> _Found:
         try:
             if has_media_name(path, context.accepts):
-                read, key = view.read_bytes, context.shown_key
+                read, key = view.read_bytes, context.display_key
                 data = await asyncio.to_thread(read, name, path, self._most_media, key=key)
                 if data is not None and (media := Media.recognized(data, _base(path))):
                     return media
-            return await asyncio.to_thread(view.read_resource, name, path, *part, key=context.shown_key)
+            return await asyncio.to_thread(view.read_resource, name, path, *part, key=context.display_key)
         except ResourceError:
             from flink_skills.tools.skills.shown_paths import unescaped
 
             listed = await asyncio.to_thread(unescaped, path, name, view)
             if listed is not None:
-                return await asyncio.to_thread(view.read_resource, name, listed, *part, key=context.shown_key)
+                return await asyncio.to_thread(view.read_resource, name, listed, *part, key=context.display_key)
             if self._services.shell is None or not path.startswith(_LINKS):
                 raise
             # A skill's folder in the workspace has links of these names.
@@ -154,7 +154,7 @@ class LoadSkillResource(SkillFace[_Arguments]):
         from flink_skills.tools.skills.staged import check_staged, check_staged_content
 
         is_of_skill = check_staged(path, view)
-        workspace = await context.need_workspace()
+        workspace = await context.get_workspace()
         if has_media_name(path, context.accepts):
             data, total = await asyncio.to_thread(workspace.read_part, path, 0, self._most_media)
             media = Media.recognized(data, _base(path))
@@ -162,7 +162,7 @@ class LoadSkillResource(SkillFace[_Arguments]):
                 return media
         data, total = await asyncio.to_thread(workspace.read_part, path, *part)
         if is_of_skill:
-            head = data if not part[0] else (await asyncio.to_thread(workspace.read_part, path, 0, _LARGEST_PART))[0]
+            head = data if not part[0] else (await asyncio.to_thread(workspace.read_part, path, 0, _MAX_PART))[0]
             check_staged_content(path, head)
         return self._part(path, data, part[0], total)
 
@@ -201,6 +201,7 @@ def _answer(part: ResourceText) -> ToolResult:
     content = part.text
     if part.next_offset is not None:
         content += (
-            f"\n[bytes {part.offset} to {part.next_offset} of {part.total_bytes}; go on with offset={part.next_offset}]"
+            f"\n[bytes {part.offset} to {part.next_offset} of {part.total_bytes}; "
+            f"continue with offset={part.next_offset}]"
         )
     return ToolResult(content, value=value)

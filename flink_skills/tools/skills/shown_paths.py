@@ -18,7 +18,7 @@ __all__ = ["SkillFile", "relative_path", "skill_file", "unescaped", "workspace_p
 
 # The variables of commands, and their directories in a workspace.
 _VARIABLES = {"WORK_DIR": "work", "OUTPUT_DIR": "out", "SKILLS_DIR": "skills", "WORKSPACE_DIR": ""}
-_LONGEST_PATH = 4096
+_MAX_PATH_LENGTH = 4096
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/)")
 # The directories of a workspace that results name, and that a skill's directory there has as links.
 _ROOTS = ("work", "out", "runs", "inputs", "skills")
@@ -91,5 +91,5 @@ def unescaped(path: str, skill: str, view: SkillView) -> str | None:
     if found is None:
         return None
     # A longer text has no name, and a number of thousands of digits is an error of the library.
-    text = html.unescape(path[:_LONGEST_PATH])
+    text = html.unescape(path[:_MAX_PATH_LENGTH])
     return next((name for name in found.files.paths() if name != path and clean_line(name) in (path, text)), None)

@@ -22,7 +22,9 @@ def check_staged(path: str, view: SkillView) -> bool:
     Raise :class:`ArgumentError` for a path that a model with this view does not read.
 
     These are the folders of skills that ``view`` does not have, as if the skills did not exist, and files of skills
-    that are named like secrets. Raises :class:`~flink_skills.execution.workspace.PlaceError` for an invalid path.
+    that are named like secrets.
+
+    Raises :class:`~flink_skills.execution.workspace.WorkspacePathError` for an invalid path.
 
     >>> check_staged("out/report.csv", view)
     """

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from flink_skills.telemetry import Delta, OnDelta, ToolCallDelta, Withdrawn
-from flink_skills.telemetry.readable import readable
+from flink_skills.telemetry import Delta, Discarded, OnDelta, ToolCallDelta
+from flink_skills.telemetry.surrogates import replace_surrogates
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.streaming.streamed import StreamedArguments
 from flink_skills.tools.toolset import ToolSet
@@ -25,7 +25,7 @@ ContextOf = Callable[[Tool, int], Awaitable[ToolContext]]
 _PIECE_TIMEOUT = 5.0
 _LAST_TIMEOUT = 10.0
 # Characters of one call that are handed on: each piece may cost a walk over all before it.
-_LONGEST = 1 << 20
+_MAX_LENGTH = 1 << 20
 
 
 @dataclass(eq=False)
@@ -38,7 +38,7 @@ class _Call:
     text: str = ""
     length: int = 0
     told: bool = False
-    withdrawn: bool = False
+    discarded: bool = False
     is_too_long: bool = False
     failed: bool = False
     context: ToolContext | None = None
@@ -48,8 +48,10 @@ class _Call:
         delta = "".join(self.new)
         self.new.clear()
         self.told = True
-        self.text = "" if self.withdrawn else self.text + delta
-        return StreamedArguments(self.name, self.model_call_id, readable(delta), readable(self.text), self.withdrawn)
+        self.text = "" if self.discarded else self.text + delta
+        return StreamedArguments(
+            self.name, self.model_call_id, replace_surrogates(delta), replace_surrogates(self.text), self.discarded
+        )
 
 
 class ArgumentFeed:
@@ -81,7 +83,7 @@ class ArgumentFeed:
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self, delta: Delta) -> None:
-        if isinstance(delta, Withdrawn):
+        if isinstance(delta, Discarded):
             self._withdraw()
         elif isinstance(delta, ToolCallDelta):
             call = self._call_of(delta)
@@ -121,14 +123,14 @@ class ArgumentFeed:
 
     def _add(self, call: _Call, arguments: str) -> None:
         call.length += len(arguments)
-        if call.length > _LONGEST and not call.is_too_long:
+        if call.length > _MAX_LENGTH and not call.is_too_long:
             call.is_too_long = True
             _log.warning(
-                "tool %s: the arguments of call %s are longer than %d characters, and it is told of no more of them "
-                "before they are whole",
+                "tool %s: the arguments of call %s are longer than %d characters; on_arguments is not called again "
+                "until they are complete",
                 call.name,
                 call.model_call_id,
-                _LONGEST,
+                _MAX_LENGTH,
             )
         if not (call.is_too_long or call.failed):
             call.new.append(arguments)
@@ -139,7 +141,7 @@ class ArgumentFeed:
             if call is None:
                 continue
             call.new.clear()
-            call.withdrawn = True
+            call.discarded = True
             if call.told and not call.failed:
                 self._tell_later(call)
             else:
@@ -164,12 +166,12 @@ class ArgumentFeed:
             except (Exception, SystemExit) as error:  # hooks are the user's, and so is what they call
                 call.failed = True
                 problem = (
-                    f"it took longer than {self._timeouts[0]:g} s"
+                    f"on_arguments took longer than {self._timeouts[0]:g} s"
                     if isinstance(error, asyncio.TimeoutError)
                     else f"{type(error).__name__}: {error}"
                 )
                 _log.warning(
-                    "tool %s: on_arguments failed in call %s, and is told of no more of its arguments: %s",
+                    "tool %s: on_arguments failed for call %s and is disabled for the rest of this call: %s",
                     call.name,
                     call.model_call_id,
                     problem,
@@ -182,4 +184,4 @@ class ArgumentFeed:
         try:
             await call.tool.on_arguments(streamed, call.context)
         except SystemExit as error:  # inside of a task it would end the worker
-            raise RuntimeError(f"it called sys.exit({error.code})") from error
+            raise RuntimeError(f"on_arguments called sys.exit({error.code})") from error

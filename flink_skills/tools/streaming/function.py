@@ -17,7 +17,7 @@ __all__ = ["OnArguments", "StreamingFunctionTool"]
 OnArguments = Callable[[StreamedArguments, ToolContext], Union[Awaitable[None], None]]
 """Is told of arguments while a model writes them; a plain function runs in a thread."""
 
-_KEPT = ("uses_workspace", "changes_state", "place", "idempotent", "timeout", "max_output", "max_concurrent")
+_KEPT = ("uses_workspace", "changes_state", "runs_in", "idempotent", "timeout", "max_output", "max_concurrent")
 
 
 class StreamingFunctionTool(Tool):
@@ -49,10 +49,10 @@ class StreamingFunctionTool(Tool):
             func = FunctionTool(func, name, description, **more)
         elif name or description or more:
             raise ConfigError(
-                f"tool {func.spec.name!r} is made already: give its name, its description and its limits there"
+                f"tool {func.spec.name!r} already exists: set its name, description and limits where it is created"
             )
         if on_arguments is not None and not callable(on_arguments):
-            raise ConfigError(f"tool {func.spec.name!r}: on_arguments={on_arguments!r} is no function")
+            raise ConfigError(f"tool {func.spec.name!r}: on_arguments={on_arguments!r} is not a function")
         self._tool: Tool = func
         self._on_arguments = on_arguments
         called = getattr(on_arguments, "__call__", None)  # noqa: B004

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from flink_skills.telemetry.readable import readable
+from flink_skills.telemetry.surrogates import replace_surrogates
 
 __all__ = ["StreamedArguments"]
 
@@ -19,7 +19,7 @@ class StreamedArguments:
     """What a model has written so far of the arguments of a call.
 
     ``tool`` is the tool's name, ``model_call_id`` what the model calls the call. ``delta`` is what is new since the
-    tool was told last, and ``text`` all of it: JSON without its end. With ``withdrawn`` nothing of it counts: the model
+    tool was told last, and ``text`` all of it: JSON without its end. With ``discarded`` nothing of it counts: the model
     is asked again, or there is no answer; ``text`` is empty then.
 
     >>> StreamedArguments("write", "call-1", ' "Dear Ms', '{"to": "ann", "text": "Dear Ms').arguments
@@ -30,7 +30,7 @@ class StreamedArguments:
     model_call_id: str
     delta: str
     text: str
-    withdrawn: bool = False
+    discarded: bool = False
 
     @cached_property
     def arguments(self) -> Mapping[str, Any]:
@@ -38,7 +38,7 @@ class StreamedArguments:
         no JSON object yet, or what the model writes is none."""
         # Read when somebody looks: each time it is a walk over the whole text.
         try:
-            found = from_json(readable(self.text), allow_partial="trailing-strings", cache_strings="keys")
+            found = from_json(replace_surrogates(self.text), allow_partial="trailing-strings", cache_strings="keys")
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}

@@ -4,18 +4,18 @@ from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.fetch import WebFetchTool
 from flink_skills.tools.web.markdown import to_markdown
 from flink_skills.tools.web.network import Resolver
-from flink_skills.tools.web.provider import Answer, Ask, Found, SearchProvider
+from flink_skills.tools.web.provider import SearchHit, SearchProvider, SearchRequest, SearchResults
 from flink_skills.tools.web.scripted import ScriptedSearch
 from flink_skills.tools.web.search import WebSearchTool, sources_policy
 from flink_skills.tools.web.texts import charset_of, decode
 
 __all__ = [
-    "Answer",
-    "Ask",
-    "Found",
     "Resolver",
     "ScriptedSearch",
+    "SearchHit",
     "SearchProvider",
+    "SearchRequest",
+    "SearchResults",
     "WebError",
     "WebFetchTool",
     "WebSearchTool",

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from flink_skills.tools.web.failures import WebError
-from flink_skills.tools.web.provider import Answer, Ask, Found, Get, SearchProvider
+from flink_skills.tools.web.provider import Get, SearchHit, SearchProvider, SearchRequest, SearchResults
 
 __all__ = ["DuckDuckGo"]
 
@@ -27,9 +27,9 @@ class DuckDuckGo(SearchProvider):
         self._url = base_url or _API
         self._extra = {name: str(value) for name, value in (extra_params or {}).items()}
 
-    async def search(self, ask: Ask, get: Get) -> Answer:
-        query = _with_site(ask)
-        more = {"kl": _region(ask.lang)} if ask.lang else {}
+    async def search(self, request: SearchRequest, get: Get) -> SearchResults:
+        query = _with_site(request)
+        more = {"kl": _region(request.lang)} if request.lang else {}
         fixed = {"q": query, "format": "json", "no_html": "1", "no_redirect": "1", "skip_disambig": "1"}
         response = await get(self._url, {**self._extra, **more, **fixed}, {})
         # This interface answers 202 where it has nothing ready.
@@ -39,14 +39,14 @@ class DuckDuckGo(SearchProvider):
         found = tuple(_results(said))
         summary = str(said.get("Answer") or said.get("AbstractText") or said.get("Definition") or "")
         if found:
-            return Answer(found, summary)
+            return SearchResults(found, summary)
         page = f"{_SEARCH_PAGE}?{urlencode({'q': query, **more})}"
         nothing = "No direct answer; the result is the page that lists what was found."
-        return Answer((Found(f"DuckDuckGo: {ask.query}", page, summary),), summary or nothing)
+        return SearchResults((SearchHit(f"DuckDuckGo: {request.query}", page, summary),), summary or nothing)
 
 
-def _with_site(ask: Ask) -> str:
-    return f"{ask.query} site:{ask.allowed_domains[0]}" if len(ask.allowed_domains) == 1 else ask.query
+def _with_site(request: SearchRequest) -> str:
+    return f"{request.query} site:{request.allowed_domains[0]}" if len(request.allowed_domains) == 1 else request.query
 
 
 def _region(lang: str) -> str:
@@ -55,11 +55,11 @@ def _region(lang: str) -> str:
     return f"{country or 'wt'}-{language if country else 'wt'}"
 
 
-def _results(said: Mapping[str, Any]) -> Iterator[Found]:
+def _results(said: Mapping[str, Any]) -> Iterator[SearchHit]:
     if said.get("AbstractURL"):
-        yield Found(_text(said, "Heading"), _text(said, "AbstractURL"), _text(said, "AbstractText"))
+        yield SearchHit(_text(said, "Heading"), _text(said, "AbstractURL"), _text(said, "AbstractText"))
     if said.get("DefinitionURL"):
-        yield Found(_text(said, "Heading"), _text(said, "DefinitionURL"), _text(said, "Definition"))
+        yield SearchHit(_text(said, "Heading"), _text(said, "DefinitionURL"), _text(said, "Definition"))
     for group in ("Results", "RelatedTopics"):
         entries = said.get(group)
         for entry in entries if isinstance(entries, list) else ():
@@ -70,7 +70,7 @@ def _results(said: Mapping[str, Any]) -> Iterator[Found]:
             for topic in topics if isinstance(topics, list) else (entry,):
                 if isinstance(topic, dict) and topic.get("FirstURL"):
                     text = _text(topic, "Text")
-                    yield Found(text.partition(" - ")[0], _text(topic, "FirstURL"), text)
+                    yield SearchHit(text.partition(" - ")[0], _text(topic, "FirstURL"), text)
 
 
 def _text(entry: Mapping[str, Any], name: str) -> str:

@@ -43,7 +43,7 @@ _DESCRIPTION = (
 class _Arguments(Given):
     url: Annotated[str, Also("uri", "link", "address"), Field(description="An http or https URL.")]
     max_length: int | None = Field(
-        None, ge=0, description="Most characters of content; 0 for all. Left out: what the tool is set to."
+        None, ge=0, description="Maximum characters of content; 0 means no limit. Default: the tool's setting."
     )
 
 
@@ -92,9 +92,14 @@ class WebFetchTool(Tool):
         if timeout <= 0 or max_response_bytes <= 0:
             raise ConfigError(f"tool {name!r}: timeout and max_response_bytes must be more than 0")
         if min(max_content_length, max_redirects, cache_ttl_seconds, cache_max_bytes) < 0:
-            raise ConfigError(f"tool {name!r}: a limit is below 0")
+            raise ConfigError(
+                f"tool {name!r}: max_content_length, max_redirects, cache_ttl_seconds and cache_max_bytes must not "
+                "be negative"
+            )
         if proxy and http_client:
-            raise ConfigError(f"tool {name!r}: has proxy and http_client; give the proxy to the client")
+            raise ConfigError(
+                f"tool {name!r}: proxy and http_client exclude each other; configure the proxy in the client"
+            )
         check_client(http_client, name)
         if proxy:
             check_proxy(proxy, name)
@@ -218,7 +223,7 @@ class WebFetchTool(Tool):
         try:
             joined = str(url.join(target))
         except (httpx2.InvalidURL, ValueError):
-            raise WebError("INVALID_URL", f"{host_name(url)} redirects to what is no URL: {target[:80]!r}") from None
+            raise WebError("INVALID_URL", f"{host_name(url)} redirects to an invalid URL: {target[:80]!r}") from None
         return parse_url(joined)
 
     def _headers(self) -> dict[str, str]:
@@ -242,7 +247,7 @@ class WebFetchTool(Tool):
         kind = kind_of(media_type)
         if media_type and not kind:
             raise _AnsweredError(
-                page, "UNSUPPORTED_CONTENT_TYPE", f"{media_type!r} is no text; look for the page as HTML"
+                page, "UNSUPPORTED_CONTENT_TYPE", f"{media_type!r} is not text; look for the page as HTML"
             )
         try:
             body = await read_body(response, self._max_response_bytes)
@@ -250,7 +255,7 @@ class WebFetchTool(Tool):
             raise _AnsweredError(page, failure.code, failure.text) from None
         page = replace(page, bytes=len(body))
         if is_binary(body):
-            raise _AnsweredError(page, "UNSUPPORTED_CONTENT_TYPE", "what the server sends is no text")
+            raise _AnsweredError(page, "UNSUPPORTED_CONTENT_TYPE", "the server did not send text")
         try:
             content = await asyncio.to_thread(_text, body, said, kind or _looks(body), page.url)
         except WebError as failure:

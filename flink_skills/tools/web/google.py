@@ -11,7 +11,7 @@ from typing import Any
 
 from flink_skills.errors import ConfigError
 from flink_skills.tools.web.failures import WebError
-from flink_skills.tools.web.provider import Answer, Ask, Found, Get, SearchProvider
+from flink_skills.tools.web.provider import Get, SearchHit, SearchProvider, SearchRequest, SearchResults
 
 __all__ = ["API_KEY", "ENGINE_ID", "Google"]
 
@@ -40,7 +40,7 @@ class Google(SearchProvider):
         self._url = base_url or _API
         self._extra = {name: str(value) for name, value in (extra_params or {}).items()}
         if taken := sorted(_OURS & self._extra.keys()):
-            raise ConfigError(f"google_extra_params: {', '.join(taken)} cannot be set there; the tool sets it")
+            raise ConfigError(f"google_extra_params cannot contain {', '.join(taken)}; the tool sets it")
 
     @property
     def _key(self) -> str:
@@ -59,13 +59,13 @@ class Google(SearchProvider):
         lacking = [name for name, value in needed.items() if not value]
         return f"google needs {' and '.join(lacking)}" if lacking else ""
 
-    async def search(self, ask: Ask, get: Get) -> Answer:
-        several = len(ask.allowed_domains) > 1 or len(ask.blocked_domains) > 1
+    async def search(self, request: SearchRequest, get: Get) -> SearchResults:
+        several = len(request.allowed_domains) > 1 or len(request.blocked_domains) > 1
         # What is filtered out here is made up for by asking for as many as there may be.
-        asked = {"cx": self._engine, "q": ask.query, "num": "10" if several else str(ask.count)}
-        if ask.lang:
-            asked["hl"] = ask.lang
-        for domains, include in ((ask.allowed_domains, "i"), (ask.blocked_domains, "e")):
+        asked = {"cx": self._engine, "q": request.query, "num": "10" if several else str(request.count)}
+        if request.lang:
+            asked["hl"] = request.lang
+        for domains, include in ((request.allowed_domains, "i"), (request.blocked_domains, "e")):
             if len(domains) == 1:
                 asked |= {"siteSearch": domains[0], "siteSearchFilter": include}
         # In a header: URLs are in logs.
@@ -74,7 +74,7 @@ class Google(SearchProvider):
         if response.status != 200 or "error" in said:
             raise WebError("HTTP_ERROR", f"google answered {response.status}: {_problem(said)}")
         items = said.get("items")
-        return Answer(
+        return SearchResults(
             tuple(_found(item) for item in (items if isinstance(items, list) else ()) if isinstance(item, dict)),
             _spelling(said),
         )
@@ -91,5 +91,5 @@ def _spelling(said: Mapping[str, Any]) -> str:
     return f"Did you mean: {better}" if better else ""
 
 
-def _found(item: Mapping[str, Any]) -> Found:
-    return Found(str(item.get("title") or ""), str(item.get("link") or ""), str(item.get("snippet") or ""))
+def _found(item: Mapping[str, Any]) -> SearchHit:
+    return SearchHit(str(item.get("title") or ""), str(item.get("link") or ""), str(item.get("snippet") or ""))

@@ -26,7 +26,7 @@ def to_markdown(text: str, base_url: str, *, seconds: float = _SECONDS) -> str:
     """Return the page as Markdown, without what is not shown, and with absolute links.
 
     The libraries hold Python's lock, and a hostile page takes them minutes. So they run in another process, which the
-    kernel ends after ``seconds``. The call blocks: call it in a thread.
+    kernel ends after ``seconds`` of CPU time. The call blocks: call it in a thread.
 
     Raises :class:`WebError` for a page that takes longer, or that cannot be converted.
 
@@ -36,7 +36,8 @@ def to_markdown(text: str, base_url: str, *, seconds: float = _SECONDS) -> str:
     answer = _processes.answer({"page": text, "base_url": base_url, "seconds": seconds})
     if answer is None:
         raise WebError(
-            "DECODE_ERROR", f"the page takes more than {seconds:g} s to convert to text, or ends it; use another page"
+            "DECODE_ERROR",
+            f"the page takes more than {seconds:g} s of CPU time to convert to text, or ends it; use another page",
         )
     if "problem" in answer:
         raise WebError("DECODE_ERROR", f"{answer['problem']}; use another page")

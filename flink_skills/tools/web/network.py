@@ -116,7 +116,7 @@ def check_client(client: object, tool: str) -> None:
     if client is not None and not isinstance(client, httpx2.AsyncClient):
         kind = type(client)
         given = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
-        raise ConfigError(f"tool {tool!r}: http_client is of {given}, which cannot be used; give an httpx2.AsyncClient")
+        raise ConfigError(f"tool {tool!r}: http_client must be an httpx2.AsyncClient, not a {given}")
 
 
 def make_client(context: ssl.SSLContext, proxy: str | None = None) -> httpx2.AsyncClient:

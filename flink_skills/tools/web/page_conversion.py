@@ -16,9 +16,11 @@ __all__ = ["convert", "main"]
 
 _NOT_SHOWN = ("script", "style", "noscript", "template", "svg")
 # A deeper page becomes plain text: the conversion calls itself for each level.
-_DEEPEST = 100
+_MAX_DEPTH = 100
 # Characters of a page without scripts and styles. A page seldom has a tenth of it.
-_MOST_MARKUP = 400_000
+_MAX_MARKUP = 400_000
+# Seconds of elapsed time for each second of CPU time.
+_WALL = 4
 # Bytes of memory of the process.
 _MEMORY = 2 << 30
 _EMPTY_LINES = re.compile(r"\n{3,}")
@@ -29,21 +31,28 @@ _LONG_SPACE = re.compile(r"\s{200,}")
 def main() -> None:
     """Answer the requests on standard input until it ends.
 
-    A request has ``page``, ``base_url`` and ``seconds``. After these seconds the kernel ends the process, whatever the
-    library does.
+    A request has ``page``, ``base_url`` and ``seconds``. After these seconds of CPU time the kernel ends the process,
+    whatever the library does. The page may take ``_WALL`` times as long where the CPU is busy with other work.
     """
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, request["seconds"])
+        _set_timers(request["seconds"])
         try:
             answer = {"markdown": convert(request["page"], request["base_url"])}
         except (ValueError, MemoryError, RecursionError) as error:
             answer = {"problem": str(error) or "the page needs too much memory"}
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _set_timers(0)
         sys.stdout.buffer.write(json.dumps(answer).encode("ascii") + b"\n")
         sys.stdout.buffer.flush()
+
+
+def _set_timers(seconds: float) -> None:
+    """Have the kernel end this process after ``seconds`` of CPU time. 0 cancels this."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds * _WALL)
 
 
 def convert(text: str, base_url: str) -> str:
@@ -69,9 +78,9 @@ def convert(text: str, base_url: str) -> str:
     root.make_links_absolute(base_url, handle_failures="ignore")
     body = root.find("body")
     title = (root.findtext("head/title") or "").strip()
-    if body is None or _depth(body) > _DEEPEST:
+    if body is None or _depth(body) > _MAX_DEPTH:
         return _plain(root)
-    markup = _LONG_SPACE.sub(" ", etree.tostring(body, encoding="unicode", method="html"))[:_MOST_MARKUP]
+    markup = _LONG_SPACE.sub(" ", etree.tostring(body, encoding="unicode", method="html"))[:_MAX_MARKUP]
     shown = _markdown(markup)
     # Many pages have their name in the title alone.
     return shown if not title or shown.startswith("# ") else f"# {' '.join(title.split())}\n\n{shown}".strip()
@@ -93,7 +102,7 @@ def _depth(root: Any) -> int:
         level += 1 if event == "start" else -1
         if level > deepest:
             deepest = level
-            if deepest > _DEEPEST:
+            if deepest > _MAX_DEPTH:
                 break
     return deepest
 

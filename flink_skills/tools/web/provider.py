@@ -10,11 +10,11 @@ from typing import Any
 
 from flink_skills.tools.web.failures import WebError
 
-__all__ = ["Answer", "Ask", "Found", "Get", "Response", "SearchProvider"]
+__all__ = ["Get", "Response", "SearchHit", "SearchProvider", "SearchRequest", "SearchResults"]
 
 
 @dataclass(frozen=True)
-class Ask:
+class SearchRequest:
     """A search. ``count``: results that are wanted, 1 to 10; ``lang``: such as ``en`` or ``de-CH``, may be empty.
 
     Of ``allowed_domains`` and ``blocked_domains`` one at most is given. The tool filters by them whatever a provider
@@ -29,7 +29,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchHit:
     """One result, as the engine gives it: texts may have markup, which the tool takes out."""
 
     title: str
@@ -38,10 +38,10 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SearchResults:
     """The results, best first, and what else the engine says, such as a better spelling."""
 
-    results: tuple[Found, ...] = ()
+    results: tuple[SearchHit, ...] = ()
     summary: str = ""
 
 
@@ -59,7 +59,7 @@ class Response:
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise WebError("HTTP_ERROR", f"the search engine answered {self.status} and no JSON; try again later")
+            raise WebError("HTTP_ERROR", f"the search engine answered {self.status} without JSON; try again later")
         return value
 
 
@@ -82,5 +82,5 @@ class SearchProvider(ABC):
         return ()
 
     @abstractmethod
-    async def search(self, ask: Ask, get: Get) -> Answer:
+    async def search(self, request: SearchRequest, get: Get) -> SearchResults:
         """Search. Raises :class:`WebError`; anything else that it raises becomes an ``HTTP_ERROR``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flink_skills.tools.web.provider import Answer, Ask, Found, Get, SearchProvider
+from flink_skills.tools.web.provider import Get, SearchHit, SearchProvider, SearchRequest, SearchResults
 
 __all__ = ["ScriptedSearch"]
 
@@ -17,12 +17,12 @@ class ScriptedSearch(SearchProvider):
 
     name = "scripted"
 
-    def __init__(self, answer: Sequence[Found] | Answer | Callable[[Ask], Answer]) -> None:
+    def __init__(self, answer: Sequence[SearchHit] | SearchResults | Callable[[SearchRequest], SearchResults]) -> None:
         self._answer = answer
-        self.asked: list[Ask] = []
+        self.asked: list[SearchRequest] = []
 
-    async def search(self, ask: Ask, get: Get) -> Answer:
-        self.asked.append(ask)
+    async def search(self, request: SearchRequest, get: Get) -> SearchResults:
+        self.asked.append(request)
         if callable(self._answer):
-            return self._answer(ask)
-        return self._answer if isinstance(self._answer, Answer) else Answer(tuple(self._answer))
+            return self._answer(request)
+        return self._answer if isinstance(self._answer, SearchResults) else SearchResults(tuple(self._answer))

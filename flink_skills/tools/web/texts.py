@@ -31,7 +31,7 @@ _LOOKED_AT = 2048
 _GUESSED_FROM = 65_536
 # A decoder lets no other thread run: bytes that do not fit take a second for 5 MB.
 _DECODED_TOGETHER = 65_536
-_LONGEST_HEADER = 1_000
+_MAX_HEADER = 1_000
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -57,7 +57,7 @@ def charset_of(content_type: str) -> str:
     """The charset parameter, or an empty text."""
     header = Message()
     # The parser of headers takes quadratic time for some.
-    header["Content-Type"] = content_type[:_LONGEST_HEADER]
+    header["Content-Type"] = content_type[:_MAX_HEADER]
     return str(header.get_param("charset") or "")
 
 

@@ -13,22 +13,22 @@ from flink_skills.tools.web.failures import WebError
 
 __all__ = ["DomainLists", "host_name", "parse_url", "same_page"]
 
-_LONGEST = 2048
+_MAX_LENGTH = 2048
 _PORTS = {"http": 80, "https": 443}
 
 
 def parse_url(text: str) -> httpx2.URL:
     """The URL without its fragment; raises :class:`WebError` for one that cannot be fetched."""
     text = text.strip()
-    if len(text) > _LONGEST:
-        raise WebError("INVALID_URL", f"the URL has {len(text)} characters, more than {_LONGEST}")
+    if len(text) > _MAX_LENGTH:
+        raise WebError("INVALID_URL", f"the URL has {len(text)} characters, more than {_MAX_LENGTH}")
     try:
         url = httpx2.URL(text)
         host = url.host
     except (httpx2.InvalidURL, ValueError) as error:
         raise WebError("INVALID_URL", f"{text!r} cannot be read as a URL ({error}); give https://host/path") from None
     if url.scheme not in _PORTS or not host:
-        raise WebError("INVALID_URL", f"{text!r} is no http or https URL; give https://host/path")
+        raise WebError("INVALID_URL", f"{text!r} is not an http or https URL; give https://host/path")
     if url.userinfo:
         raise WebError("INVALID_URL", "the URL has a user or a password in it; give it without, https://host/path")
     return url.copy_with(fragment=None)
@@ -93,7 +93,7 @@ def _domain(name: str) -> str:
         return host_of(plain).removeprefix("www.")
     except ConfigError:
         raise ConfigError(
-            f"{name!r} is no domain; write one such as 'example.org', which stands for all below it"
+            f"{name!r} is not a domain; write one such as 'example.org', which includes all below it"
         ) from None
 
 

@@ -237,10 +237,10 @@ async def test_an_answer_by_a_schema_is_json() -> None:
 @pytest.mark.parametrize(
     ("text", "finish", "words"),
     [
-        ("I think I should load a skill.", "stop", "no JSON"),
-        ('{"next": {"action": "load_skill", "argum', "length", "cut off"),
-        ('{"foo": 1}', "stop", "names no action"),
-        ("[1]", "stop", "names no action"),
+        ("I think I should load a skill.", "stop", "not valid JSON"),
+        ('{"next": {"action": "load_skill", "argum', "length", "truncated"),
+        ('{"foo": 1}', "stop", "does not name an action"),
+        ("[1]", "stop", "does not name an action"),
         (action("execute_shell_command", command="ls"), "stop", "not allowed now"),
         ('{"next": {"action": "load_skill"}}', "stop", "no arguments"),
     ],

@@ -226,9 +226,9 @@ async def test_a_date_to_come_back_at_is_told_by_the_providers_clock(
         (Reply(status=400, error="no such field"), False, None, "no such field"),
         (Reply(status=401), False, None, "TEST_MODEL_KEY"),
         (Reply(status=404), False, None, "base_url"),
-        (Reply(body="<html>welcome to the proxy</html>"), True, None, "no chat completion"),
-        (Reply(body="{}"), True, None, "no chat completion"),
-        (Reply(body="[1]"), True, None, "no chat completion"),
+        (Reply(body="<html>welcome to the proxy</html>"), True, None, "not a chat completion"),
+        (Reply(body="{}"), True, None, "not a chat completion"),
+        (Reply(body="[1]"), True, None, "not a chat completion"),
     ],
     ids=lambda value: f"{value.status}-{value.body}" if isinstance(value, Reply) else None,
 )

@@ -125,7 +125,7 @@ def test_a_request_that_no_rule_matches_says_so(serve: ServerFactory) -> None:
         chat(server, "hi")
     with caught.value as answer:
         assert answer.code == 400
-        assert "no rule of the script matches" in json.load(answer)["error"]["message"]
+        assert "the script has no rule that matches" in json.load(answer)["error"]["message"]
 
 
 def test_a_function_that_fails_is_no_reason_to_try_again(serve: ServerFactory) -> None:

@@ -15,7 +15,7 @@ from flink_skills.agents import ModelRequest, ModelResponse, Usage, UserMessage
 from flink_skills.agents.models import ChatModel, JsonActions, NativeCalls, OfflineModel
 from flink_skills.agents.models.json_answer import AnswerText
 from flink_skills.errors import ModelError
-from flink_skills.telemetry import Delta, OnDelta, TextDelta, ToolCallDelta, Withdrawn
+from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta, ToolCallDelta
 from flink_skills.testing import Call, Reply, ScriptedModel, call, calls
 from tests.agents.models.conftest import LOAD, SHELL, ModelFactory
 from tests.kit.models import ServerFactory
@@ -35,8 +35,8 @@ class Heard(list[Delta]):
         self.append(delta)
 
     def _counting(self) -> list[Delta]:
-        withdrawn = [at for at, delta in enumerate(self) if isinstance(delta, Withdrawn)]
-        return self[withdrawn[-1] + 1 :] if withdrawn else list(self)
+        discarded = [at for at, delta in enumerate(self) if isinstance(delta, Discarded)]
+        return self[discarded[-1] + 1 :] if discarded else list(self)
 
     @property
     def text(self) -> str:
@@ -211,7 +211,7 @@ async def test_plain_text_is_not_held_back() -> None:
 
 async def test_what_the_wrapped_model_withdraws_does_not_count() -> None:
     heard = Heard()
-    model = NativeCalls(Pieces("{", Withdrawn(), "good"))
+    model = NativeCalls(Pieces("{", Discarded(), "good"))
     assert (await model.stream(request(tools=[LOAD]), heard)).text == heard.text == "good"
 
 

@@ -16,7 +16,7 @@ from flink_skills.testing.cluster import StandaloneCluster, wait_until
 
 __all__ = ["CrimeScene", "Reached", "Report"]
 
-MOST_NAMES = 64  # as scripts/pry.py has it
+MAX_NAMES = 64  # as scripts/pry.py has it
 HERE = Path(__file__).parent
 
 
@@ -33,7 +33,7 @@ class Reached:
     @property
     def full(self) -> bool:
         """Whether there are more names than are told."""
-        return len(self.names) >= MOST_NAMES
+        return len(self.names) >= MAX_NAMES
 
 
 @dataclass(frozen=True)

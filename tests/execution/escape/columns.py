@@ -29,6 +29,7 @@ def expected_level(backend: str) -> IsolationLevel:
         "none": IsolationLevel.NONE,
         "hygiene": IsolationLevel.HYGIENE,
         "bwrap": IsolationLevel.NAMESPACE,
+        "remote": IsolationLevel.REMOTE,
     }[backend]
 
 

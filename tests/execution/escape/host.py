@@ -49,7 +49,7 @@ class Worker:
     def __init__(self, given: dict[str, Any]) -> None:
         user = given["user"]
         self.user = CommandUser(user, user) if user is not None else None
-        self.settings = BackendSettings(user=self.user, python=given["python"])
+        self.settings = BackendSettings(user=self.user, python=given["python"], options=given["options"])
         if given["landlock_abi"]:
             mock.patch(
                 "flink_skills.execution.backends.landlock.abi_version", lambda: int(given["landlock_abi"])

@@ -25,7 +25,8 @@ import fcntl, os, time
 for descriptor in (0, 1, 2):
     os.close(descriptor)
 fcntl.flock(os.open("lock", os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
-end = time.monotonic() + {5 * SLOWNESS}
+os.write(write, b"locked")
+end = time.monotonic() + {8 * SLOWNESS}
 while time.monotonic() < end:
     if os.fork():
         os._exit(0)
@@ -69,8 +70,11 @@ def test_row28_a_daemon_after_a_timeout(worker: WorkerProcess, world: World) -> 
 @worlds
 @pytest.mark.parametrize("ends", ["", "import time; time.sleep(60)"], ids=["exit", "timeout"])
 def test_row28_a_daemon_that_forks_again_and_again(worker: WorkerProcess, world: World, ends: str) -> None:
-    text = f"import os, time\nif os.fork() == 0:\n    exec({REFORKING!r})\ntime.sleep(0.3)\n{ends}"
-    result = worker.run(world.python(text, limits=Limits(wall_time=1.0 * SLOWNESS)))[0]
+    text = (
+        f"import os, time\nread, write = os.pipe()\nif os.fork() == 0:\n    exec({REFORKING!r})\n"
+        f"os.read(read, 1)\n{ends}"
+    )
+    result = worker.run(world.python(text, limits=Limits(wall_time=(3 if ends else 30) * SLOWNESS)))[0]
     assert result.timed_out == bool(ends)
     lock = Path(world.room.work, "lock")
     expect(worker, not _is_free(lock))

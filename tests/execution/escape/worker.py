@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,15 @@ class Room:
 
 
 class WorkerProcess:
-    """A worker with a backend. ``base`` is a folder that all may enter; ``secret`` goes to its environment."""
+    """A worker with a backend and its options. ``base`` is a folder that all may enter; ``secret`` goes to its
+    environment.
+    """
 
     secret_name = "FLINK_SECRET_CANARY"
 
-    def __init__(self, backend: str, identity: Identity, base: Path, canary: Path) -> None:
+    def __init__(
+        self, backend: str, identity: Identity, base: Path, canary: Path, options: Mapping[str, str] | None = None
+    ) -> None:
         self.backend = backend
         self.identity = identity
         self.base = base
@@ -68,6 +72,7 @@ class WorkerProcess:
             # As the shell sets it: one copy of a skill for all keys, where commands cannot write to it.
             "share_files": expected_level(backend) >= IsolationLevel.LANDLOCK_PARTIAL,
             "memory_text": self.memory_text,
+            "options": dict(options or {}),
             "landlock_abi": os.environ.get("ESCAPE_LANDLOCK_ABI", ""),
         }
         (base / "jobs").mkdir(mode=0o711, exist_ok=True)

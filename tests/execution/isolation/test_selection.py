@@ -105,7 +105,7 @@ class OfAnOldKernel(LandlockBackend):
 
 class Broken(HygieneBackend):
     async def start(self) -> None:
-        raise ExecutionError("it lacks a part: mend it")
+        raise ExecutionError("it lacks a part: fix it")
 
 
 class Crashing(HygieneBackend):
@@ -154,7 +154,7 @@ async def test_the_next_one_is_taken_where_one_cannot_be_used(
     backend, report = await open_backend(SkillConfig(), workspaces)
     await backend.close()
     assert report.backend == "landlock"
-    assert report.skipped["bwrap"] in ("it lacks a part: mend it", "it fell over")
+    assert report.skipped["bwrap"] in ("it lacks a part: fix it", "it fell over")
 
 
 async def test_none_that_works(workspaces: WorkspaceManager) -> None:
@@ -178,8 +178,8 @@ async def test_network_that_is_allowed_is_not_called_stopped(workspaces: Workspa
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"network": "allow", "network_hosts": "example.org"}, "cannot tell hosts apart"),
-        ({"network_hosts": "example.org"}, "needs skills.shell.network: allow"),
+        ({"network": "allow", "network_hosts": "example.org"}, "cannot limit commands to single hosts"),
+        ({"network_hosts": "example.org"}, "requires skills.shell.network: allow"),
     ],
 )
 async def test_hosts_that_nobody_can_enforce(options: dict[str, str], says: str, workspaces: WorkspaceManager) -> None:

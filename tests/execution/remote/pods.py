@@ -30,6 +30,7 @@ class Pod:
         self.connected = connected
         self.image = image
         self.calls: list[tuple[str, str]] = []
+        self.ended = False
         folder.mkdir(parents=True)
 
     async def answer(self, request: web.Request, rest: str) -> web.StreamResponse:
@@ -58,8 +59,10 @@ class Pod:
         path = (self.folder / part.filename).resolve()
         if not path.is_relative_to(self.folder.resolve()):
             return web.json_response({"message": "Access denied"}, status=403)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(await part.read())
+        try:
+            path.write_bytes(await part.read())
+        except OSError as error:  # releases of agent-sandbox up to v0.5.6 create no folders
+            return web.json_response({"message": f"File upload failed: {error}"}, status=500)
         return web.json_response({"message": f"File '{part.filename}' uploaded successfully."})
 
     async def _execute(self, command: str) -> web.Response:
@@ -80,6 +83,8 @@ class Pod:
             message = f"Failed to execute command: {error}"
             return web.json_response({"stdout": "", "stderr": message, "exit_code": 1})
         out, err = await process.communicate()
+        if self.ended:
+            return web.json_response({"detail": f"Could not connect to the backend sandbox: {self.folder}"}, status=502)
         return web.json_response({"stdout": out.decode(), "stderr": err.decode(), "exit_code": process.returncode})
 
     def processes(self) -> list[int]:
@@ -99,6 +104,8 @@ class Pod:
         return found
 
     def end(self) -> None:
+        """Kill the processes and remove the files. Requests that wait for a command get the router's error."""
+        self.ended = True
         for pid in self.processes():
             try:
                 os.kill(pid, signal.SIGKILL)

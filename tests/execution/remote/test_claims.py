@@ -160,7 +160,7 @@ async def test_a_cluster_without_agent_sandbox(cluster: Cluster, new_backend: Ne
 async def test_a_cluster_with_a_version_that_nobody_knows(cluster: Cluster, new_backend: NewBackend) -> None:
     cluster.versions = ["v2"]
 
-    assert "only as v2" in await refused(new_backend)
+    assert "serves only v2 of" in await refused(new_backend)
 
 
 async def test_a_cluster_with_the_older_version(cluster: Cluster, new_backend: NewBackend) -> None:
@@ -185,7 +185,7 @@ async def test_a_template_without_a_pool(cluster: Cluster, new_backend: NewBacke
 
     said = await refused(new_backend)
 
-    assert "no SandboxWarmPool" in said and "spec.sandboxTemplateRef.name: python" in said
+    assert "has no SandboxWarmPool" in said and "spec.sandboxTemplateRef.name: python" in said
 
 
 async def test_a_pool_that_the_options_name(cluster: Cluster, new_backend: NewBackend) -> None:
@@ -221,7 +221,7 @@ async def test_an_api_that_stays_broken_is_named(cluster: Cluster, new_backend: 
 
     said = await refused(new_backend)
 
-    assert "answered 500 when asked to create sandboxclaims" in said and "etcd is gone" in said
+    assert "returned status 500 for create sandboxclaims" in said and "etcd is gone" in said
 
 
 async def test_an_api_that_is_not_there(cluster: Cluster, new_backend: NewBackend) -> None:
@@ -291,7 +291,7 @@ async def test_a_router_that_wants_a_token(cluster: Cluster, new_backend: NewBac
     cluster.router_token = "for-the-router"
 
     said = await refused(new_backend)
-    assert "does not let this worker in (401" in said and "skills.shell.remote.router-token" in said
+    assert "denied this worker access (401" in said and "skills.shell.remote.router-token" in said
 
     await new_backend(router_token="for-the-router").start()
 
@@ -332,7 +332,7 @@ async def test_redirects_are_not_followed(cluster: Cluster, new_backend: NewBack
 
     cluster.faults = [redirect]
 
-    assert "answered 307" in await refused(new_backend)
+    assert "returned status 307" in await refused(new_backend)
 
 
 async def test_idle_sandboxes_are_given_back_and_made_again(
@@ -378,7 +378,7 @@ async def test_a_sandbox_that_is_deleted_under_a_command(
     cluster.delete(cluster.claims[0]["metadata"]["name"])
 
     result = await task
-    assert result.exit_code is None and "was deleted while it was in use" in str(result.error)
+    assert result.exit_code is None and "was lost while it was in use (the claim was deleted)" in str(result.error)
     assert (await key.sh("echo again")).stdout == b"again\n"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from flink_skills.execution import CommandUser, Limits
 from tests.execution.remote.cluster import Cluster
 from tests.execution.remote.conftest import Key, NewBackend, sharing
+from tests.kit.waiting import until
 
 
 def sent(cluster: Cluster) -> int:
@@ -174,7 +175,7 @@ async def test_folders_of_one_command_are_not_those_of_the_next(shared_key: Key)
 
 
 @sharing
-async def test_a_writable_folder_that_a_command_replaced_is_mended(shared_key: Key) -> None:
+async def test_a_writable_folder_that_a_command_replaced_is_fixed(shared_key: Key) -> None:
     await shared_key.run("sh", "-c", "rm -r $OUTPUT_DIR; ln -s /etc $OUTPUT_DIR")
 
     assert (await shared_key.sh("echo x > $OUTPUT_DIR/file; cd $OUTPUT_DIR; pwd -P")).stdout.decode().strip() == str(
@@ -226,6 +227,20 @@ async def test_a_restarted_container_gets_everything_again(cluster: Cluster, key
     assert (key.out / "kept").exists()
 
 
+async def test_a_command_whose_pod_is_replaced_is_not_repeated(cluster: Cluster, key: Key, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    task = asyncio.ensure_future(key.run("sh", "-c", f"echo started >> {starts}; sleep 60"))
+    await until(starts.exists)
+
+    cluster.restart("pool-1")
+
+    result = await asyncio.wait_for(task, 60)
+    assert result.exit_code is None
+    assert "was replaced while a command ran in it" in str(result.error)
+    assert starts.read_text() == "started\n"
+    assert (await key.sh("echo on")).stdout == b"on\n"
+
+
 async def test_too_much_to_send_is_an_error_with_the_folder(key: Key) -> None:
     with (key.work / "huge").open("wb") as file:
         file.truncate(2 << 30)
@@ -233,7 +248,7 @@ async def test_too_much_to_send_is_an_error_with_the_folder(key: Key) -> None:
     result = await key.run("true")
 
     assert result.exit_code is None
-    assert "and a sandbox is sent 1073741824 at the most" in str(result.error)
+    assert "and a sandbox receives at most 1073741824" in str(result.error)
 
 
 async def test_no_secret_stays_in_the_sandboxs_files(cluster: Cluster, key: Key) -> None:

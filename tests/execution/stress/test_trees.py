@@ -21,7 +21,7 @@ from .marked import Mark, descendants, living, zombies_below
 from .worker_process import worker_process
 
 AT_ONCE = 16
-WALL_TIME = 0.25
+WALL_TIME = 0.5
 # Each generation of the last kind has another process id than the one before, so that a list of them is always late.
 KINDS = (
     # Out of the session, the group and the parent.

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.execution import Workspace, WorkspaceManager
-from flink_skills.execution.workspace import PlaceError, is_text, media_type
+from flink_skills.execution.workspace import WorkspacePathError, is_text, media_type
 from flink_skills.execution.workspace.globs import Globs
 
 FILES = (
@@ -92,13 +92,13 @@ def test_patterns(workspace: Workspace, patterns: list[str], expected: list[str]
         ("C:/x", "not relative"),
         ("", "none of the folders"),
         ("out/\0", "NUL"),
-        ("out/\ud800", "half a character"),
+        ("out/\ud800", "unpaired surrogate"),
         ("out/" + "{a,b}" * 20, "more than 256"),
         ("out/" + "/".join("a" * 100), "folders deep"),
     ],
 )
 def test_patterns_that_can_match_nothing(workspace: Workspace, pattern: str, said: str) -> None:
-    with pytest.raises(PlaceError, match=said) as refused:
+    with pytest.raises(WorkspacePathError, match=said) as refused:
         workspace.collect([pattern])
     assert refused.value.reason == "invalid"
 
@@ -128,13 +128,13 @@ def test_a_pattern_takes_no_time_that_explodes() -> None:
 def test_braces_take_no_quadratic_time(patterns: list[str]) -> None:
     # Linear work takes a fraction of a second.
     begun = time.process_time()
-    with contextlib.suppress(PlaceError):
+    with contextlib.suppress(WorkspacePathError):
         Globs(patterns, ["out"])
     assert time.process_time() - begun < 5
 
 
 def test_a_pattern_has_at_most_1000_characters() -> None:
-    with pytest.raises(PlaceError, match="has more than 1000 characters: shorten it"):
+    with pytest.raises(WorkspacePathError, match="has more than 1000 characters: shorten it"):
         Globs(["out/" + "{" * 20_000], ["out"])
 
 
@@ -219,7 +219,7 @@ def test_a_huge_file_is_not_read_as_a_whole(workspace: Workspace) -> None:
         file.truncate(1 << 40)
     [found] = workspace.collect(["out/huge.bin"], max_file_bytes=1 << 16).files
     assert (found.size, len(found.data), found.truncated) == (1 << 40, 1 << 16, True)
-    with pytest.raises(PlaceError, match="1099511627776 bytes; the limit is 4096") as refused:
+    with pytest.raises(WorkspacePathError, match="1099511627776 bytes; the limit is 4096") as refused:
         workspace.read("out/huge.bin", 4096)
     assert refused.value.reason == "too-large"
 
@@ -257,7 +257,7 @@ def test_reading_one_file(workspace: Workspace) -> None:
     ],
 )
 def test_reading_what_cannot_be_read(workspace: Workspace, path: str, reason: str) -> None:
-    with pytest.raises(PlaceError) as refused:
+    with pytest.raises(WorkspacePathError) as refused:
         workspace.read(path, 100)
     assert refused.value.reason == reason, refused.value
 
@@ -289,8 +289,8 @@ def test_descriptors_are_given_back(workspace: Workspace) -> None:
     for _ in range(3):
         workspace.collect(["**"], max_files=2)
         workspace.collect(["**"])
-        with pytest.raises(PlaceError):
+        with pytest.raises(WorkspacePathError):
             workspace.read("out/pipe.csv", 1)
-        with pytest.raises(PlaceError):
+        with pytest.raises(WorkspacePathError):
             workspace.read("out/deep/none", 1)
     assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.execution import Workspace, WorkspaceManager, remove_tree
-from flink_skills.execution.workspace import PlaceError, collecting
+from flink_skills.execution.workspace import WorkspacePathError, collecting
 
 from .conftest import NOBODY, as_root, dig, run_as
 
@@ -90,10 +90,10 @@ def test_only_files_are_read(workspace: Workspace, secret: Path, plant: Callable
     plant(workspace.out_dir / "planted.txt", secret)
     assert collected(workspace) == {"out/kept.txt": b"kept"}
     for path in ("out/planted.txt", "out/planted.txt/file.txt"):
-        with pytest.raises(PlaceError) as refused:
+        with pytest.raises(WorkspacePathError) as refused:
             workspace.read(path, 100)
         assert refused.value.reason in ("no-file", "missing")
-    with pytest.raises(PlaceError):
+    with pytest.raises(WorkspacePathError):
         workspace.place("work/copy", source=workspace.out_dir / "planted.txt", record={"from": "workspace://"})
     assert not (workspace.work_dir / "copy").exists()
 
@@ -108,7 +108,7 @@ def test_a_link_in_place_of_a_whole_folder(workspace: Workspace, secret: Path, n
     remove_tree(workspace.root / name)
     (workspace.root / name).symlink_to(secret)
     assert SECRET not in collected(workspace).values()
-    with pytest.raises(PlaceError):
+    with pytest.raises(WorkspacePathError):
         workspace.read(f"{name}/file.txt", 100)
 
 
@@ -136,9 +136,9 @@ def test_what_is_swapped_while_it_is_read(workspace: Workspace, secret: Path, wh
         while turns < 3000 and not (turns > 300 and b"mine" in seen):
             turns += 1
             seen |= set(collected(workspace).values())
-            with contextlib.suppress(PlaceError):
+            with contextlib.suppress(WorkspacePathError):
                 seen.add(workspace.read("out/inner/file.txt", 100))
-            with contextlib.suppress(PlaceError):
+            with contextlib.suppress(WorkspacePathError):
                 placed = workspace.place("work/copy", source=inner, record={"from": "workspace://out/inner"})
                 seen |= {path.read_bytes() for path in placed.path.iterdir()}
     finally:
@@ -158,13 +158,13 @@ def test_more_files_than_anybody_wants(workspace: Workspace) -> None:
     assert [file.name for file in found.files] == ["out/kept.txt", *(f"out/many/f{n:06}" for n in range(4))]
     assert found.limits_hit == ("max_files",)
     assert workspace.collect(["out/*.txt"]).limits_hit == ()  # what cannot match is not even listed
-    with pytest.raises(PlaceError, match="more than 10000 files"):
+    with pytest.raises(WorkspacePathError, match="more than 10000 files"):
         workspace.place("work/copy", source=many, record={"from": "workspace://out/many"})
     assert sorted(path.name for path in workspace.root.iterdir() if path.name.startswith(".")) == []
 
 
 def test_a_limit_of_what_is_looked_at(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "_MOST_ENTRIES", 10)
+    monkeypatch.setattr(collecting, "_MAX_ENTRIES", 10)
     for number in range(20):
         (workspace.work_dir / f"f{number}").touch()
     found = workspace.collect(["**"])
@@ -177,7 +177,7 @@ def test_a_tree_deeper_than_paths_can_be(workspace: Workspace) -> None:
     found = workspace.collect(["**", "**/x/**"])
     assert [file.name for file in found.files] == ["out/kept.txt"]
     assert found.limits_hit == ("max_depth",)
-    with pytest.raises(PlaceError, match="folders deep"):
+    with pytest.raises(WorkspacePathError, match="folders deep"):
         workspace.place("work/copy", source=workspace.out_dir / "d", record={"from": "workspace://out/d"})
 
 
@@ -198,8 +198,8 @@ def test_names_that_are_no_text(workspace: Workspace) -> None:
         "out/\u202etxt.exe".encode(),
     }
     assert sorted(found.problems) == [
-        "'out/\\udcfe' has a name that is no UTF-8 text",
-        "'out/\\udcff.txt' has a name that is no UTF-8 text",
+        "'out/\\udcfe' has a name that is not UTF-8",
+        "'out/\\udcff.txt' has a name that is not UTF-8",
     ]
 
 
@@ -215,7 +215,7 @@ _WITHOUT_RIGHTS = """
 import os, sys
 from pathlib import Path
 from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.workspace import PlaceError
+from flink_skills.execution.workspace import WorkspacePathError
 
 workspace = WorkspaceManager(sys.argv[1]).for_key("k")
 workspace.ensure()
@@ -231,7 +231,7 @@ for problem in found.problems:
 for path in ("out/closed.txt", "out/folder/x"):
     try:
         workspace.read(path, 10)
-    except PlaceError as error:
+    except WorkspacePathError as error:
         print(error.reason, error)
 workspace.release()
 """
@@ -256,12 +256,12 @@ def _run_worker(program: str, *arguments: str, before: tuple[str, ...]) -> str:
 def test_what_the_worker_cannot_read_is_told(reachable: Path) -> None:
     without_rights = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
     said = _run_worker(_WITHOUT_RIGHTS, str(reachable / "w"), before=without_rights)
-    mend = "cannot be read: its mode keeps the worker out; make it readable (chmod)"
+    fix = "cannot be read: its mode keeps the worker out; make it readable (chmod)"
     assert sorted(said.splitlines()) == [
-        f"'out/closed.txt' {mend}",
-        f"'out/folder' {mend}",
-        f"unreadable 'out/closed.txt' {mend}",
-        f"unreadable 'out/folder/x' {mend}",
+        f"'out/closed.txt' {fix}",
+        f"'out/folder' {fix}",
+        f"unreadable 'out/closed.txt' {fix}",
+        f"unreadable 'out/folder/x' {fix}",
     ]
 
 
@@ -295,9 +295,9 @@ def test_a_hard_link_to_a_file_of_somebody_else_is_not_read(theirs: Workspace) -
     found = theirs.collect(["out/**"])
     assert found.files == ()
     assert found.problems == ("'out/mine.txt' is a file of another user, and only those of commands are read",)
-    with pytest.raises(PlaceError, match="another user"):
+    with pytest.raises(WorkspacePathError, match="another user"):
         theirs.read("out/mine.txt", 100)
-    with pytest.raises(PlaceError, match="another user"):
+    with pytest.raises(WorkspacePathError, match="another user"):
         theirs.place("work/copy", source=theirs.out_dir, record={"from": "workspace://out"})
     secret.unlink()
 

@@ -16,7 +16,7 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager, remove_tree
-from flink_skills.execution.workspace import PlaceError, default_place, inputs
+from flink_skills.execution.workspace import WorkspacePathError, default_place, inputs
 from flink_skills.execution.workspace import metadata as workspace_metadata
 
 from .conftest import Skill
@@ -95,7 +95,7 @@ def test_default_places() -> None:
 )
 @pytest.mark.row("F8")
 def test_what_is_no_place(workspace: Workspace, to: str, reason: str) -> None:
-    with pytest.raises(PlaceError) as refused:
+    with pytest.raises(WorkspacePathError) as refused:
         workspace.place(to, data=b"", record=RECORD)
     assert refused.value.reason == reason
 
@@ -105,7 +105,7 @@ def test_names_of_the_jobs_inputs_are_taken(tmp_path: Path) -> None:
     manager = WorkspaceManager(tmp_path / "w", inputs=(str(tmp_path / "conf.d"),))
     workspace = manager.for_key("k")
     assert workspace.input_names == {"event.json", "conf.d"}
-    with pytest.raises(PlaceError, match="input of the job"):
+    with pytest.raises(WorkspacePathError, match="input of the job"):
         workspace.place("inputs/conf.d", data=b"", record=RECORD)
     workspace.place("work/conf.d", data=b"", record=RECORD)
     assert [entry["to"] for entry in metadata(workspace)["inputs"]] == ["work/inputs/conf.d", "work/conf.d"]
@@ -136,7 +136,7 @@ def test_what_is_noted(workspace: Workspace) -> None:
 
 @pytest.mark.row("H12")
 def test_records_do_not_pile_up(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_metadata, "_MOST_RECORDS", 8)
+    monkeypatch.setattr(workspace_metadata, "_MAX_RECORDS", 8)
     for number in range(12):
         workspace.place(f"work/f{number}", data=b"", record=RECORD)
         workspace.note_outputs({"globs": [str(number)]})
@@ -171,7 +171,7 @@ def test_a_folder_of_the_machine(workspace: Workspace, granted: Path) -> None:
 @pytest.mark.parametrize("name", ["link", "through/a.txt", "pipe", "none", "a.txt/x", "../granted/a.txt"])
 def test_what_of_the_machine_is_refused(workspace: Workspace, granted: Path, name: str) -> None:
     (granted / "through").symlink_to(granted)
-    with pytest.raises(PlaceError) as refused:
+    with pytest.raises(WorkspacePathError) as refused:
         workspace.place("work/a", source=granted / name, record={"from": "host:///"})
     assert refused.value.reason in ("no-file", "invalid", "missing")
     assert list(workspace.work_dir.iterdir()) == [workspace.inputs_dir]
@@ -193,7 +193,7 @@ def test_links_inside(workspace: Workspace) -> None:
     folder = workspace.place("inputs/f", source=workspace.out_dir, mode="link", record={"from": "workspace://out"})
     assert folder.size_bytes == 10
     assert (folder.path / "sub" / "a.txt").read_text() == "linked"
-    with pytest.raises(PlaceError, match="does not exist"):
+    with pytest.raises(WorkspacePathError, match="does not exist"):
         workspace.place("work/y", source=workspace.out_dir / "none", mode="link", record={"from": "workspace://"})
 
 
@@ -241,7 +241,7 @@ def test_folders_of_commands_are_not_replaced(workspace: Workspace, granted: Pat
         ("work/link/x", {"data": b"x"}),
     ]
     for to, what in attempts:
-        with pytest.raises(PlaceError) as refused:
+        with pytest.raises(WorkspacePathError) as refused:
             workspace.place(to, record=RECORD, **what)
         assert refused.value.reason == "taken", to
     assert (workspace.work_dir / "mine" / "result").read_text() == "mine"
@@ -255,10 +255,10 @@ def test_limits_of_a_copy(workspace: Workspace, granted: Path) -> None:
     with (granted / "huge").open("wb") as file:
         file.truncate(1 << 40)
     for source in (granted, granted / "huge"):
-        with pytest.raises(PlaceError, match="more than 1000000 bytes") as refused:
+        with pytest.raises(WorkspacePathError, match="more than 1000000 bytes") as refused:
             workspace.place("work/a", source=source, record=RECORD, max_bytes=1_000_000)
         assert refused.value.reason == "too-large"
-    with pytest.raises(PlaceError, match="more than 3 files"):
+    with pytest.raises(WorkspacePathError, match="more than 3 files"):
         workspace.place("work/a", source=granted, record=RECORD, max_files=3)
     assert list(workspace.work_dir.iterdir()) == [workspace.inputs_dir]
     assert nothing_left(workspace)
@@ -277,7 +277,7 @@ def test_a_file_that_grows_while_it_is_copied_ends_at_the_limit(workspace: Works
     writer = threading.Thread(target=grow)
     writer.start()
     try:
-        with pytest.raises(PlaceError, match="more than 50000000 bytes"):
+        with pytest.raises(WorkspacePathError, match="more than 50000000 bytes"):
             while True:  # until it has grown enough
                 workspace.place("work/a", source=growing, record=RECORD, max_bytes=50_000_000)
     finally:

@@ -39,7 +39,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fractions of a second where the product has seconds."""
     monkeypatch.setattr(connection, "_FIRST_WAIT", 0.01)
     monkeypatch.setattr(connection, "_SHORTEST_STALL", 0.4)
-    monkeypatch.setattr(connection, "_LONGEST_STALL", 0.4)
+    monkeypatch.setattr(connection, "_MAX_STALL", 0.4)
 
 
 @pytest.fixture(scope="session")

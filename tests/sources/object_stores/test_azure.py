@@ -71,7 +71,7 @@ WRONG = base64.b64encode(b"wr0ng-s3cret").decode()
 @pytest.mark.parametrize(
     ("url", "changed", "said"),
     [
-        ("abfs://skills/none.zip", {}, "does not exist; check the address"),
+        ("abfs://skills/none.zip", {}, "the source does not exist; check the address"),
         ("abfs://no-such-container/x.zip", {}, "does not exist; check"),
         (URL, {"secret": WRONG}, "access is refused (AuthorizationFailure); check AZURE_STORAGE_ACCOUNT_NAME"),
         (URL, {"key": None, "secret": None, "anonymous": True}, "access without credentials is refused"),
@@ -90,7 +90,7 @@ def test_refusals(azure: Reader, url: str, changed: dict[str, Any], said: str) -
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (Fault("status", status=503), "the server answered 503; try again"),
+        (Fault("status", status=503), "the server returned 503; try again"),
         (Fault("hang"), "sent nothing for"),
         (Fault("reset"), "try again"),
     ],

@@ -63,11 +63,11 @@ def place(request: pytest.FixtureRequest, reader: Reader) -> Iterator[Place]:
 
 FAULTS = {
     "cut": (Fault("cut", after=5000), "the transfer failed"),
-    "503": (Fault("status", status=503), "the server answered 503; try again"),
-    "500": (Fault("status", status=500), "the server answered 500; try again"),
-    "429": (Fault("status", status=429), "the server answered 429; try again"),
-    "hang": (Fault("hang"), "its server sent nothing for"),
-    "hang-in-body": (Fault("hang-in-body", after=5000), "its server sent nothing for"),
+    "503": (Fault("status", status=503), "the server returned 503; try again"),
+    "500": (Fault("status", status=500), "the server returned 500; try again"),
+    "429": (Fault("status", status=429), "the server returned 429; try again"),
+    "hang": (Fault("hang"), "the server sent nothing for"),
+    "hang-in-body": (Fault("hang-in-body", after=5000), "the server sent nothing for"),
     "reset": (Fault("reset"), "try again"),
     "reset-in-body": (Fault("reset", after=5000), "the transfer failed"),
     "garbage": (Fault("garbage"), "try again"),
@@ -112,7 +112,7 @@ def test_a_fault_that_ends_in_time(place: Place, fault: str) -> None:
 def test_an_answer_that_is_final_is_not_asked_for_again(place: Place) -> None:
     place.always(Fault("status", status=501))
     error = place.reader.failure(place.url)
-    assert "the server answered 501; check the address" in str(error)
+    assert "the server returned 501; check the address" in str(error)
     assert not error.retryable
     assert place.proxy.count() == 1
 
@@ -127,7 +127,7 @@ def test_a_body_that_is_slow_for_ever_ends_with_the_deadline(place: Place) -> No
     place.proxy.faulty = lambda method: method == "GET"
     place.always(Fault("slow", pause=0.2))
     error = place.reader.failure(place.url)
-    assert "was not read within 3 s; try again, or raise skills.source.timeout" in str(error)
+    assert "the source was not read within 3 s; try again, or raise skills.source.timeout" in str(error)
     assert error.retryable
     assert place.proxy.count("GET") <= 1
 

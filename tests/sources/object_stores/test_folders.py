@@ -158,7 +158,7 @@ def test_the_tree_is_that_of_an_archive_of_the_folder(shelf: Shelf, reading: Rea
     assert tree.version == sha256
     assert reading.resolve((tmp_path / "team.tar").as_uri()).path == tree.path
     assert reading.resolve(f"{shelf.url}#sha256={sha256}").path == tree.path
-    with pytest.raises(SourceError, match=f"its sha256 is {sha256} and not the pinned one"):
+    with pytest.raises(SourceError, match=f"the sha256 is {sha256}, which differs from the pinned one"):
         reading.resolve(f"{shelf.url}#sha256={64 * '0'}")
 
 
@@ -174,7 +174,7 @@ def test_a_pin_of_a_folder_with_generated_files_has_a_reason(shelf: Shelf, readi
     shelf.put("greet/scripts/.run.py.swp")
     with pytest.raises(SourceError) as explained:
         reading.resolve(pinned)
-    assert f"its sha256 is {sha256} and not the pinned one" in str(explained.value)
+    assert f"the sha256 is {sha256}, which differs from the pinned one" in str(explained.value)
     assert "without 2 generated files, such as 'greet/__pycache__/run.cpython-311.pyc'" in str(explained.value)
     assert f"pin #sha256={sha256}" in str(explained.value)
     # Generated files do not change the digest.
@@ -232,7 +232,7 @@ def test_markers_of_directories_are_no_files(shelf: Shelf, reading: Reader) -> N
         (["a\\..\\b"], "has a backslash"),
         (["a\x01b"], "has control characters"),
         (["C:a"], "is absolute"),
-        (["a", "a/b"], "is there twice"),
+        (["a", "a/b"], "is duplicated"),
         (["a/x", "A/x"], "differ in upper and lower case or Unicode form only"),
         (["a/b."], "ends with a dot or a space"),
         (["a/\u202etxt.sh"], "hidden characters or characters that change the direction of text (U+202E)"),
@@ -264,10 +264,10 @@ def test_links_are_refused(reader: Reader) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("skills.limits.entries", 4, "has more than 4 files (skills.limits.entries)"),
+        ("skills.limits.entries", 4, "the folder contains more than 4 files (skills.limits.entries)"),
         ("skills.limits.file", "1 kb", "has 2000 bytes. The limit for a file is 1024 (skills.limits.file)"),
-        ("skills.limits.total", "4 kb", "has more than 4096 bytes in its files (skills.limits.total)"),
-        ("skills.limits.download", "4 kb", "is larger than the limit of 4096 bytes"),
+        ("skills.limits.total", "4 kb", "the files of the folder exceed 4096 bytes (skills.limits.total)"),
+        ("skills.limits.download", "4 kb", "the source exceeds the limit of 4096 bytes"),
     ],
 )
 def test_limits(shelf: Shelf, reading: Reader, option: str, value: object, said: str) -> None:
@@ -361,7 +361,7 @@ def test_a_fault_that_stays(shelf: Shelf, reading: Reader) -> None:
     shelf.put("greet/SKILL.md", SKILL)
     assert shelf.proxy is not None
     shelf.proxy.plan = lambda number: Fault("status", status=503)
-    with pytest.raises(SourceError, match="the server answered 503; try again") as caught:
+    with pytest.raises(SourceError, match="the server returned 503; try again") as caught:
         reading.resolve(shelf.url)
     assert caught.value.retryable
     assert 1 < shelf.proxy.count() <= 4
@@ -397,9 +397,9 @@ def test_processes_that_open_together_read_each_file_once(shelf: Shelf, tmp_path
 
 
 @pytest.mark.parametrize("shelf", ["moto", "swift", "gcs", "memory"], indirect=True)
-def test_a_folder_without_a_slash_names_the_mend(shelf: Shelf, reading: Reader) -> None:
+def test_a_folder_without_a_slash_names_the_fix(shelf: Shelf, reading: Reader) -> None:
     shelf.put("greet/SKILL.md", SKILL)
-    with pytest.raises(SourceError, match="is a folder; end its address in '/' to load all that is below it"):
+    with pytest.raises(SourceError, match="the address is a folder; append '/' to load everything below it"):
         reading.resolve(shelf.url.rstrip("/"))
 
 
@@ -418,7 +418,7 @@ def test_a_refusal_names_the_folder_and_no_secret(swift: Endpoint, reader: Reade
         reader.resolve("s3://skills/team/")
     assert "s3cret" not in str(caught.value)
     reader.options = {"s3": swift.options()}
-    with pytest.raises(SourceError, match="its bucket does not exist"):
+    with pytest.raises(SourceError, match="the bucket does not exist"):
         reader.resolve("s3://no-such-bucket/team/")
 
 

@@ -50,7 +50,7 @@ def test_gcs_takes_the_options_of_gs(gs: Reader) -> None:
 
 def test_what_is_not_there(gs: Reader) -> None:
     error = gs.failure("gs://skills/none.zip")
-    assert "does not exist; check the address" in str(error)
+    assert "the source does not exist; check the address" in str(error)
     assert not error.retryable
     assert "does not exist" in str(gs.failure("gs://no-such-bucket/x.zip"))
     assert "is a folder" in str(gs.failure("gs://skills/team"))
@@ -61,8 +61,8 @@ def test_what_is_not_there(gs: Reader) -> None:
     ("fault", "said"),
     [
         (Fault("cut", after=10), "try again"),
-        (Fault("status", status=503), "the server answered 503; try again"),
-        (Fault("hang"), "its server sent nothing for"),
+        (Fault("status", status=503), "the server returned 503; try again"),
+        (Fault("hang"), "the server sent nothing for"),
         (Fault("reset"), "try again"),
     ],
 )
@@ -90,5 +90,5 @@ def test_a_key_file_that_is_not_there(gs: Reader, tmp_path: Path) -> None:
     gs.options["gs"] = {"endpoint": gs.options["gs"]["endpoint"], "key": str(tmp_path / "none.json")}
     error = gs.failure(URL)
     assert str(error).startswith(f"skill source {URL}: ")
-    assert "the key file is not there" in str(error)
+    assert "the key file does not exist" in str(error)
     assert not error.retryable

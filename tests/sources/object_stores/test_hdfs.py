@@ -39,7 +39,7 @@ def test_the_name_node_may_be_an_option(node: NameNode, reader: Reader) -> None:
 def test_refusals(node: NameNode, reader: Reader) -> None:
     reader.options = {"webhdfs": {"key": "flink"}}
     error = reader.failure(f"webhdfs://{node.address}/teams/none.zip")
-    assert "does not exist; check the address" in str(error)
+    assert "the source does not exist; check the address" in str(error)
     reader.options = {"webhdfs": {"key": "somebody"}}
     error = reader.failure(f"webhdfs://{node.address}/teams/skills.zip")
     assert "access is refused; check 'key' (user) and 'secret' (password)" in str(error)
@@ -53,7 +53,7 @@ def test_faults(node: NameNode, reader: Reader) -> None:
         reader.options = {"webhdfs": {"endpoint": proxy.url, "key": "flink"}}
         proxy.plan = lambda number: Fault("hang")
         error = reader.failure("webhdfs:///teams/skills.zip")
-        assert "its server sent nothing for" in str(error)
+        assert "the server sent nothing for" in str(error)
         assert error.retryable
         assert proxy.count() <= 4
         proxy.reset_counts()

@@ -41,7 +41,7 @@ def s3(moto: Endpoint, proxy: FaultyProxy, reader: Reader) -> Reader:
 def test_an_object_that_is_too_large_is_not_even_read(s3: Reader, moto: Endpoint, proxy: FaultyProxy) -> None:
     moto.put("skills", "large.bin", bytes(LIMIT + 1))
     error = s3.failure("s3://skills/large.bin", limit=LIMIT)
-    assert f"is larger than the limit of {LIMIT} bytes; make it smaller, or raise skills.limits.download" in str(error)
+    assert f"the source exceeds the limit of {LIMIT} bytes; reduce it, or raise skills.limits.download" in str(error)
     assert not error.retryable
     assert proxy.count("GET") == 0
     assert len(s3.fetch("s3://skills/large.bin", limit=LIMIT + 1)) == LIMIT + 1
@@ -50,7 +50,7 @@ def test_an_object_that_is_too_large_is_not_even_read(s3: Reader, moto: Endpoint
 def test_the_option_sets_the_limit(s3: Reader, moto: Endpoint) -> None:
     moto.put("skills", "skills.zip", zip_bytes({"greet/data.bin": os.urandom(5000)}))
     s3.more = {"skills.limits.download": "4 kb"}
-    with pytest.raises(Exception, match="larger than the limit of 4096 bytes"):
+    with pytest.raises(Exception, match="exceeds the limit of 4096 bytes"):
         s3.resolve("s3://skills/skills.zip")
     assert not [path for path in (s3.folder / "store").rglob("*") if path.is_file() and path.stat().st_size > 1000]
 
@@ -74,7 +74,7 @@ class Endless(BaseHTTPRequestHandler):
 def test_a_page_that_says_that_it_is_too_large(web: Web, reader: Reader) -> None:
     web.pages["/large.bin"] = Page(bytes(LIMIT + 1))
     error = reader.failure(f"{web.url}/large.bin", limit=LIMIT)
-    assert f"larger than the limit of {LIMIT} bytes" in str(error)
+    assert f"exceeds the limit of {LIMIT} bytes" in str(error)
     assert not (reader.folder / "fetched").exists()
     assert web.count("GET") == 1
 
@@ -89,7 +89,7 @@ def test_a_page_that_does_not_end(reader: Reader) -> None:
         server.shutdown()
         server.server_close()  # and with it the thread that sends, once the other side has hung up
         thread.join()
-    assert f"larger than the limit of {LIMIT} bytes" in str(error)
+    assert f"exceeds the limit of {LIMIT} bytes" in str(error)
     assert not error.retryable
     # Stopped within the pieces that are read at once and the buffers between, not at what the server would send.
     assert (reader.folder / "fetched").stat().st_size < 20 << 20
@@ -149,7 +149,7 @@ def test_memory_urls_take_the_same_way(reader: Reader) -> None:
     assert first == reader.version("memory://object-stores/s.zip")
     memory.pipe("/object-stores/s.zip", zip_bytes({"a": b"changed"}))
     assert reader.version("memory://object-stores/s.zip") != first
-    assert "larger than the limit of 10 bytes" in str(reader.failure("memory://object-stores/s.zip", limit=10))
+    assert "exceeds the limit of 10 bytes" in str(reader.failure("memory://object-stores/s.zip", limit=10))
     assert "does not exist" in str(reader.failure("memory://object-stores/none.zip"))
     assert "is a folder" in str(reader.failure("memory://object-stores"))
 
@@ -166,7 +166,7 @@ def test_a_file_in_a_tar_and_what_is_none(reader: Reader) -> None:
     memory.pipe("/object-stores/all.tgz", buffer.getvalue())
     assert reader.fetch("tar://team/inner.zip::memory://object-stores/all.tgz") == zip_bytes()
     error = reader.failure("zip://team/inner.zip::memory://object-stores/all.tgz")
-    assert "what zip:: stands before is no zip" in str(error)
+    assert "the URL after zip:: is not a zip" in str(error)
     assert not error.retryable
     memory.pipe("/object-stores/hostile.zip", zip_bytes({"../../out.zip": b"x", "in.zip": b"x"}))
     error = reader.failure("zip://in.zip::memory://object-stores/hostile.zip")

@@ -62,13 +62,13 @@ def test_a_refusal_names_the_credentials(oss: Reader, moto: Endpoint) -> None:
 
 def test_what_is_not_there(oss: Reader) -> None:
     error = oss.failure("oss://skills/none.zip")
-    assert "does not exist; check the address" in str(error)
+    assert "the source does not exist; check the address" in str(error)
     assert not error.retryable
 
 
 def test_an_endpoint_is_needed(reader: Reader) -> None:
     error = reader.failure(URL)
-    assert "for oss: it needs 'region' (such as cn-hangzhou) or 'endpoint'" in str(error)
+    assert "for oss: 'region' (such as cn-hangzhou) or 'endpoint' is required" in str(error)
     assert not error.retryable
 
 
@@ -76,7 +76,7 @@ def test_an_endpoint_is_needed(reader: Reader) -> None:
 def test_a_server_that_is_not_there(reader: Reader) -> None:
     reader.options = {"oss": {"endpoint": "http://127.0.0.1:1", "key": "k", "secret": "s3cret"}}
     error = reader.failure(URL)
-    assert "its server cannot be reached" in str(error)
+    assert "the server is unreachable" in str(error)
     assert error.retryable
     assert "s3cret" not in str(error)
 
@@ -85,8 +85,8 @@ def test_a_server_that_is_not_there(reader: Reader) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (Fault("status", status=503), "the server answered 503; try again"),
-        (Fault("hang"), "its server sent nothing for"),
+        (Fault("status", status=503), "the server returned 503; try again"),
+        (Fault("hang"), "the server sent nothing for"),
         (Fault("reset"), "try again"),
     ],
 )

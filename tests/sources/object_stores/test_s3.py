@@ -85,8 +85,8 @@ def test_a_version_of_an_object_is_its_own(endpoint: Endpoint, reader: Reader) -
 
 
 def test_what_is_no_object(s3: Reader) -> None:
-    assert "is a folder; end its address in" in str(s3.failure("s3://skills/team"))
-    assert "is a folder; end its address in" in str(s3.failure("s3://skills"))
+    assert "the address is a folder; append '/'" in str(s3.failure("s3://skills/team"))
+    assert "the address is a folder; append '/'" in str(s3.failure("s3://skills"))
 
 
 def test_a_file_in_an_archive_in_the_store(s3: Reader, endpoint: Endpoint, proxy: FaultyProxy) -> None:
@@ -116,10 +116,10 @@ def test_cache_protocols_do_not_hide_changes(s3: Reader, endpoint: Endpoint) -> 
         ("zip://::s3://b/x.zip", "zip:: names no file in the archive"),
         ("zip://a/../b::s3://b/x.zip", "zip:: names no file in the archive"),
         ("zip::s3://b/x.zip", "zip:: names no file in the archive"),
-        ("blocks://x::s3://b/x.zip", "blocks:: cannot stand before another URL"),
-        ("zip://x.zip", "ends in no URL"),
-        ("zip://a.zip::tar://b.tar", "ends in no URL"),
-        ("simplecache://x.zip", "ends in no URL"),
+        ("blocks://x::s3://b/x.zip", "blocks:: cannot precede another URL"),
+        ("zip://x.zip", "does not end in a URL"),
+        ("zip://a.zip::tar://b.tar", "does not end in a URL"),
+        ("simplecache://x.zip", "does not end in a URL"),
     ],
 )
 def test_chains_that_are_refused(reader: Reader, url: str, said: str) -> None:
@@ -139,9 +139,9 @@ def test_public_objects_need_no_credentials(moto: Endpoint, reader: Reader) -> N
 @pytest.mark.parametrize(
     ("url", "changed", "said"),
     [
-        ("s3://skills/none.zip", {}, "does not exist; check the address"),
-        ("s3://No_Bucket!/x.zip", {}, "its address cannot be used; check how host, bucket and path are written"),
-        ("s3://no-such-bucket/x.zip", {}, "its bucket does not exist; check the bucket's name, 'endpoint' and"),
+        ("s3://skills/none.zip", {}, "the source does not exist; check the address"),
+        ("s3://No_Bucket!/x.zip", {}, "the address is invalid; check its host, bucket and path"),
+        ("s3://no-such-bucket/x.zip", {}, "the bucket does not exist; check the bucket's name, 'endpoint' and"),
         ("s3://skills/x.zip", {"secret": "wr0ng-s3cret"}, "access is refused; check AWS_ACCESS_KEY_ID"),
         ("s3://skills/x.zip", {"key": "skills:nobody"}, "access is refused; check AWS_ACCESS_KEY_ID"),
         (
@@ -153,7 +153,7 @@ def test_public_objects_need_no_credentials(moto: Endpoint, reader: Reader) -> N
         ("s3://skills/x.zip", {"region": "eu-other-2"}, r"check 'region' and 'endpoint' in skills.source.options"),
     ],
 )
-def test_refusals_say_what_and_where_and_the_mend(
+def test_refusals_say_what_and_where_and_the_fix(
     swift: Endpoint, reader: Reader, url: str, changed: dict[str, object], said: str
 ) -> None:
     swift.put("skills", "x.zip", b"x")
@@ -172,5 +172,5 @@ def test_refusals_say_what_and_where_and_the_mend(
 def test_an_endpoint_that_is_not_there(reader: Reader, address: str, impatient: None) -> None:
     reader.options = {"s3": {"endpoint": address, "key": "k", "secret": "s"}}
     error = reader.failure("s3://skills/x.zip")
-    assert "its server cannot be reached; check the address, 'endpoint' and the network" in str(error)
+    assert "the server is unreachable; check the address, 'endpoint' and the network" in str(error)
     assert error.retryable

@@ -17,15 +17,15 @@ from flink_skills.agents import AgentRuntime, Turn, TurnStart, compile_plan
 from flink_skills.agents.models import ModelSetup
 from flink_skills.telemetry import (
     Activity,
+    Discarded,
     Telemetry,
     TextDelta,
     ToolCallDelta,
     TurnScope,
-    Withdrawn,
     delta_listener,
     observe,
 )
-from flink_skills.telemetry.live import WITHDRAWN, AgUiObserver
+from flink_skills.telemetry.live import DISCARDED, AgUiObserver
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 
 Said = dict[str, Any]
@@ -152,7 +152,7 @@ async def test_an_answer_that_breaks_off_is_taken_back(tmp_path: Path) -> None:
     with ScriptedModelServer(rules) as server:
         await run(page, server, "openai-compatible", tmp_path)
     [back] = page.of("CUSTOM")
-    assert (back["name"], back["value"]["restarted"], back["value"]["toolCallIds"]) == (WITHDRAWN, True, ["c1"])
+    assert (back["name"], back["value"]["restarted"], back["value"]["toolCallIds"]) == (DISCARDED, True, ["c1"])
     shown = page.shown()
     assert "I look." not in shown.values()
     assert [text for id_, text in shown.items() if "result" not in id_] == [
@@ -237,7 +237,7 @@ def test_text_of_any_kind_can_be_sent() -> None:
             TextDelta("a\ud83d"),
             ToolCallDelta("c\ud800", "n", "\udc00", 0),
             TextDelta("more"),
-            Withdrawn(),
+            Discarded(),
         ):
             tell(delta)
     assert page.types()[:3] == ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]
@@ -250,7 +250,7 @@ def test_what_an_earlier_attempt_gave_is_taken_back_though_nothing_is_known_of_i
     with Telemetry([page.observer]).turn(TurnScope("desk", '"k"', 1, "t1", attempt=2)), observe("chat", "m", "s"):
         tell = delta_listener()
         assert tell is not None
-        tell(Withdrawn(restarted=True))
+        tell(Discarded(restarted=True))
         tell(TextDelta("hello"))
     [back] = page.of("CUSTOM")
     [message] = page.of("TEXT_MESSAGE_START")

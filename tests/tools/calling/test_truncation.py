@@ -191,7 +191,7 @@ async def test_a_long_file_of_a_skill_is_read_in_pages_of_the_limit(skills: Any)
         result = await talk.call("load_skill_resource", name="billing", path="long.txt", offset=offset)
         assert not result.is_error and len(result.content) <= 5_000
         read, offset = read + result.value["text"], result.value["next_offset"]
-        assert offset is None or f"go on with offset={offset}]" in result.content
+        assert offset is None or f"continue with offset={offset}]" in result.content
     assert read == text.replace("__BASE_DIR__", str(skills / "billing"))
 
 

@@ -211,7 +211,7 @@ def test_denied_for_one_skill(machine: Machine) -> None:
         ("./scripts", "There is no program './scripts' (cwd"),
         ("./notes.txt", "'./notes.txt' is not executable"),
         ("cd work", "'cd' is a command of shells, and there is no shell here. Give the folder as cwd."),
-        ("A=b git", "'A=b' is no program: there is no shell here that could set a variable."),
+        ("A=b git", "'A=b' is not a program: no shell sets variables here."),
         ("", "The command names no program."),
         ("'' a", "The command names no program."),
         ("git; ls", "There is no shell here"),
@@ -238,14 +238,14 @@ def test_many_entries_are_not_all_shown(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
-        ("git", "'git' is no path. Another file may have the same name, so write its path: "),
+        ("git", "'git' is not a path. Another file may have the same name, so write its path: "),
         ("scripts/run.sh", "'SKILL=scripts/run.sh' for a file of a skill"),
-        ("=scripts/run.sh", "names no skill before '='"),
-        ("report=", "is no path of a program"),
-        ("/", "is no path of a program"),
-        ("/opt/tools/", "is no path of a program"),
-        ("report=../other/run.sh", "no '..'"),
-        ("/opt/../bin/ls", "no '..'"),
+        ("=scripts/run.sh", "has no skill name before '='"),
+        ("report=", "is not a valid path of a program"),
+        ("/", "is not a valid path of a program"),
+        ("/opt/tools/", "is not a valid path of a program"),
+        ("report=../other/run.sh", "without '..'"),
+        ("/opt/../bin/ls", "without '..'"),
     ],
 )
 def test_entries_that_are_no_paths_are_refused(entry: str, says: str) -> None:
@@ -265,9 +265,9 @@ def test_remarks_for_operators(machine: Machine) -> None:
     git = str(machine / "bin/git")
     assert CommandPolicy([git, "report=scripts/x"], ["/nowhere/x"]).remarks() == []
     (missing,) = CommandPolicy([git, "/nowhere/x"]).remarks()
-    assert missing == "option skills.shell.allowed-commands: /nowhere/x is no program on this machine"
+    assert missing == "option skills.shell.allowed-commands: /nowhere/x is not an executable program on this machine"
     (open_end,) = CommandPolicy(denied=[git]).remarks()
-    assert "skills.shell.denied-commands alone holds back no program that another one starts" in open_end
+    assert "skills.shell.denied-commands alone does not stop a program that another program starts" in open_end
 
 
 def test_what_a_policy_cannot_do(machine: Machine) -> None:
@@ -285,7 +285,7 @@ def test_an_empty_list_permits_nothing_and_no_list_permits_all(machine: Machine)
     assert none and none.permits_none
     with pytest.raises(ArgumentError, match=r"its option skills\.shell\.allowed-commands is empty"):
         machine.starts(none, "git")
-    assert "no command may run" in none.remarks()[0]
+    assert "no command can run" in none.remarks()[0]
     assert CommandPolicy.of(SkillConfig({"skills.shell.allowed-commands": ""})).permits_none
     everything = CommandPolicy.of(SkillConfig())
     assert not everything and not everything.permits_none

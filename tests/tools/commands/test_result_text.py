@@ -54,11 +54,11 @@ def test_exit_codes_signals_and_errors_are_kept_apart() -> None:
 
 @pytest.mark.row("H13")
 @pytest.mark.parametrize(
-    ("longest", "mend"), [(300.0, "; timeout may be 300"), (30.0, ", the most that this job allows: do it in parts")]
+    ("longest", "fix"), [(300.0, "; timeout may be 300"), (30.0, ", the most that this job allows: do it in parts")]
 )
-def test_timeouts_say_what_may_be_asked_for(longest: float, mend: str) -> None:
+def test_timeouts_say_what_may_be_asked_for(longest: float, fix: str) -> None:
     result = told(longest, signal=15, timed_out=True, limit="wall_time")
-    assert f"note: the command was ended because it ran longer than 30 s{mend}\n" in result.content
+    assert f"note: the command was ended because it ran longer than 30 s{fix}\n" in result.content
     assert result.content.count("note:") == 1
     assert (result.value["timed_out"], result.value["limit"]) == (True, "wall_time")
 
@@ -67,7 +67,7 @@ SAID = {
     "wall_time": "30 s of time",
     "cpu_time": "7.5 s of processor time",
     "memory": "1 GiB of memory for all its processes",
-    "processes": "32 processes and threads: start fewer at once",
+    "processes": "32 processes and threads: start fewer at a time",
     "file_size": "1.5 KiB for one file",
     "workspace_bytes": "200 bytes for all files of the workspace: remove some",
     "workspace_files": "99 files in the workspace",
@@ -77,7 +77,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Limits)])
-def test_each_limit_is_named_with_its_value_and_the_mend(name: str) -> None:
+def test_each_limit_is_named_with_its_value_and_the_fix(name: str) -> None:
     for how in ({"signal": 9}, {"exit_code": 1}):
         result = told(**how, limit=name)
         assert f"note: the command reached the limit {name}, {SAID[name]}" in result.content

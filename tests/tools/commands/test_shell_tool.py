@@ -158,7 +158,7 @@ async def test_another_keys_workspace_is_no_place_to_run(view: SkillView, shell_
     assert two.workspace is not None
     result = await run(one, "cat note", cwd=str(two.workspace.work_dir))
     assert result.is_error
-    assert "outside of the workspace" in result.content
+    assert "outside the workspace" in result.content
 
 
 async def test_timeout(conversation: Conversation) -> None:
@@ -492,7 +492,7 @@ async def test_a_readable_path_that_is_not_there_is_remarked(
     absent = shared_folder / "absent"
     shell = await shell_with(skills__shell__readable=f"{shared_folder};{absent}")
     (remark,) = shell.remarks()
-    assert remark == f"option skills.shell.readable: '{absent}' is not there on this machine"
+    assert remark == f"option skills.shell.readable: '{absent}' does not exist on this machine"
 
 
 def test_without_a_shell_there_is_no_such_tool(view: SkillView) -> None:

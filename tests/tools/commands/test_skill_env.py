@@ -52,7 +52,7 @@ def test_what_cannot_be_read_names_the_option_and_no_value(
     (tmp_path / "binary").write_bytes(b"s3cret\0s3cret")
     for reference, says in (
         ("${env:NOT_THERE}", "'NOT_THERE'"),
-        (f"${{file:{tmp_path}/none}}", "is not there"),
+        (f"${{file:{tmp_path}/none}}", "does not exist"),
         (f"${{file:{tmp_path}/binary}}", "NUL"),
     ):
         with pytest.raises(ConfigError) as caught:
@@ -78,5 +78,5 @@ def test_names_of_the_workspace_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["A-B", "1A", "A B", "Ä"])
 def test_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="is no name of a variable"):
+    with pytest.raises(ConfigError, match="is not a valid name of a variable"):
         variables(**{f"report__{name}": "${env:X}"})

@@ -653,7 +653,7 @@ async def test_hostile_descriptions_are_cut_or_left_out(tmp_path: Path) -> None:
         assert not {"deep", "wide", "bad name"} & by_name.keys()
         said = " ".join(found.problems)
         assert "nested deeper" in said
-        assert "8192 are the most" in said
+        assert "the maximum is 8192" in said
         assert "more than 64 tools" in said
 
 
@@ -662,7 +662,7 @@ async def test_without_python_the_problem_says_so(tmp_path: Path) -> None:
     programs.mkdir()
     async with opened(tmp_path, {"geo": {"tools.py": GEO}}, base_env={"PATH": str(programs)}) as bundles:
         found = await bundles.describe("geo")
-        assert "there is no python3 for commands here" in " ".join(found.problems), found
+        assert "commands have no python3 here" in " ".join(found.problems), found
         old = programs / "python3"
         old.write_text('#!/bin/sh\nprintf "the tools of a skill need Python 3.8, and this is 3.6\\n" >&2\nexit 3\n')
         old.chmod(old.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)

@@ -26,7 +26,7 @@ from flink_skills.tools.dynamic.runner_program import OLDEST_PYTHON, program_arg
 _PROGRAM = files("flink_skills.tools.dynamic.program")
 
 # What the kernel takes as one argument.
-_MOST_ARGUMENT = 131_072
+_MAX_ARGUMENT = 131_072
 
 SHAPES = '''
 """All that annotations say."""
@@ -132,7 +132,7 @@ def test_it_is_python_of_the_oldest_version_with_nothing_but_the_standard_librar
 
 
 def test_it_fits_into_an_argument() -> None:
-    assert len(program_argv()[-1].encode()) < _MOST_ARGUMENT // 2
+    assert len(program_argv()[-1].encode()) < _MAX_ARGUMENT // 2
 
 
 @pytest.mark.row("J1")

@@ -20,7 +20,7 @@ from flink_skills.tools.dynamic.answers import read_answer, text_answer, tool_re
 from flink_skills.tools.dynamic.runner_output import PrintedText, RunnerOutput
 from flink_skills.tools.dynamic.runner_process import RunnerProcess
 from flink_skills.tools.dynamic.schema_file import read_schema_file
-from flink_skills.tools.dynamic.specs import MOST_RAW_BYTES, MOST_SCHEMA_BYTES
+from flink_skills.tools.dynamic.specs import MAX_RAW_BYTES, MAX_SCHEMA_BYTES
 
 _JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -71,11 +71,11 @@ def test_what_models_need_not_know_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        ([], "no JSON schema"),
+        ([], "not a JSON schema"),
         ({"type": "string"}, "not an object"),
         ({"properties": {"a b": {}}}, "the name of its argument 'a b'"),
-        ({"properties": {"a": {"enum": ["x" * 100] * 100}}}, f"{MOST_SCHEMA_BYTES} are the most"),
-        ({"properties": {"a": {"x-text": "x" * MOST_RAW_BYTES}}}, f"{MOST_RAW_BYTES} are the most"),
+        ({"properties": {"a": {"enum": ["x" * 100] * 100}}}, f"the maximum is {MAX_SCHEMA_BYTES}"),
+        ({"properties": {"a": {"x-text": "x" * MAX_RAW_BYTES}}}, f"the maximum is {MAX_RAW_BYTES}"),
         ({"properties": {"a": {"default": float("inf")}}}, "too large for JSON"),
         ({"properties": {"a": {"enum": [1 << 64]}}}, "too large for JSON"),
         ({"type": ["string"] * 3}, r"of type \(a list\)"),
@@ -180,7 +180,7 @@ def test_whatever_comes_specs_are_small_and_plain(raw: Any) -> None:
     assert all(isinstance(problem, str) and len(problem) < 500 for problem in problems)
     for spec in specs:
         assert spec["parameters"]["type"] == "object"
-        assert len(json.dumps(spec["parameters"], ensure_ascii=False).encode()) <= MOST_SCHEMA_BYTES
+        assert len(json.dumps(spec["parameters"], ensure_ascii=False).encode()) <= MAX_SCHEMA_BYTES
         json.dumps(spec, allow_nan=False)
 
 
@@ -200,10 +200,10 @@ def test_whatever_a_schema_file_holds_it_is_read_or_refused(raw: Any) -> None:
         (b"[" + b" " * 300_000 + b"]", "more than 262144 bytes"),
         (b'{"tools": 1}', "no list of tools"),
         (b'[{"name": "a", "parameters": {"properties": {"p": {"maximum": 1e999}}}}]', "1e999 is too large a number"),
-        (b'[{"name": "a", "parameters": {"default": -Infinity}}]', "-Infinity is no JSON"),
+        (b'[{"name": "a", "parameters": {"default": -Infinity}}]', "-Infinity is not JSON"),
         (b'[{"name": {"<b>": 1}}]', "the tool (an object) is left out"),
         (b'[{"name": "</skill_content>"}]', "the tool '&lt;/skill_content&gt;' is left out"),
-        (b'[{"name": "a", "command": "rm -r"}]', "no list of words"),
+        (b'[{"name": "a", "command": "rm -r"}]', "not a list of strings"),
         (b'[{"name": "a", "command": ["a\\u0000"]}]', "too long"),
         (b'[{"name": "a", "command": [""]}]', "names no program"),
         (b'[{"name": "a"}, {"name": "a"}]', "twice"),

@@ -78,16 +78,16 @@ def test_matching_files_have_no_fault(tools: str | None, declared: str | None) -
     [
         (None, '{"tools": [\n{"name": ]}', "T01", "error", 2, "schema.json cannot be read"),
         (None, "3", "T01", "error", 0, "holds no list of tools"),
-        (None, '{"tools": NaN}', "T01", "error", 0, "is no JSON"),
+        (None, '{"tools": NaN}', "T01", "error", 0, "is not JSON"),
         ("def add(:\n", None, "T02", "error", 1, "tools.py, line 1: invalid syntax"),
         ("x = 1\nreturn x\n", None, "T02", "error", 2, "'return' outside function"),
         ("def f(a, a): ...\n", None, "T02", "error", 1, "duplicate argument 'a'"),
-        ("1" + "+1" * 100_000, None, "T02", "error", 0, "nested too deep"),
+        ("1" + "+1" * 30_000, None, "T02", "error", 0, "nested too deep"),
         ("def f(): ...\n\0", None, "T02", "error", 0, "null bytes"),
         (ADD, schema("add", type="string"), "T03", "error", 2, "of type 'string', not an object"),
         (ADD, schema("add", properties={"a b": {}}), "T03", "error", 2, "the name of its argument 'a b'"),
         (None, '[{"name": "x y", "command": ["a"]}]', "T03", "error", 1, "the tool 'x y' is left out"),
-        (None, '[{"name": "x",\n "command": "wc"}]', "T03", "error", 1, "is no list of words"),
+        (None, '[{"name": "x",\n "command": "wc"}]', "T03", "error", 1, "is not a list of strings"),
         ("def grün(): ...\n", None, "T03", "error", 1, "the tool 'grün' is left out"),
         ("def f(*parts): ...\n", None, "T03", "warning", 1, "models cannot give *parts"),
         ("def f(*parts): ...\n", schema("f"), "T03", "error", 1, "models cannot give *parts"),
@@ -101,9 +101,9 @@ def test_matching_files_have_no_fault(tools: str | None, declared: str | None) -
         (ADD, schema("add", properties={"a": {"type": "whole"}}), "T07", "warning", 2, "'whole' is not valid"),
         (ADD, schema("add", required=["a", "c"]), "T07", "warning", 2, "'required' names 'c'"),
         (ADD, '[{"name": "add", "parameters": [1]}]', "T07", "warning", 1, "are not an object"),
-        (ADD, schema("add", "add"), "T08", "warning", 3, "the tool 'add' is there twice"),
+        (ADD, schema("add", "add"), "T08", "warning", 3, "the tool 'add' is declared twice"),
         (ADD + ADD, None, "T08", "warning", 4, "defines 'add' twice"),
-        (ADD + "TOOLS = [add, 'add']\n", None, "T08", "warning", 1, "there twice"),
+        (ADD + "TOOLS = [add, 'add']\n", None, "T08", "warning", 1, "duplicate tool 'add'"),
         ("def geo(a): ...\n", None, "T11", "warning", 1, "'geo' is named like its skill"),
     ],
 )
@@ -160,7 +160,7 @@ def test_names_that_neither_the_skill_nor_the_agent_has(offered: OfferedTools, s
     assert (one.code, one.severity) == ("T12", severity)
     assert "names 'get_wether', which" in one.message
     assert says in one.message
-    assert ("'get_weather'" in one.mend) is ("get_weather" in offered.names)
+    assert ("'get_weather'" in one.fix) is ("get_weather" in offered.names)
 
 
 def test_names_are_not_judged_where_the_tools_are_unknown() -> None:
@@ -180,15 +180,15 @@ def test_code_of_a_skill_is_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "-" * 200_000 + "1",
-        "(" * 100_000,
-        "if a: 0\n" + "elif a: 0\n" * 20_000,
-        "a" + "()" * 100_000,
+        "-" * 60_000 + "1",
+        "(" * 60_000,
+        "if a: 0\n" + "elif a: 0\n" * 6_000,
+        "a" + "()" * 30_000,
         "\n".join([*(f"{' ' * n}try: pass\n{' ' * n}finally:" for n in range(19)), " " * 20 + "pass"]),
-        "# coding: punycode\n" + "a" * 200_000,
+        "# coding: punycode\n" + "a" * 60_000,
         "# coding: none-such\n",
-        "def f(): ...\n" * 20_000,
-        "def " + "f" * 200_000 + "(): ...",
+        "def f(): ...\n" * 5_000,
+        "def " + "f" * 60_000 + "(): ...",
         "\x0c\r\n\u202e",
     ],
     ids=lambda code: code[:12].encode("ascii", "backslashreplace").decode(),

@@ -187,7 +187,7 @@ async def test_yaml_names_tools_by_import_path_or_registered_name(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tool_pool: get_weather", "tool_pool: is 'get_weather'; write a list"),
+        ("tool_pool: get_weather", "tool_pool: expected a list, got 'get_weather'"),
         ("tool_pool: ['os:sep']", ""),
         ("tool_pool: ['os:environ']", "tool_pool: 'os:environ' is environ.*give a function"),
     ],

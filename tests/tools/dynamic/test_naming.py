@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flink_skills.tools import MOST_TOOL_NAMES, SkillState, load_effect, unload_effect
+from flink_skills.tools import MAX_TOOL_NAMES, SkillState, load_effect, unload_effect
 from flink_skills.tools.dynamic.naming import brought_names, exposed_name, named_specs
 
 _FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -92,7 +92,7 @@ def test_a_session_of_an_earlier_release_has_no_names_yet() -> None:
 def test_what_is_remembered_has_a_limit_and_names_stay_apart_beyond() -> None:
     state, meanings = SkillState(), dict[str, tuple[str, str]]()
     numbers = count()
-    while len(state.tool_names) < MOST_TOOL_NAMES:
+    while len(state.tool_names) < MAX_TOOL_NAMES:
         skill = f"s{next(numbers)}"
         for tool, name in load(state, skill, [f"t{number}" for number in range(60)]).items():
             assert meanings.setdefault(name, (skill, tool)) == (skill, tool)

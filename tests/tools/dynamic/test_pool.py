@@ -117,7 +117,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize("item", [42, None, dict, {"a": get_weather}, Shop])
 def test_what_is_no_tool_is_refused(item: Any) -> None:
-    with pytest.raises(ConfigError, match="is no tool: give a function"):
+    with pytest.raises(ConfigError, match="is not a tool: pass a function"):
         ToolPool([item])
 
 
@@ -195,7 +195,7 @@ async def test_a_tool_set_that_gives_no_tools_is_a_warning(given: Any, caplog: p
             return given
 
     assert await names(ToolPool([get_weather, Odd()])) == ["get_weather"]
-    assert "tool set 'Odd' gave no tools" in caplog.text
+    assert "tool set 'Odd' returned no tools" in caplog.text
 
 
 async def test_a_tool_set_cannot_put_the_runtimes_tools_or_the_pools_aside(caplog: pytest.LogCaptureFixture) -> None:
@@ -208,7 +208,7 @@ async def test_a_tool_set_cannot_put_the_runtimes_tools_or_the_pools_aside(caplo
     assert list(tools) == ["get_weather", "extra"]
     assert tools["get_weather"].spec.description == "The weather of a city."
     assert "'skill_run' of tool set 'Greedy' is named like one of the runtime's" in caplog.text
-    assert "'get_weather' of tool set 'Greedy' is left out" in caplog.text
+    assert "'get_weather' of tool set 'Greedy' is omitted" in caplog.text
 
 
 async def test_closing_goes_on_when_one_fails(caplog: pytest.LogCaptureFixture) -> None:

@@ -147,4 +147,4 @@ def test_a_tool_set_that_fails_costs_its_tools_and_not_the_turn(run: Run, caplog
         )
     assert output == ["done"]
     assert business(model.requests[-1]) == ["now", "get_weather", "get_forecast"]
-    assert caplog.text.count("agent desk: tool set 'Wares' gave no tools: OSError: no network") == 1
+    assert caplog.text.count("agent desk: tool set 'Wares' returned no tools: OSError: no network") == 1

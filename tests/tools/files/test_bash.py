@@ -74,7 +74,7 @@ async def test_outside_of_its_folder_commands_only_look(shell_with: Callable[...
 
 @pytest.mark.row("J18")
 async def test_outside_of_the_workspace_nothing_runs(files: Files) -> None:
-    for cwd, said in (("/etc", "outside of the workspace"), ("../..", "leads out"), ("none", "does not exist")):
+    for cwd, said in (("/etc", "outside the workspace"), ("../..", "leads out"), ("none", "does not exist")):
         assert said in await files.error("Bash", command="ls", cwd=cwd)
 
 

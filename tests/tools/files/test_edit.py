@@ -48,7 +48,7 @@ async def test_the_lines_that_changed(files: Files) -> None:
 @pytest.mark.parametrize(
     ("old", "said"),
     [
-        ("return", "stands there 2 times, from lines 3, 4"),
+        ("return", "occurs 2 times, from lines 3, 4"),
         ("nothing like it at all", "not in the file, nor anything that is like it"),
         ("", "at least 1 character"),
         ("x", "the same"),
@@ -68,7 +68,7 @@ async def test_other_blanks_are_no_difference(files: Files) -> None:
     assert (files.work / "a.py").read_text() == CODE.replace("if x", "if not x")
     (files.work / "b.py").write_text("\tcall(a)\n\n\tcall( b )\n\tcall(a)\n")
     said = await files.error("Edit", path="b.py", old_string="  call(a)", new_string="x")
-    assert "stands there 2 times, from lines 1, 4" in said
+    assert "occurs 2 times, from lines 1, 4" in said
 
 
 @pytest.mark.row("J16")

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from flink_skills.errors import ConfigError
-from flink_skills.tools.files import MOST_BYTES, Grep, grep
+from flink_skills.tools.files import MAX_BYTES, Grep, grep
 
 from .conftest import Files
 
@@ -58,7 +58,7 @@ async def test_what_is_left_out(files: Files, outside: object) -> None:
     hidden = {f"{folder}/x.txt": "needle\n" for folder in (".git", ".venv", "node_modules", "__pycache__")}
     _tree(files, {**hidden, ".env": "needle\n", "src/a.txt": "needle\n", "src/.b/c.txt": "needle\n"})
     (files.work / "binary").write_bytes(b"needle\0needle\n")
-    (files.work / "big").write_bytes(b"needle\n" + b"x" * MOST_BYTES)
+    (files.work / "big").write_bytes(b"needle\n" + b"x" * MAX_BYTES)
     (files.work / "link").symlink_to(str(outside))
     (files.work / "folder").symlink_to("/etc")
     os.mkfifo(files.work / "pipe")
@@ -74,10 +74,10 @@ async def test_what_is_left_out(files: Files, outside: object) -> None:
     ("pattern", "said"),
     [
         ("(unclosed", "missing )"),
-        ("(?=a)b", "look-around and back-references are not there"),
-        (r"(a)\1", "look-around and back-references are not there"),
+        ("(?=a)b", "look-around and back-references are not supported"),
+        (r"(a)\1", "look-around and back-references are not supported"),
         ("a" * 1001, "more than 1000 characters"),
-        ("((ab|cd){300}){3}", "no regular expression|stands for too much"),
+        ("((ab|cd){300}){3}", "not a supported regular expression|stands for too much"),
         ("", "at least 1 character"),
         ("\ud800", "half a character|unicode"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from flink_skills.manager import SkillView
 from flink_skills.tools import load_effect
-from flink_skills.tools.files import MOST_BYTES, MOST_CHARS, MOST_LINES
+from flink_skills.tools.files import MAX_BYTES, MAX_CHARS, MAX_LINES
 
 from .conftest import Files
 
@@ -39,7 +39,7 @@ async def test_lines_have_their_numbers(files: Files) -> None:
         ({"path": "a.txt", "start_line": 5}, "has 1 lines, and start_line is 5"),
         ({"path": "a.txt", "start_line": 0}, "greater than or equal to 1"),
         ({"path": "a.txt", "start_line": 3, "end_line": 2}, "swap them"),
-        ({"path": "a.txt/b"}, "no folder"),
+        ({"path": "a.txt/b"}, "not a folder"),
         ({"path": "x\0"}, "characters that no path can have"),
         ({"path": "x" * 300}, "too long"),
     ],
@@ -57,12 +57,12 @@ async def test_an_empty_file(files: Files) -> None:
 
 @pytest.mark.row("J14")
 async def test_a_long_file_is_paged(files: Files) -> None:
-    (files.work / "a.txt").write_text("".join(f"line {number}\n" for number in range(1, MOST_LINES + 3)))
+    (files.work / "a.txt").write_text("".join(f"line {number}\n" for number in range(1, MAX_LINES + 3)))
     first = await files("Read", path="a.txt")
-    assert (first["read_range"], first["next_line"]) == (f"1-{MOST_LINES}", MOST_LINES + 1)
-    assert f"go on with start_line={MOST_LINES + 1}" in str(first["note"])
+    assert (first["read_range"], first["next_line"]) == (f"1-{MAX_LINES}", MAX_LINES + 1)
+    assert f"continue with start_line={MAX_LINES + 1}" in str(first["note"])
     rest = await files("Read", path="a.txt", start_line=first["next_line"])
-    assert rest["content"] == f"{MOST_LINES + 1} | line {MOST_LINES + 1}\n{MOST_LINES + 2} | line {MOST_LINES + 2}"
+    assert rest["content"] == f"{MAX_LINES + 1} | line {MAX_LINES + 1}\n{MAX_LINES + 2} | line {MAX_LINES + 2}"
     assert "note" not in rest
 
 
@@ -70,7 +70,7 @@ async def test_a_long_file_is_paged(files: Files) -> None:
 async def test_a_file_of_more_than_10_mb_is_read_in_parts(files: Files) -> None:
     lines = [f"{number:07} {'x' * 90}" for number in range(1, 150_001)]
     (files.work / "big.log").write_text("\n".join(lines))
-    assert (files.work / "big.log").stat().st_size > MOST_BYTES
+    assert (files.work / "big.log").stat().st_size > MAX_BYTES
     value = await files("Read", path="big.log", start_line=140_000, end_line=140_002)
     assert value["content"] == "\n".join(f"{number} | {lines[number - 1]}" for number in range(140_000, 140_003))
     assert (value["total_lines"], value["read_range"]) == (150_000, "140000-140002")
@@ -85,10 +85,10 @@ async def test_a_file_of_more_than_10_mb_is_read_in_parts(files: Files) -> None:
 
 
 async def test_a_huge_line_is_cut(files: Files) -> None:
-    for size in (MOST_CHARS * 2, MOST_BYTES + 10):
+    for size in (MAX_CHARS * 2, MAX_BYTES + 10):
         (files.work / "a.txt").write_text("x" * size + "\nnext\n")
         value = await files("Read", path="a.txt")
-        assert len(str(value["content"])) == MOST_CHARS + len("1 | ")
+        assert len(str(value["content"])) == MAX_CHARS + len("1 | ")
         assert (value["total_lines"], value["read_range"], value["next_line"]) == (2, "1-1", 2)
         assert "is cut" in str(value["note"])
         assert (await files("Read", path="a.txt", start_line=2))["content"] == "2 | next"
@@ -147,4 +147,4 @@ async def test_the_folder_of_a_skill_loaded_or_not(files: Files, view: SkillView
     assert (await files("Read", path=f"{folder}/scripts/sum.sh"))["content"] == "1 | echo 42"
     files.context.skill_state.apply(load_effect("billing", "digest"))  # type: ignore[union-attr]
     assert (await files("Read", path=f"{folder}/scripts/sum.sh"))["content"] == "1 | echo 42"
-    assert "outside of the workspace" in await files.error("Read", path=f"{folder}/../secret-ops/SKILL.md")
+    assert "outside the workspace" in await files.error("Read", path=f"{folder}/../secret-ops/SKILL.md")

@@ -12,7 +12,7 @@ from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import SkillState, artifacts_effect
-from flink_skills.tools.files import MOST_BYTES
+from flink_skills.tools.files import MAX_BYTES
 
 from .conftest import Files
 
@@ -46,9 +46,9 @@ async def test_files_of_skills(files: Files) -> None:
     assert "has 2 lines" in await files.error("Read", path="skill://geo/guide.md", start_line=3)
     assert "did you mean 'guide.md'" in (await files.error("Read", path="skill://geo/guid.md")).lower()
     assert "binary" in await files.error("Read", path="skill://geo/logo.bin")
-    large = AgentSkill("large", "Large.", "How to.", {"long.txt": "x" * MOST_BYTES + "\n"})
+    large = AgentSkill("large", "Large.", "How to.", {"long.txt": "x" * MAX_BYTES + "\n"})
     files.context.skills = SkillView([large])
-    assert f"the maximum is {MOST_BYTES}" in await files.error("Read", path="skill://large/long.txt")
+    assert f"the maximum is {MAX_BYTES}" in await files.error("Read", path="skill://large/long.txt")
 
 
 @pytest.mark.row("F29", "J14")
@@ -78,7 +78,7 @@ async def test_files_of_the_workspace(files: Files) -> None:
     (files.workspace.inputs_dir / "n.txt").write_text("7\n")
     for path in ("workspace://inputs/n.txt", "workspace://work/inputs/n.txt", "skill://geo/inputs/n.txt"):
         assert (await files("Read", path=path))["content"] == "1 | 7"
-    line, lines = "y" * 1023, 2 * MOST_BYTES // 1024
+    line, lines = "y" * 1023, 2 * MAX_BYTES // 1024
     (files.workspace.out_dir / "big.txt").write_text(f"{line}\n" * lines)
     big = await files("Read", path="workspace://out/big.txt", start_line=lines)
     assert big["content"] == f"{lines} | {line}"

@@ -57,7 +57,7 @@ async def test_a_script_stays_one(files: Files) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/etc/passwd", "outside of the workspace"),
+        ("/etc/passwd", "outside the workspace"),
         ("../x", "in none of the folders"),
         ("../../x", "leads out of the workspace"),
         ("folder", "is a folder"),

@@ -123,7 +123,7 @@ async def test_poll_lines_and_the_names_of_both_systems(talk: Talk) -> None:
         "skill_exec", skill_name="billing", command="seq 50; cat", yield_time_ms="10000", pollLines=10
     )
     assert first["output"] == "".join(f"{number}\n" for number in range(1, 11))
-    assert first["warnings"] == ["40 more lines are there: poll for them"]
+    assert first["warnings"] == ["40 more lines are available: poll for them"]
     # A prompt is told of when its turn to be shown has come.
     assert "interaction" not in first
     rest = await talk.call("skill_poll_session", sessionId=first["session_id"], poll_lines=1_000)

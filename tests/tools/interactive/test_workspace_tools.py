@@ -170,6 +170,14 @@ async def test_a_job_without_a_shell_has_none_of_the_tools(view, talk: Talk) -> 
     assert not {name for name in names if "exec" in name or "session" in name or "stdin" in name}
 
 
+def test_tools_that_start_commands_state_that_they_run_in_the_sandbox(talk: Talk) -> None:
+    from flink_skills.tools import profile_tools
+
+    tools = profile_tools(("execute_shell_command", *talk.services.settings.tools), talk.services)
+    sandboxed = {tool.spec.name for tool in tools if tool.runs_in == "sandbox"}
+    assert sandboxed == {"execute_shell_command", "skill_run", "skill_exec", "workspace_exec"}
+
+
 def test_the_schemas_are_short(talk: Talk) -> None:
     most = {
         "skill_exec": 550,

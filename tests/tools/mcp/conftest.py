@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,7 +16,7 @@ from flink_skills.tools.mcp import (
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
-from tests.kit.ports import listens
+from tests.kit.ports import free_port, listens
 from tests.kit.waiting import wait_until
 
 SERVER = Path(__file__).with_name("shop_server.py")
@@ -30,9 +29,7 @@ class HttpServer:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        with socket.socket() as made:
-            made.bind(("127.0.0.1", 0))
-            self.port: int = made.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -59,9 +59,19 @@ def listed(params):
             "tools": [
                 tool("seen", description="Se\U000e0041en.\x1b[2J", inputSchema={**TEXT, "properties": {"a": argument}}),
                 tool("unseen", description="\u200b\U000e0041"),
+                *(tool(f"named {at}", inputSchema=schema) for at, schema in enumerate(hidden_names())),
             ]
         }
     return {"tools": [tool(name) for name in ("count", "pid", "work", "nonsense", "wrong", "say", "lists", *LARGE)]}
+
+
+def hidden_names():
+    for name in ("a\u202e", "a\u200bb", "a\u200d\u0628", "a\u00a0b", "a\nb", "a ", "\u3164"):
+        yield {"type": "object", "properties": {name: {"type": "string"}}}
+    yield {"type": "object", "properties": {"a": {"type": "array", "items": {"properties": {"b\u2066": {}}}}}}
+    yield {"type": "object", "$defs": {"a\u2003b": {}}}
+    # Visible names.
+    yield {"type": "object", "properties": {name: {} for name in ("a b", "größe", "名前", "$ref-like", "")}}
 
 
 def called(name, text):

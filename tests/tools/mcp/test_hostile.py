@@ -211,6 +211,20 @@ async def test_descriptions_have_no_hidden_characters(opened: OpenToolSet) -> No
     assert tools["unseen"].spec.description == "unseen"
 
 
+async def test_names_of_arguments_have_no_hidden_characters(
+    opened: OpenToolSet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server expects them as they are, so they cannot be cleaned."""
+    tools = await tools_of(await opened(odd("hidden")))
+    assert {name for name in tools if name.startswith("named")} == {"named_9"}
+    left_out = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
+    assert len(left_out) == 9
+    assert (
+        "its tool 'named 0' is left out: its schema has the name 'a\\u202e', which is not what it seems" in left_out[0]
+    )
+    assert all(text.isascii() and text.isprintable() for text in left_out)
+
+
 @pytest.mark.parametrize(("argument", "value"), [("prefix", "shop."), ("prefix", "x" * 50), ("interval", 0)])
 def test_arguments_that_cannot_be_are_refused(argument: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=argument):

@@ -17,7 +17,7 @@ import pytest
 
 from flink_skills import ExecutionError, ToolContext
 from flink_skills.tools.mcp import McpToolSet, StreamableHTTPConnectionParams
-from flink_skills.tools.mcp.limited import LARGEST_ANSWER, MAX_VALUES
+from flink_skills.tools.mcp.limited import MAX_ANSWER, MAX_VALUES
 from tests.kit.waiting import until
 from tests.tools.mcp.conftest import OpenToolSet
 from tests.tools.mcp.test_servers import tools_of
@@ -74,6 +74,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._answer(500, b"no")
         elif name == "many":
             self._answer(200, b'{"jsonrpc": "2.0", "a": [' + b"{}, " * MAX_VALUES + b"{}]}", "application/json")
+        elif name == "many in an event":
+            last = json.dumps(
+                {"jsonrpc": "2.0", "id": message["id"], "result": self._result(method, message["params"])}
+            )
+            many = b"data: " + last[:-2].encode() + b', "_meta": {"a": [' + b"{},\r\ndata: " * MAX_VALUES
+            many += b"{}]}}}\r\n\r\n"
+            self._answer(200, many, "text/event-stream")
+        elif name == "endless event":
+            self._endless("text/event-stream")
+        elif name == "many events":
+            other = json.dumps({"jsonrpc": "2.0", "method": "notifications/x", "params": {"_meta": {"a": [{}] * 600}}})
+            last = {"jsonrpc": "2.0", "id": message["id"], "result": self._result(method, message["params"])}
+            events = [other] * (MAX_VALUES // 500) + [json.dumps(last)]
+            ends = ("\n\n", "\r\n\r\n", "\r\r")
+            text = "".join(f"data: {event}{ends[at % 3]}" for at, event in enumerate(events))
+            self._answer(200, text.encode(), "text/event-stream")
         elif name == "pings":
             pings = b"".join(b'data: {"jsonrpc": "2.0", "id": %d, "method": "ping"}\n\n' % at for at in range(1_000))
             self._answer(200, pings, "text/event-stream")
@@ -96,6 +112,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             }
         if method == "tools/list":
             names = ("endless", "packed", "broken", "page", "forget", "count", "many", "pings")
+            names += ("many in an event", "many events", "endless event")
             return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
         if method == "tools/call":
             if params["name"] == "forget":
@@ -116,13 +133,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _endless(self) -> None:
+    def _endless(self, kind: str = "application/json") -> None:
         self.send_response(200)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Connection", "close")
         self.end_headers()
         with contextlib.suppress(OSError):
-            for _ in range(20 * LARGEST_ANSWER // 65_536):
+            for _ in range(20 * MAX_ANSWER // 65_536):
                 self.wfile.write(b" " * 65_536)
         self.close_connection = True
 
@@ -148,6 +165,8 @@ def server() -> Iterator[Odd]:
         ("packed", "the answer is compressed (gzip)"),
         ("page", "Unexpected content type: text/html"),
         ("many", "a message has more than 500,000 objects and lists"),
+        ("many_in_an_event", "a message has more than 500,000 objects and lists"),
+        ("endless_event", "an event is longer than 16,777,216 bytes"),
     ],
 )
 async def test_an_answer_that_is_none_is_an_error_of_that_call_alone(
@@ -159,6 +178,12 @@ async def test_an_answer_that_is_none_is_an_error_of_that_call_alone(
     assert told in answer.content
     assert (await tools["count"].call({}, ToolContext())).content == "done"
     assert server.session == 1, "the connection stays"
+
+
+async def test_many_events_are_no_large_message(server: Odd, opened: OpenToolSet) -> None:
+    tools = await tools_of(await opened(StreamableHTTPConnectionParams(server.url)))
+    answer = await tools["many_events"].call({}, ToolContext())
+    assert (answer.content, answer.is_error) == ("done", False)
 
 
 async def test_requests_whose_answers_are_not_read_end_the_connection(server: Odd, opened: OpenToolSet) -> None:

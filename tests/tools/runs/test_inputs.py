@@ -266,7 +266,7 @@ async def test_a_file_of_the_event_that_cannot_be_used(talk: Conversation) -> No
     files = event_files({"files": [{"data": "broken!"}]})
     talk.context.staged_inputs = stage_files(talk.workspace, files, None, talk.context.owner, talk.skill_state)
     (record,) = (await run(talk, "true")).value["staged_inputs"]
-    assert "no base64" in record["error"]
+    assert "not valid base64" in record["error"]
 
 
 async def test_an_input_that_fails_ends_the_run_before_it_begins(talk: Conversation) -> None:

@@ -51,7 +51,7 @@ WRAPPING = len('{"type": "function", "function": }')
 def test_the_work_from_beginning_to_end() -> None:
     text = guidance(SkillSettings(), FULL)
     assert text.startswith(f"{HEADING}\n- Discover")
-    steps = ["Discover", "Inspect", "Load", "Optimise", "Document", "Execute"]
+    steps = ["Discover", "Inspect", "Load", "Optimize", "Document", "Execute"]
     assert re.findall(r"^- (\w+):", text, re.MULTILINE) == steps
     assert len(text) <= 1300
 

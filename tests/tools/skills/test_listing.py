@@ -106,7 +106,7 @@ async def test_tools_that_a_skill_brings_are_known_once_it_is_loaded(talking: Ta
     talk = talking(settings=full(bundled=True), bundled=Brings())
     talk.context.workspace = object()  # type: ignore[assignment]
     before = await talk.call("skill_list_tools", skill="billing")
-    assert (before.content, before.value) == ("[]\n(It also brings tools of its own: loading it says which.)", [])
+    assert (before.content, before.value) == ("[]\n(It also has its own tools: load it to see them.)", [])
     assert "\n" not in (await talk.call("skill_list_tools", skill="weather")).content
     await talk.call("skill_load", skill="billing")
     assert (await talk.call("skill_list_tools", skill="billing")).content == "[]"

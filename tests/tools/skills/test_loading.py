@@ -153,7 +153,7 @@ async def test_resource_in_parts(talk: Conversation, skills: Path) -> None:
     talk.context.max_output = 1120
     part = await talk.call("load_skill_resource", name="log-triage", path="references/levels.md", offset=500)
     assert part.content.startswith(whole[500:1500])
-    assert part.content.endswith(f"[bytes 500 to 1500 of {len(whole)}; go on with offset=1500]")
+    assert part.content.endswith(f"[bytes 500 to 1500 of {len(whole)}; continue with offset=1500]")
 
 
 @pytest.mark.parametrize("path", ["../billing/SKILL.md", "/etc/passwd", "references/nothing.md", "references"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.telemetry import Delta, TextDelta, ToolCallDelta, Withdrawn
+from flink_skills.telemetry import Delta, Discarded, TextDelta, ToolCallDelta
 from flink_skills.tools import ToolSet
 from flink_skills.tools.streaming import ArgumentFeed, StreamedArguments
 
@@ -39,7 +39,7 @@ class Watcher(Tool):
 
     @property
     def texts(self) -> list[str]:
-        return ["withdrawn" if streamed.withdrawn else streamed.text for streamed, _ in self.seen]
+        return ["withdrawn" if streamed.discarded else streamed.text for streamed, _ in self.seen]
 
 
 class Plain(Watcher):
@@ -158,7 +158,7 @@ async def test_what_is_withdrawn_is_said_to_tools_that_were_told_of_it() -> None
         feed(piece("old"))
         await turns()
         feed(piece("never told", 1, "late"))
-        feed(Withdrawn(restarted=True))
+        feed(Discarded(restarted=True))
         feed(piece("new"))
         feed(piece("er"))
     assert tool.texts == ["old", "withdrawn", "newer"]
@@ -174,7 +174,7 @@ async def test_it_is_said_once_whenever_it_happens(rounds: int) -> None:
         feed(piece("er"))
         for _ in range(rounds):
             await asyncio.sleep(0)
-        feed(Withdrawn())
+        feed(Discarded())
         feed(piece("new"))
     assert tool.texts in (["old", "withdrawn", "new"], ["old", "older", "withdrawn", "new"])
 
@@ -211,7 +211,7 @@ async def test_of_arguments_without_end_only_the_beginning_is_told(caplog: pytes
         for _ in range(40):
             feed(piece("x" * 65_536))
             await turns()
-        feed(Withdrawn())
+        feed(Discarded())
     assert 900_000 < len(tool.texts[-2]) <= 1 << 20
     assert tool.texts[-1] == "withdrawn"
     assert len([record for record in caplog.records if "are longer than" in record.message]) == 1

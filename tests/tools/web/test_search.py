@@ -13,7 +13,7 @@ import pytest
 
 from flink_skills.errors import ConfigError
 from flink_skills.tools import ToolContext, ToolResult
-from flink_skills.tools.web import Answer, Ask, Found, ScriptedSearch, WebSearchTool
+from flink_skills.tools.web import ScriptedSearch, SearchHit, SearchRequest, SearchResults, WebSearchTool
 from tests.tools.web.conftest import code_of
 from tests.tools.web.site import Site
 
@@ -42,7 +42,7 @@ def google(site: Site, **options: Any) -> WebSearchTool:
 
 
 def found(*urls: str) -> WebSearchTool:
-    return WebSearchTool(ScriptedSearch([Found(f"title {url}", url, "text") for url in urls]))
+    return WebSearchTool(ScriptedSearch([SearchHit(f"title {url}", url, "text") for url in urls]))
 
 
 def urls_of(result: ToolResult) -> list[str]:
@@ -50,7 +50,7 @@ def urls_of(result: ToolResult) -> list[str]:
 
 
 async def test_a_snippet_with_a_number_of_thousands_of_digits_is_no_error() -> None:
-    tool = WebSearchTool(ScriptedSearch([Found("a", "https://e.org", "&#" + "9" * 5000 + ";")]))
+    tool = WebSearchTool(ScriptedSearch([SearchHit("a", "https://e.org", "&#" + "9" * 5000 + ";")]))
     assert (await search(tool)).value["results"][0]["snippet"].startswith("&#999")
 
 
@@ -250,17 +250,17 @@ async def test_mistakes_of_a_model(arguments: dict[str, Any], code: str) -> None
 
 @pytest.mark.row("J28", "J29")
 async def test_counts() -> None:
-    engine = ScriptedSearch([Found("t", f"https://example.org/{number}") for number in range(30)])
+    engine = ScriptedSearch([SearchHit("t", f"https://example.org/{number}") for number in range(30)])
     assert len(urls_of(await search(WebSearchTool(engine)))) == 5
     assert len(urls_of(await search(WebSearchTool(engine, results_num=2)))) == 2
     assert len(urls_of(await search(WebSearchTool(engine, results_num=2), count=10))) == 10
     assert [ask.count for ask in engine.asked] == [5, 2, 10]
-    assert engine.asked[0] == Ask("keyed state", 5)
+    assert engine.asked[0] == SearchRequest("keyed state", 5)
 
 
 @pytest.mark.row("J28")
 async def test_lengths() -> None:
-    engine = ScriptedSearch([Found("t" * 500, "https://example.org/", "s" * 2000)])
+    engine = ScriptedSearch([SearchHit("t" * 500, "https://example.org/", "s" * 2000)])
     for options, title, snippet in (({}, 100, 300), ({"title_len": 7, "snippet_len": 1}, 7, 1)):
         [one] = (await search(WebSearchTool(engine, **options))).value["results"]
         assert (len(one["title"]), len(one["snippet"])) == (title, snippet)
@@ -275,7 +275,7 @@ async def test_equal_pages_are_there_once() -> None:
         "http://example.org/b",
     ]
     assert urls_of(await search(found(*urls))) == [urls[0], urls[2], urls[3]]
-    everything = WebSearchTool(ScriptedSearch([Found("t", url) for url in urls[:1] * 2]), dedup_urls=False)
+    everything = WebSearchTool(ScriptedSearch([SearchHit("t", url) for url in urls[:1] * 2]), dedup_urls=False)
     assert urls_of(await search(everything)) == urls[:1] * 2
 
 
@@ -284,8 +284,8 @@ async def test_results_are_links_to_pages_and_plain_text() -> None:
     assert urls_of(await search(found("javascript:alert(1)", "file:///a", "", "https://ok.example.org/"))) == [
         "https://ok.example.org/"
     ]
-    hidden = Found("<b>a</b> &lt;i&gt;\u202e", "https://example.org/", "b\u200b \x1b[31mred\n\n c")
-    [one] = (await search(WebSearchTool(ScriptedSearch(Answer((hidden,), "x <b>y</b>"))))).value["results"]
+    hidden = SearchHit("<b>a</b> &lt;i&gt;\u202e", "https://example.org/", "b\u200b \x1b[31mred\n\n c")
+    [one] = (await search(WebSearchTool(ScriptedSearch(SearchResults((hidden,), "x <b>y</b>"))))).value["results"]
     assert (one["title"], one["snippet"]) == ("a <i>", "b [31mred c")
 
 
@@ -298,7 +298,7 @@ async def test_domains_hold_whatever_the_engine_does() -> None:
 
 @pytest.mark.row("J30")
 async def test_an_engine_with_a_bug_is_a_result() -> None:
-    def broken(ask: Ask) -> Answer:
+    def broken(ask: SearchRequest) -> SearchResults:
         raise RuntimeError("a bug")
 
     result = await search(WebSearchTool(ScriptedSearch(broken)))

@@ -115,7 +115,7 @@ class AnthropicMessages(Wire):
         answer = object_of(data)
         content = answer.get("content")
         if not isinstance(content, list):
-            said = object_of(answer.get("error")).get("message", "it has no content")
+            said = object_of(answer.get("error")).get("message", "the response has no content")
             raise NoCompletionError(str(said))
         return self.answer(
             content, reason=answer.get("stop_reason"), usage=object_of(answer.get("usage")), id_=answer.get("id")

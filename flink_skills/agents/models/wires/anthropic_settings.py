@@ -38,7 +38,7 @@ _BETAS = {
     "anthropic_speed": "fast-mode-2026-02-01",
     "anthropic_task_budget": "task-budgets-2026-03-13",
 }
-_MOST = 16
+_MAX = 16
 
 
 class AnthropicSettings:
@@ -60,7 +60,7 @@ class AnthropicSettings:
         key = (id(settings), id(schema), with_tools, thinks)
         kept = self._kept.get(key)
         if kept is None:
-            if len(self._kept) >= _MOST:
+            if len(self._kept) >= _MAX:
                 self._kept.pop(next(iter(self._kept)))
             fields = dump(self.fields(settings, schema, with_tools=with_tools, thinks=thinks))
             kept = self._kept[key] = (settings, schema, b"," + fields[1:-1])

@@ -92,7 +92,7 @@ class ChatCompletions(Wire):
         choice = object_of(choices[0]) if isinstance(choices, list) and choices else {}
         message = choice.get("message")
         if not isinstance(message, dict):
-            said = object_of(answer.get("error")).get("message", "it has no choices")
+            said = object_of(answer.get("error")).get("message", "the response has no choices")
             raise NoCompletionError(str(said))
         calls = message.get("tool_calls")
         return self.answer(

@@ -125,7 +125,7 @@ async def read_bounded(answer: aiohttp.ClientResponse, most: int = _MAX_ANSWER) 
     while piece := await answer.content.readany():
         size += len(piece)
         if size > most:
-            raise ValueError(f"it has more than {most:,} bytes")
+            raise ValueError(f"the response has more than {most:,} bytes")
         pieces.append(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

@@ -8,7 +8,7 @@ from flink_skills.tools.base import ToolSpec
 
 __all__ = ["Fixed"]
 
-_MOST = 64
+_MAX = 64
 
 
 class Fixed:
@@ -24,7 +24,7 @@ class Fixed:
         """Return the JSON of a system text."""
         found = self._systems.get(text)
         if found is None:
-            if len(self._systems) >= _MOST:
+            if len(self._systems) >= _MAX:
                 self._systems.pop(next(iter(self._systems)))
             found = self._systems[text] = encode(text)
         return found
@@ -34,7 +34,7 @@ class Fixed:
         key = tuple(map(id, tools))
         found = self._tools.get(key)
         if found is None:
-            if len(self._tools) >= _MOST:
+            if len(self._tools) >= _MAX:
                 self._tools.pop(next(iter(self._tools)))
             found = self._tools[key] = (tuple(tools), b",".join(map(self._encode_tool, tools)))
         return found[1]

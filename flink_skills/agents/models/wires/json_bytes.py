@@ -37,7 +37,7 @@ def decoded(data: bytes) -> Any:
         # Python does not convert integers of more than a few thousand digits. A text says the same.
         return json.loads(data, parse_int=_integer)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError("the JSON is nested too deeply") from error
 
 
 def _integer(digits: str) -> int | str:

@@ -14,7 +14,7 @@ _KEPT = "_encoded_prefix"
 # A request looks this far back for the end of the one before: one response has at most a few hundred calls.
 _FARTHEST = 600
 # Bytes that are kept of a conversation: one with images has more, and is encoded again.
-_MOST = 1 << 20
+_MAX = 1 << 20
 
 
 class MessageEncoder(Protocol):
@@ -54,7 +54,7 @@ class Prefixes:
             pieces.append(piece)
             at += number
         data = b",".join(pieces)
-        if listed and len(data) <= _MOST:
+        if listed and len(data) <= _MAX:
             _attributes(listed[-1])[_KEPT] = _Prefix(self, list(listed), data)
         return data
 

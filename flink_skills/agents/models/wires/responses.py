@@ -97,7 +97,9 @@ class Responses(Wire):
         status = response.get("status", "completed")
         output = response.get("output")
         if not isinstance(output, list) or status not in ("completed", "incomplete"):
-            raise NoCompletionError("it has no output" if not isinstance(output, list) else f"its status is {status}")
+            raise NoCompletionError(
+                "the response has no output" if not isinstance(output, list) else f"the status is {status}"
+            )
         items = [object_of(item) for item in output]
         found = [_call(item) for item in items if item.get("type") == "function_call"]
         given = with_ids(found, str(response.get("id") or uuid.uuid4().hex))

@@ -18,7 +18,7 @@ _NESTED = frozenset({"openai_reasoning_effort", "openai_reasoning_summary", "ope
 # OpenAI returns encrypted reasoning only for these models, and refuses a request for it for others.
 _REASONS = re.compile(r"(?!.*-chat)(?:o[1-9]|gpt-[5-9]|codex|computer-use)")
 _ENCRYPTED = "reasoning.encrypted_content"
-_MOST = 16
+_MAX = 16
 
 
 class ResponsesSettings:
@@ -34,7 +34,7 @@ class ResponsesSettings:
         key = (id(settings), id(schema), with_tools)
         kept = self._kept.get(key)
         if kept is None:
-            if len(self._kept) >= _MOST:
+            if len(self._kept) >= _MAX:
                 self._kept.pop(next(iter(self._kept)))
             fields = dump(self.fields(settings, schema, with_tools=with_tools))
             kept = self._kept[key] = (settings, schema, b"," + fields[1:-1])

@@ -62,8 +62,8 @@ class RemoteBackend(ExecutionBackend):
     ) -> None:
         if settings.network and settings.hosts:
             raise ConfigError(
-                "option skills.shell.network-hosts cannot be kept by backend remote: leave it empty, and write the "
-                "hosts into spec.networkPolicy.egress of the SandboxTemplate"
+                "the remote backend cannot enforce option skills.shell.network-hosts: leave it empty, and list the "
+                "hosts in spec.networkPolicy.egress of the SandboxTemplate"
             )
         self._settings = settings
         self._remote = RemoteSettings.read(settings.options, os.environ if environ is None else environ, account)
@@ -112,7 +112,7 @@ class RemoteBackend(ExecutionBackend):
         """A sandbox that has the program. Raises :class:`ExecutionError`."""
         claims, session = self._claims, self._session
         if claims is None or session is None:
-            raise ExecutionError("backend remote is closed")
+            raise ExecutionError("the remote backend is closed")
         began = time.monotonic()
         claim = await claims.make()
         runtime = SandboxRuntime(self._remote, session, claim, claims.refresh)
@@ -147,7 +147,7 @@ class RemoteBackend(ExecutionBackend):
             back = Path(folder) / "out"
             if result.stdout.decode("utf-8", "replace") != token or not back.is_file() or back.read_text() != token:
                 raise ExecutionError(
-                    f"a command in a sandbox of template {template.name!r} did not give back what it was sent "
+                    f"a command in a sandbox of template {template.name!r} did not return the file that it received "
                     f"({result.error or result.stderr[:200]!r}): check the image of the template"
                 )
         self.proved = ("another_pod", "round_trip", *(("network_denied",) if denied else ()))
@@ -158,9 +158,11 @@ class RemoteBackend(ExecutionBackend):
     async def run(self, request: CommandRequest) -> CommandResult:
         pool = self._pool
         if pool is None:
-            return CommandResult(error="backend remote is not started or closed already")
+            return CommandResult(error="the remote backend is not started or already closed")
         if not Path(request.cwd).is_dir():  # noqa: ASYNC240 - one look at a local folder
-            return CommandResult(error=f"cannot enter the working directory {request.cwd!r}: it is not there")
+            return CommandResult(
+                error=f"the command cannot start: the working directory {request.cwd!r} does not exist"
+            )
         task = asyncio.ensure_future(self._run(pool, request))
         self._commands.add(task)
         try:
@@ -172,7 +174,7 @@ class RemoteBackend(ExecutionBackend):
         finally:
             self._commands.discard(task)
         if task.cancelled():
-            return CommandResult(error="backend remote was closed while the command ran")
+            return CommandResult(error="the remote backend was closed while the command ran")
         return task.result()
 
     async def _run(self, pool: SandboxPool, request: CommandRequest) -> CommandResult:
@@ -212,7 +214,7 @@ def _new_session(settings: RemoteSettings) -> aiohttp.ClientSession:
     try:
         import aiohttp
     except ImportError as error:
-        raise ConfigError("backend remote needs aiohttp: install flink-skills[remote]") from error
+        raise ConfigError("the remote backend requires aiohttp: install flink-skills[remote]") from error
     connector = aiohttp.TCPConnector(ssl=settings.tls(), limit=0)
     # No proxy of the environment and no cookies: these are addresses of the cluster, and sandboxes are not trusted.
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())

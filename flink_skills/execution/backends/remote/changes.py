@@ -36,7 +36,7 @@ def take_changes(folders: Folders, stream: IO[bytes], known: Known, user: Comman
         entries = entries_of(header)
         removed = list(_names(header.get("removed")))
     except (ValueError, RecursionError) as error:
-        raise ExecutionError(f"the sandbox sent changes that cannot be read: {error}") from error
+        raise ExecutionError(f"the changes that the sandbox sent are not valid: {error}") from error
     _check_room(folders, entries, known)
     owner = (user.uid, user.gid) if user is not None and os.geteuid() == 0 else None
     writers = {
@@ -64,7 +64,7 @@ def take_changes(folders: Folders, stream: IO[bytes], known: Known, user: Comman
             else:
                 left.append(name)
     except (EOFError, OSError) as error:
-        raise ExecutionError(f"what the sandbox changed cannot be written: {error}") from error
+        raise ExecutionError(f"writing the changes of the sandbox failed: {error}") from error
     finally:
         for writer in writers.values():
             writer.finish()
@@ -88,8 +88,8 @@ def _check_room(folders: Folders, entries: list[tuple[str, Entry]], known: Known
     # The sandbox keeps to the limits. Twice as much is none that another command's files could explain.
     if size > 2 * most_bytes or len(entries) + len(staying) > 2 * most_files:
         raise ExecutionError(
-            f"the sandbox sent back {len(entries)} files, with which the workspace would hold {size} bytes, over the "
-            "limits workspace_bytes and workspace_files: they were not taken"
+            f"the sandbox returned {len(entries)} files, with which the workspace would contain {size} bytes. This "
+            "exceeds workspace_bytes or workspace_files, so the worker discarded the files"
         )
 
 

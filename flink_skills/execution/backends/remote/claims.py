@@ -19,18 +19,18 @@ __all__ = ["Claim", "ClaimLostError", "Claims"]
 _RESOURCE = "sandboxclaims"
 _OWNER = "flink-skills.worker"
 _ATTEMPTS = 3
-# What the controller does not recover from by itself, with the mend.
+# Failures that the controller does not recover from, with the fix.
 _FINAL = {
     "TemplateNotFound": "create the SandboxTemplate, or correct skills.shell.remote.template",
     "WarmPoolNotFound": "create the SandboxWarmPool, or correct skills.shell.remote.warm-pool",
-    "InvalidMetadata": "see the admission rules of the cluster",
+    "InvalidMetadata": "check the admission rules of the cluster",
     "InvalidConfiguration": "correct the SandboxTemplate",
     "EnvVarsInjectionRejected": "correct the SandboxTemplate",
     "VolumeClaimTemplatesError": "correct the volumes of the SandboxTemplate",
-    "PodFailed": "see why with 'kubectl describe pod'; the image must run the sandbox runtime",
-    "PodSucceeded": "the image must run the sandbox runtime and not end",
-    "ClaimExpired": "check the clocks of the worker's and the controller's machines",
-    "SandboxExpired": "check the clocks of the worker's and the controller's machines",
+    "PodFailed": "read the reason with 'kubectl describe pod'; the image must run the sandbox runtime",
+    "PodSucceeded": "use an image that runs the sandbox runtime until it is stopped",
+    "ClaimExpired": "check the clocks of the worker's and the controller's hosts",
+    "SandboxExpired": "check the clocks of the worker's and the controller's hosts",
 }
 
 
@@ -87,8 +87,8 @@ class Claims:
                     continue
             return Claim(name, str(made.get("metadata", {}).get("uid", "")), "", "", time.monotonic() + self._lease)
         raise ExecutionError(
-            f"{_ATTEMPTS} names for a SandboxClaim were taken in namespace {self._settings.namespace!r}: give this job "
-            "a namespace of its own with skills.shell.remote.namespace"
+            f"{_ATTEMPTS} random names for a SandboxClaim were taken in namespace {self._settings.namespace!r}: set "
+            "skills.shell.remote.namespace to a separate namespace for this job"
         )
 
     def _body(self, name: str) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Claims:
         return {"shutdownTime": ends.strftime("%Y-%m-%dT%H:%M:%SZ"), "shutdownPolicy": "Delete"}
 
     async def _ready(self, claim: Claim, deadline: float) -> None:
-        said = "the controller has said nothing about it yet"
+        said = "the controller has not set its status yet"
         while True:
             found = await self._found(claim)
             said = self._look(claim, found) or said
@@ -165,7 +165,7 @@ class Claims:
             claim.address = str(next(iter(sandbox.get("podIPs") or []), ""))
         elif ready.get("status") == "False" and reason in _FINAL:
             raise ExecutionError(
-                f"no sandbox can be made from template {self._template.name!r} ({reason}: {message}): {_FINAL[reason]}"
+                f"the template {self._template.name!r} provides no sandbox ({reason}: {message}): {_FINAL[reason]}"
             )
         return f"{reason}: {message}" if reason else ""
 
@@ -180,8 +180,8 @@ class Claims:
             detail = said  # warm sandboxes have other names, and reading them is a right that is not needed otherwise
         return (
             f"the sandbox of claim {claim.name!r} was not ready within {self._settings.start_timeout:g} s ({detail}): "
-            "give the cluster room for its pod, keep sandboxes waiting with spec.replicas of the SandboxWarmPool, or "
-            "raise skills.shell.remote.start-timeout"
+            "add capacity for its pod to the cluster, keep sandboxes warm with spec.replicas of the SandboxWarmPool, "
+            "or raise skills.shell.remote.start-timeout"
         )
 
     async def refresh(self, claim: Claim) -> None:
@@ -190,14 +190,14 @@ class Claims:
             found = await self._api.get(_RESOURCE, claim.name)
         except ApiError as error:
             if error.status == 404:
-                raise ClaimLostError(_lost(claim, "was deleted")) from error
+                raise ClaimLostError(_lost(claim, "the claim was deleted")) from error
             raise
         if found.get("metadata", {}).get("uid") != claim.uid or found.get("metadata", {}).get("deletionTimestamp"):
-            raise ClaimLostError(_lost(claim, "is being deleted"))
+            raise ClaimLostError(_lost(claim, "the claim was replaced or is being deleted"))
         try:
             self._look(claim, found)
         except ExecutionError as error:
-            raise ClaimLostError(_lost(claim, f"has ended ({error})")) from error
+            raise ClaimLostError(_lost(claim, str(error))) from error
 
     async def renew(self, claim: Claim) -> None:
         """Ask for the sandbox for another lease."""
@@ -211,13 +211,13 @@ class Claims:
 
 def _deleted(claim: Claim) -> ExecutionError:
     return ExecutionError(
-        f"SandboxClaim {claim.name!r} was deleted before its sandbox was ready: leave the claims with the label "
-        "app.kubernetes.io/managed-by=flink-skills to the job"
+        f"SandboxClaim {claim.name!r} was deleted before its sandbox was ready: do not delete claims with the label "
+        "app.kubernetes.io/managed-by=flink-skills"
     )
 
 
-def _lost(claim: Claim, how: str) -> str:
+def _lost(claim: Claim, reason: str) -> str:
     return (
-        f"the sandbox of claim {claim.name!r} {how} while it was in use: leave the claims with the label "
-        "app.kubernetes.io/managed-by=flink-skills to the job, and see the events of the pod for an eviction"
+        f"the sandbox of claim {claim.name!r} was lost while it was in use ({reason}): do not delete claims with the "
+        "label app.kubernetes.io/managed-by=flink-skills, and check the events of the pod for an eviction"
     )

@@ -19,8 +19,8 @@ __all__ = ["Folders", "Known", "Parcel"]
 # Entries as they were on the worker when both sides had the same, by slot and path.
 Known = dict[str, Entry]
 
-_MOST_FILES = 100_000
-_MOST_BYTES = 1 << 30
+_MAX_FILES = 100_000
+_MAX_BYTES = 1 << 30
 _WORKSPACE = "workspace"
 
 
@@ -50,12 +50,13 @@ class Folders:
                 found.update(self._scan(path))
             except OverflowError as error:
                 raise ExecutionError(
-                    f"the folder {path} has {error}, too much to send to a sandbox: remove what the command needs not"
+                    f"the directory {path} has {error}, too many to send to a sandbox: remove files that the command "
+                    "does not need"
                 ) from error
         size = sum(entry.size for entry in found.values())
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             raise ExecutionError(
-                f"the command's folders hold {size} bytes, and a sandbox is sent {_MOST_BYTES} at the most: remove "
+                f"the command's directories contain {size} bytes, and a sandbox receives at most {_MAX_BYTES}: remove "
                 "files, or use smaller skills"
             )
         return found
@@ -65,7 +66,7 @@ class Folders:
         if not name:
             return {}
         if Path(path).is_dir():
-            return {f"{name}/{below}": entry for below, entry in scan(path, _MOST_FILES).items()}
+            return {f"{name}/{below}": entry for below, entry in scan(path, _MAX_FILES).items()}
         try:
             entry = Entry.of(Path(path).lstat())
         except OSError:
@@ -76,7 +77,7 @@ class Folders:
     def room(self) -> tuple[int, int]:
         """Bytes and files that the writable folders may hold on the worker."""
         limits = self.request.limits
-        return limits.workspace_bytes or _MOST_BYTES, limits.workspace_files or _MOST_FILES
+        return limits.workspace_bytes or _MAX_BYTES, limits.workspace_files or _MAX_FILES
 
     def path(self, name: str) -> str:
         """The worker's path of an entry."""

@@ -1,4 +1,4 @@
-"""The few calls of the Kubernetes API that sandboxes need, with errors that say the mend."""
+"""The few calls of the Kubernetes API that sandboxes need, with errors that name the fix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXTENSIONS = "extensions.agents.x-k8s.io"
 SANDBOXES = "agents.x-k8s.io"
 _PASSING = frozenset({429, 500, 502, 503, 504})
 _PAUSES = (0.2, 0.5, 1.0, 2.0)
-_LONGEST_PAUSE = 5.0
+_MAX_PAUSE = 5.0
 _REQUEST_SECONDS = 15.0
 _ANSWER_LIMIT = 8 << 20
 
@@ -82,7 +82,7 @@ class KubernetesApi:
             if known in served:
                 self.version = known
                 return
-        raise self._no_group(f" serves {EXTENSIONS} only as {', '.join(map(str, served))}")
+        raise self._no_group(f"only {', '.join(map(str, served))}")
 
     async def get(self, resource: str, name: str, group: str = EXTENSIONS) -> dict[str, Any]:
         return await self._request("GET", self._path(group, resource, name), "get", resource)
@@ -163,7 +163,7 @@ class KubernetesApi:
             except ApiError as error:
                 if not error.retryable:
                     raise
-                await asyncio.sleep(min(error.retry_after or pause, _LONGEST_PAUSE))
+                await asyncio.sleep(min(error.retry_after or pause, _MAX_PAUSE))
         return await self._once(method, path, verb, resource, body)
 
     async def _once(
@@ -201,26 +201,26 @@ class KubernetesApi:
 
     def _refused(self, status: int, found: Mapping[str, Any], verb: str, resource: str) -> ApiError:
         settings = self._settings
-        said = str(found.get("message") or found.get("reason") or "no reason given")[:500]
+        said = str(found.get("message") or found.get("reason") or "no reason")[:500]
         where = f"{resource} in namespace {settings.namespace!r}" if resource else f"the API group {EXTENSIONS}"
         if status == 401:
-            mend = "check skills.shell.remote.token, or that the service account's token has not expired"
-            return ApiError(f"the Kubernetes API at {settings.api} does not accept the token: {mend}", status)
+            fix = "check skills.shell.remote.token, or that the service account's token has not expired"
+            return ApiError(f"the Kubernetes API at {settings.api} does not accept the token: {fix}", status)
         if status == 403:
             group = SANDBOXES if resource == "sandboxes" else EXTENSIONS
-            mend = (
+            fix = (
                 f"allow the worker's service account the verb {verb!r} on {resource}.{group} with a Role and a "
                 f"RoleBinding in that namespace"
             )
-            return ApiError(f"the Kubernetes API does not allow to {verb} {where} ({said}): {mend}", status)
-        message = f"the Kubernetes API at {settings.api} answered {status} when asked to {verb} {where}: {said}"
+            return ApiError(f"the Kubernetes API denied {verb} {where} ({said}): {fix}", status)
+        message = f"the Kubernetes API at {settings.api} returned status {status} for {verb} {where}: {said}"
         return ApiError(message, status, retryable=status in _PASSING)
 
-    def _no_group(self, what: str = "") -> ApiError:
-        found = what or f" does not serve {EXTENSIONS}"
+    def _no_group(self, found: str = "") -> ApiError:
+        versions = found or "no versions"
         return ApiError(
-            f"the cluster at {self._settings.api}{found}: install agent-sandbox with its extensions there, in a "
-            "version that has v1beta1",
+            f"the cluster at {self._settings.api} serves {versions} of {EXTENSIONS}: install agent-sandbox with its "
+            "extensions in this cluster, in a release that has v1beta1",
             404,
         )
 

@@ -38,11 +38,15 @@ class RouterError(ExecutionError):
 
 
 class Executed(NamedTuple):
-    """What a command of the runtime printed, and how it ended."""
+    """What a command of the runtime printed, and how it ended.
+
+    ``repeated`` is True if an earlier request for the same command failed. That request may have run the command.
+    """
 
     stdout: str
     stderr: str
     exit_code: int
+    repeated: bool = False
 
 
 class SandboxRuntime:
@@ -66,16 +70,20 @@ class SandboxRuntime:
     async def execute(self, command: str, *, seconds: float, most: int, patience: float) -> Executed:
         """Run plain words in the runtime's folder, for up to ``seconds``; the answer is read up to ``most`` bytes."""
 
+        requests = 0
+
         async def once() -> Executed:
+            nonlocal requests
+            requests += 1
             body = json.dumps({"command": command}).encode()
             headers = {"Content-Type": "application/json"}
             data = await self._exchange("POST", "execute", seconds, most, data=body, headers=headers)
             try:
                 found = json.loads(data)
-                return Executed(str(found["stdout"]), str(found["stderr"]), int(found["exit_code"]))
+                return Executed(str(found["stdout"]), str(found["stderr"]), int(found["exit_code"]), requests > 1)
             except (ValueError, KeyError, TypeError) as error:
                 raise RouterError(
-                    f"{self._who()} answered to 'execute' with something else ({data[:120]!r}): the image of the "
+                    f"{self._who()} returned an invalid response to 'execute' ({data[:120]!r}): the image of the "
                     "SandboxTemplate must serve the agent-sandbox runtime API on the port skills.shell.remote.port"
                 ) from error
 
@@ -149,7 +157,7 @@ class SandboxRuntime:
                 async for chunk in answer.content.iter_chunked(_CHUNK):
                     size += len(chunk)
                     if size > most:
-                        raise RouterError(f"{self._who()} sent more than the {most} bytes that it may")
+                        raise RouterError(f"{self._who()} sent more than the allowed {most} bytes")
                     if into is None:
                         body += chunk
                     else:
@@ -158,7 +166,7 @@ class SandboxRuntime:
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
             raise RouterError(
                 f"the sandbox router at {self._settings.url} does not answer ({str(error) or type(error).__name__}): "
-                "check skills.shell.remote.url and that network policies let the worker's pod connect to it",
+                "check skills.shell.remote.url, and allow the worker's pod to connect to it in the network policies",
                 retryable=not isinstance(error, aiohttp.ClientSSLError),
             ) from error
 
@@ -180,12 +188,14 @@ class SandboxRuntime:
         said = body.decode("utf-8", "replace")[:300]
         if status in {401, 403} and not path.startswith("download"):
             return RouterError(
-                f"the sandbox router at {self._settings.url} does not let this worker in ({status}: {said}): set "
+                f"the sandbox router at {self._settings.url} denied this worker access ({status}: {said}): set "
                 "skills.shell.remote.router-token to a token that it accepts",
                 status,
             )
         what = path.partition("/")[0]
-        return RouterError(f"{self._who()} answered {status} to {what!r}: {said}", status, retryable=status in _PASSING)
+        return RouterError(
+            f"{self._who()} returned status {status} for {what!r}: {said}", status, retryable=status in _PASSING
+        )
 
     def _who(self) -> str:
         return f"sandbox {self._claim.sandbox!r}"

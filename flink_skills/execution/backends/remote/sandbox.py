@@ -41,11 +41,11 @@ _STOP_SECONDS = 20.0
 
 
 class SandboxGoneError(ExecutionError):
-    """The sandbox does not answer, or not as this package's program would: another one has to take its place."""
+    """The sandbox does not answer, or not as this package's program does. Another sandbox must replace it."""
 
 
 class NotStartedError(SandboxGoneError):
-    """The sandbox was gone before the command could start, so that it may be run in another one."""
+    """The sandbox was lost before the command could start, so the command may run in another one."""
 
 
 class Sandbox:
@@ -66,9 +66,10 @@ class Sandbox:
     async def prepare(self, patience: float) -> None:
         """Put the program there, as soon as the sandbox answers. Raises :class:`ExecutionError`."""
         name, archive = program()
-        await self._runtime.upload(f"{_PLACE}/{name}.zip", archive, patience=patience)
+        # Runtimes up to agent-sandbox v0.5.6 reject an upload into a folder that does not exist.
+        await self._runtime.upload(f"{_PLACE}-{name}.zip", archive, patience=patience)
         # Unpacked, it is compiled once and not with every call.
-        unpack = shlex.join(["python3", "-m", "zipfile", "-e", f"{_PLACE}/{name}.zip", f"{_PLACE}/{name}"])
+        unpack = shlex.join(["python3", "-m", "zipfile", "-e", f"{_PLACE}-{name}.zip", f"{_PLACE}/{name}"])
         done = await self._runtime.execute(
             unpack, seconds=_WAIT_SECONDS, most=_ANSWER_BYTES, patience=_PATIENCE_SECONDS
         )
@@ -99,7 +100,7 @@ class Sandbox:
             raise
         if answer.get("state") != "ended":
             self._known.clear()
-            raise ExecutionError(str(answer.get("reason") or "the command did not end in its time")[:2000])
+            raise ExecutionError(str(answer.get("reason") or "the command did not finish within its time limit")[:2000])
         result = _result(answer, time.monotonic() - began)
         self._full[request.writable] = str(answer["report"].get("full") or "")
         left = await self._take(name, folders, answer)
@@ -128,7 +129,7 @@ class Sandbox:
         parts = parcel.parts(_PART_BYTES)
         try:
             while (part := await asyncio.to_thread(next, parts, None)) is not None:
-                await self._runtime.upload(f"{_PLACE}/{name}.{count}", part, patience=_PATIENCE_SECONDS)
+                await self._runtime.upload(f"{_PLACE}-{name}.{count}", part, patience=_PATIENCE_SECONDS)
                 count += 1
         except ClaimLostError as error:
             raise NotStartedError(str(error)) from error
@@ -143,12 +144,20 @@ class Sandbox:
         except (ValueError, RecursionError):
             answer = None
         if done.exit_code == _NO_PROGRAM and not done.stdout:
-            # The container was started anew, without the files of the old one.
-            raise (NotStartedError if words[0] == "start" else SandboxGoneError)(self._unable(done))
+            # A new container or pod has replaced the one that received the files. A repeated request may have started
+            # the command in the old one.
+            starts = words[0] == "start" and not done.repeated
+            raise (NotStartedError if starts else SandboxGoneError)(self._replaced())
         if done.exit_code != 0 or not isinstance(answer, dict):
             await self._runtime.check()
             raise SandboxGoneError(self._unable(done))
         return answer
+
+    def _replaced(self) -> str:
+        return (
+            f"sandbox {self.claim.sandbox!r} was replaced while a command ran in it: run the command again, and look "
+            "for an eviction or a lost node in the events of the pod"
+        )
 
     def _unable(self, done: Executed) -> str:
         if done.exit_code < 0 or done.exit_code > 128:
@@ -205,7 +214,7 @@ def _result(answer: dict[str, Any], duration: float) -> CommandResult:
         out, err = _output(answer["stdout"]), _output(answer["stderr"])
         code, signal, error = report["exit_code"], report["signal"], report["error"]
         if [code, signal, error].count(None) != 2:
-            raise ValueError("one of exit_code, signal and error is to be set")
+            raise ValueError("exactly one of exit_code, signal and error must be set")
         limit = report["limit"]
         return CommandResult(
             exit_code=None if code is None else int(code),
@@ -222,9 +231,7 @@ def _result(answer: dict[str, Any], duration: float) -> CommandResult:
             memory=int(report["memory"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ExecutionError(
-            f"the sandbox reported how the command ended in a way that cannot be read: {error}"
-        ) from error
+        raise ExecutionError(f"the sandbox sent an invalid report about the end of the command: {error}") from error
 
 
 def _output(found: list[Any]) -> Output:

@@ -117,7 +117,9 @@ class RemoteSettings:
             if file:
                 context.load_verify_locations(file)
         except OSError as error:
-            raise ConfigError(f"option {_FAMILY}ca-file: {file} holds no usable certificates: {error}") from error
+            raise ConfigError(
+                f"option {_FAMILY}ca-file: the file {file} does not contain usable certificates: {error}"
+            ) from error
         return context
 
 
@@ -160,14 +162,15 @@ def _name(given: Mapping[str, str], name: str, shape: re.Pattern[str], default: 
         raise ConfigError(f"option {_FAMILY}{name} is not set: write the name of a SandboxTemplate")
     if text and not shape.fullmatch(text):
         raise ConfigError(
-            f"option {_FAMILY}{name}: {text!r} is no Kubernetes name: use small letters, digits and '-' in between"
+            f"option {_FAMILY}{name}: {text!r} is not a valid Kubernetes name: use lowercase letters, digits and '-' "
+            "between them"
         )
     return text
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65_536:
-        raise ConfigError(f"option {_FAMILY}port: {text!r} is no port: write a number from 1 to 65535")
+        raise ConfigError(f"option {_FAMILY}port: {text!r} is not a valid port: write a number from 1 to 65535")
     return int(text)
 
 

@@ -55,9 +55,9 @@ class Template:
         """Raise :class:`ExecutionError` when pods may connect and commands may not."""
         if not allowed and self.managed and self.egress:
             raise ExecutionError(
-                f"SandboxTemplate {self.name!r} lets sandboxes connect to other machines, and skills.shell.network is "
-                "'deny': give the template a spec.networkPolicy with 'egress: []' (and an ingress rule for the sandbox "
-                "router), or set skills.shell.network to 'allow'"
+                f"SandboxTemplate {self.name!r} allows sandboxes to connect to other hosts, and skills.shell.network "
+                "is 'deny': give the template a spec.networkPolicy with 'egress: []' (and an ingress rule for the "
+                "sandbox router), or set skills.shell.network to 'allow'"
             )
 
     def gaps(self, *, network: bool) -> list[str]:
@@ -108,7 +108,8 @@ async def _pool_of(api: KubernetesApi, template: str, namespace: str) -> str:
     )
     if not pools:
         raise ExecutionError(
-            f"no SandboxWarmPool in namespace {namespace!r} has the template {template!r}, and sandboxes are claimed "
-            f"from pools: create one with spec.sandboxTemplateRef.name: {template} (spec.replicas: 0 is enough)"
+            f"the template {template!r} has no SandboxWarmPool in namespace {namespace!r}, and the backend claims "
+            f"sandboxes from pools: create one with spec.sandboxTemplateRef.name: {template} (spec.replicas: 0 "
+            "is enough)"
         )
     return pools[0]

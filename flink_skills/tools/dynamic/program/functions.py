@@ -119,7 +119,7 @@ def functions_of(
             problems.append(str(error) or type(error).__name__)
             continue
         if tool.name in found:
-            problems.append(f"the tool {tool.name!r} is there twice: the first counts")
+            problems.append(f"the tool {tool.name!r} is declared twice: the first declaration is used")
         else:
             found[tool.name] = tool
     return found, problems

@@ -14,8 +14,8 @@ from typing import Any
 
 __all__ = ["plain"]
 
-_MOST_DEPTH = 60
-_MOST_ITEMS = 1_000_000
+_MAX_DEPTH = 60
+_MAX_ITEMS = 1_000_000
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -24,8 +24,8 @@ def plain(value: Any, depth: int = 0) -> Any:
     >>> plain({"at": (1, 2)})
     {'at': [1, 2]}
     """
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"it is nested deeper than {_MOST_DEPTH} levels, or holds itself")
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {_MAX_DEPTH} levels, or holds itself")
     if value is None or isinstance(value, (bool, str, int)):
         # Not of a class of the tool's own, whose methods JSON would call.
         return value.value if isinstance(value, enum.Enum) else _exact(value)
@@ -36,7 +36,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         return {_key(name): plain(part, depth + 1) for name, part in value.items()}
     if isinstance(value, (list, tuple, Set)) or inspect.isgenerator(value):
-        return [plain(part, depth + 1) for part in itertools.islice(value, _MOST_ITEMS)]
+        return [plain(part, depth + 1) for part in itertools.islice(value, _MAX_ITEMS)]
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _bytes(bytes(value))
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):

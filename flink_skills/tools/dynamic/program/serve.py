@@ -42,7 +42,7 @@ class Tools:
                 problems.append(f"the tool {tool.name!r} cannot be described: {_said(error)}")
                 continue
             if room < 0:
-                problems.append(f"the tool {tool.name!r} and those after it are left out: their texts are too long")
+                problems.append(f"the tool {tool.name!r} and later tools are omitted: their descriptions are too long")
                 break
             specs.append(spec)
         return {"tools": specs, "problems": problems[:100]}
@@ -162,7 +162,7 @@ def _encoded(answer: dict[str, Any], request: dict[str, Any]) -> bytes:
                     break
         if not text or len(text) > room:
             said = (
-                f"the result has {size} bytes, and {room} are the most: return less, or write it to a file in "
+                f"the result has {size} bytes, and the maximum is {room}: return less, or write it to a file in "
                 "$OUTPUT_DIR and return its name"
             )
             text = json.dumps({"id": answer["id"], "error": said, "kind": "failed"}).encode()

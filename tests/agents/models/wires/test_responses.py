@@ -172,7 +172,7 @@ def test_a_refusal_is_the_text() -> None:
         (response(status="failed", error={"code": "server_error", "message": "oh"}), "status 500 (oh)", True),
         (response(status="failed", error={"code": "rate_limit_exceeded", "message": "slow"}), "status 429", True),
         (response(status="failed", error={"code": "invalid_prompt", "message": "no"}), "status 400", False),
-        (response(status="cancelled"), "its status is cancelled", True),
+        (response(status="cancelled"), "the status is cancelled", True),
     ],
 )
 async def test_a_failure_with_a_good_status(

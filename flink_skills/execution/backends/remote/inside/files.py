@@ -21,7 +21,7 @@ __all__ = ["Entry", "FolderWriter", "Source", "check_path", "entries_of", "pack"
 FILE, FOLDER, LINK = "file", "folder", "link"
 _CHUNK = 1 << 20
 _HEADER_LIMIT = 32 << 20
-_DEEPEST = 128
+_MAX_DEPTH = 128
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -76,7 +76,7 @@ def scan(folder: str, most: int = 0) -> dict[str, Entry]:
                         continue
                     path = posixpath.join(inner, item.name)
                     found[path] = entry
-                    if entry.kind == FOLDER and path.count("/") < _DEEPEST:
+                    if entry.kind == FOLDER and path.count("/") < _MAX_DEPTH:
                         waiting.append(path)
                 if most and len(found) > most:
                     raise OverflowError(f"more than {most} files")
@@ -121,7 +121,7 @@ def read_header(source: Source) -> dict[str, Any]:
         raise ValueError(f"the stream has no header of up to {_HEADER_LIMIT} bytes")
     header = json.loads(line)
     if not isinstance(header, dict):
-        raise ValueError("the header is no object")
+        raise ValueError("the header is not a JSON object")
     return header
 
 
@@ -144,8 +144,8 @@ def entries_of(header: Mapping[str, Any]) -> list[tuple[str, Entry]]:
 def check_path(path: str) -> None:
     """Raise :class:`ValueError` for what is not the plain path of something below a folder."""
     parts = path.split("/")
-    if len(parts) > _DEEPEST + 2 or "\0" in path or any(part in {"", ".", ".."} for part in parts):
-        raise ValueError(f"the path {path!r} is not one below a folder")
+    if len(parts) > _MAX_DEPTH + 2 or "\0" in path or any(part in {"", ".", ".."} for part in parts):
+        raise ValueError(f"the path {path!r} is not a relative path of a file in the directory")
 
 
 class FolderWriter:

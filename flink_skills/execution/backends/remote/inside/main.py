@@ -100,6 +100,9 @@ def _in_background(stored: StoredOrder, order: Order) -> None:
             stored.end(order.run(stored))
         except BaseException as error:
             stored.give_up(f"the sandbox could not run the command: {type(error).__name__}: {error}")
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()  # the supervisor: left to the first process of the pod, it might never be reaped
     finally:
         os._exit(0)
 

@@ -13,6 +13,7 @@ from typing import Any
 from flink_skills.execution.backends.remote.inside.command import order_of, run_order
 from flink_skills.execution.backends.remote.inside.files import Entry, FolderWriter, entries_of, pack, read_header, scan
 from flink_skills.execution.backends.remote.inside.paths import PathMap, inside
+from flink_skills.execution.launcher import linux
 
 __all__ = ["PLACE", "Order", "StoredOrder"]
 
@@ -25,6 +26,8 @@ class StoredOrder:
 
     def __init__(self, name: str) -> None:
         self._stem = os.path.join(PLACE, os.path.basename(name))
+        # Next to the folder: the runtime does not create folders for uploads, and a restarted container has none.
+        self._uploaded = f"{PLACE}-{os.path.basename(name)}"
 
     @property
     def parcel(self) -> str:
@@ -53,13 +56,8 @@ class StoredOrder:
 
     def alive(self) -> bool:
         process = self.process()
-        if not process:
-            return False
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-        return True
+        # A runtime that is the first process of its pod does not reap processes that it did not start.
+        return bool(process) and linux.stat_fields(process)[:1] not in ([], [b"Z"])
 
     def result(self) -> dict[str, Any] | None:
         try:
@@ -76,13 +74,14 @@ class StoredOrder:
         self._write(".result", json.dumps({"state": "lost", "reason": reason}).encode("ascii"))
 
     def open_parts(self, count: int) -> io.BufferedReader:
-        return io.BufferedReader(_Parts([f"{self._stem}.{number}" for number in range(count)]), 1 << 20)
+        return io.BufferedReader(_Parts([f"{self._uploaded}.{number}" for number in range(count)]), 1 << 20)
 
     def forget(self) -> None:
         """Remove all that is left of the order."""
-        for path in glob.glob(glob.escape(self._stem) + ".*"):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        for stem in (self._stem, self._uploaded):
+            for path in glob.glob(glob.escape(stem) + ".*"):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
 
     def _write(self, suffix: str, data: bytes) -> None:
         building = f"{self._stem}{suffix}.new"

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-MOST_NAMES = 64  # there is a limit to what a command may say
+MAX_NAMES = 64  # there is a limit to what a command may say
 WORK = os.environ["WORK_DIR"]
 reached: list[dict[str, Any]] = []
 stopped: Counter[str] = Counter()
@@ -33,7 +33,7 @@ def attempt(path: str, way: str, action: Callable[[], object]) -> None:
 
 
 def listing(folder: str, known_as: str) -> dict[str, object]:
-    return {"folder": known_as, "names": os.listdir(folder)[:MOST_NAMES]}
+    return {"folder": known_as, "names": os.listdir(folder)[:MAX_NAMES]}
 
 
 def content(path: str, known_as: str) -> dict[str, object]:

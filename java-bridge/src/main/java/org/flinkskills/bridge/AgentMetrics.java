@@ -14,8 +14,8 @@ import org.apache.flink.metrics.MetricGroup;
  * The operator's metrics: counters {@code turns}, {@code failures} (turns that ended in an error
  * record) and {@code workerRestarts}, gauges {@code inFlight} and {@code pending}, and what the
  * workers report: gauges {@code worker.<index>.<name>}, and counters and histograms in groups of
- * their labels, such as {@code skill.<name>.commands}. They are listed, for people, in
- * docs/metrics.md.
+ * their labels, such as {@code skill.<name>.commands}. They are listed in
+ * docs/reference/metrics.md.
  */
 final class AgentMetrics {
   private final Counter turns;

@@ -120,16 +120,18 @@ record AgentSettings(
     try {
       node = new ObjectMapper().readTree(json);
     } catch (JsonProcessingException e) {
-      throw new IllegalArgumentException("The settings of an agent operator are not JSON.", e);
+      throw new IllegalArgumentException(
+          "The settings of an agent operator are not valid JSON.", e);
     }
     if (node == null || !node.isObject()) {
-      throw new IllegalArgumentException("The settings of an agent operator are a JSON object.");
+      throw new IllegalArgumentException(
+          "The settings of an agent operator must be a JSON object.");
     }
     for (Iterator<String> names = node.fieldNames(); names.hasNext(); ) {
       String name = names.next();
       if (!FIELDS.contains(name)) {
         throw new IllegalArgumentException(
-            "Unknown setting '" + name + "' of an agent operator; known are " + FIELDS + ".");
+            "Unknown setting '" + name + "' of an agent operator. Valid settings: " + FIELDS + ".");
       }
     }
     AgentSettings defaults = defaults();
@@ -172,7 +174,9 @@ record AgentSettings(
   private static void atLeast(String name, long value, long least) {
     if (value < least) {
       throw new IllegalArgumentException(
-          "Setting '" + name + "' of an agent operator is " + value + "; at least " + least + ".");
+          String.format(
+              "Setting '%s' of an agent operator must be at least %d, not %d.",
+              name, least, value));
     }
   }
 }

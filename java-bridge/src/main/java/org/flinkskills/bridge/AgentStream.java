@@ -129,8 +129,8 @@ public final class AgentStream {
   static String noBatchMode(String mode) {
     return "execution.runtime-mode is "
         + mode
-        + ", and agents are streaming operators: set it to STREAMING; bounded sources end a"
-        + " streaming job as well.";
+        + ", but agents are streaming operators. Set it to STREAMING: a streaming job also ends"
+        + " after its bounded sources.";
   }
 
   private static boolean isUnbounded(Transformation<?> transformation) {

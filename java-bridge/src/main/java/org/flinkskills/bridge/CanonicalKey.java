@@ -26,9 +26,9 @@ final class CanonicalKey {
       return quote(text);
     }
     throw new IllegalArgumentException(
-        "A key of type "
-            + value.getClass().getName()
-            + " cannot be evaluated without Python; give the key as a function.");
+        String.format(
+            "A key of type %s cannot be evaluated without Python. Pass the key as a function.",
+            value.getClass().getName()));
   }
 
   /** The text of a key that is a tuple of values. */

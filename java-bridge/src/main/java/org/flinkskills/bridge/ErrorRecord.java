@@ -39,8 +39,8 @@ final class ErrorRecord {
       throws JsonProcessingException {
     String reason =
         String.format(
-            "the turn took its worker process down %d times, and no worker returned its error"
-                + " record; the TaskManager's log has the reasons",
+            "the turn crashed its worker process %d times, and no worker returned its error record:"
+                + " read the reason in the TaskManager's log, before each line 'Restarting'",
             turn.crashes);
     return new ErrorRecord(planJson, turn, reason);
   }

@@ -210,8 +210,9 @@ final class Frames {
       if (needed > MAX_FRAME_BYTES + (long) LENGTH_BYTES) {
         throw new IllegalStateException(
             String.format(
-                "A frame for the agent worker needs %d bytes, more than the limit of %d: keep events"
-                    + " and sessions smaller, for example by passing a path or an object key.",
+                "A frame for the agent worker needs %d bytes, more than the limit of %d. Keep"
+                    + " events and sessions smaller, for example by passing a path or an object"
+                    + " key.",
                 needed, MAX_FRAME_BYTES));
       }
       if (needed > buffer.length) {
@@ -326,8 +327,8 @@ final class Frames {
       if (bytes < 0 || bytes > (long) content.length - position) {
         throw new FrameException(
             String.format(
-                "A frame of type 0x%02x from the agent worker is cut off: %d bytes wanted at offset"
-                    + " %d of %d. Worker and bridge jar must be of the same release.",
+                "A frame of type 0x%02x from the agent worker is truncated: expected %d bytes at"
+                    + " offset %d of %d. Worker and bridge jar must be of the same release.",
                 type(), bytes, position, content.length));
       }
     }
@@ -443,8 +444,8 @@ final class Frames {
       if (length < 1 || length > MAX_FRAME_BYTES) {
         throw new FrameException(
             String.format(
-                "The agent worker sent a frame of %d bytes; 1 to %d are allowed. Something else may"
-                    + " have written to the worker's standard output.",
+                "The agent worker sent a frame of %d bytes; 1 to %d are allowed. Its standard"
+                    + " output may contain the output of other code.",
                 length & 0xFFFFFFFFL, MAX_FRAME_BYTES));
       }
       int from = start + LENGTH_BYTES;

@@ -84,9 +84,9 @@ final class JobResources {
     if (copies.isEmpty()) {
       throw new AgentRejectedException(
           String.format(
-              "The skill resource '%s' is in none of the job's jars. Searched: %s. Put it into a jar of"
-                  + " the job (flink run -j or --jarfile, env.add_jars(...), pipeline.jars), at the top"
-                  + " level of the jar.",
+              "The skill resource '%s' is in none of the job's jars. Searched: %s. Add it at the"
+                  + " top level of a jar of the job (flink run -j or --jarfile, env.add_jars(...),"
+                  + " pipeline.jars).",
               name, describe(classPath)));
     }
     return copies;
@@ -100,9 +100,10 @@ final class JobResources {
     boolean climbs = List.of(wanted.split("/")).contains("..");
     if (wanted.isEmpty() || wanted.startsWith("/") || wanted.contains("\\") || climbs) {
       throw new AgentRejectedException(
-          "The skill resource '"
-              + name
-              + "' is not a path inside a jar; write it such as 'skills' or 'conf/skills.zip'.");
+          String.format(
+              "The skill resource '%s' is not a path inside a jar. Write, for example, 'skills' or"
+                  + " 'conf/skills.zip'.",
+              name));
     }
     return wanted;
   }
@@ -149,7 +150,7 @@ final class JobResources {
       // Flink lists jars of usrlib as "file:usrlib/name.jar", from the working directory on.
       addIfThere(uri.isOpaque() ? Path.of(uri.getSchemeSpecificPart()) : Path.of(uri), places);
     } catch (URISyntaxException | IllegalArgumentException e) {
-      throw new IOException("The class path entry " + url + " cannot be read as a path.", e);
+      throw new IOException(String.format("The class path entry %s is not a valid path.", url), e);
     }
   }
 
@@ -193,7 +194,7 @@ final class JobResources {
       try (ZipFile jar = open()) {
         return jar == null ? null : copyFromJar(jar, folder);
       } catch (ZipException e) {
-        throw refused("is damaged: " + e.getMessage());
+        throw refused("the jar is damaged: " + e.getMessage());
       }
     }
 
@@ -239,10 +240,11 @@ final class JobResources {
 
     private void add(String relative, Content content) throws AgentRejectedException {
       if (files.put(lastPart + "/" + relative, content) != null) {
-        throw refused("has the entry '" + relative + "' twice");
+        throw refused("duplicate entry '" + relative + "'");
       }
       if (files.size() > limits.entries()) {
-        throw refused("has more than " + limits.entries() + " files (skills.limits.entries)");
+        throw refused(
+            "the resource has more than " + limits.entries() + " files (skills.limits.entries)");
       }
     }
 
@@ -293,11 +295,15 @@ final class JobResources {
           total += count;
           if (size > limits.fileBytes()) {
             throw refused(
-                "has a file of more than " + limits.fileBytes() + " bytes (skills.limits.file)");
+                "one of its files has more than "
+                    + limits.fileBytes()
+                    + " bytes (skills.limits.file)");
           }
           if (total > limits.totalBytes()) {
             throw refused(
-                "has more than " + limits.totalBytes() + " bytes in it (skills.limits.total)");
+                "the files have more than "
+                    + limits.totalBytes()
+                    + " bytes in total (skills.limits.total)");
           }
           out.write(buffer, 0, count);
           if (checksum != null) {
@@ -310,7 +316,7 @@ final class JobResources {
 
     private AgentRejectedException refused(String problem) {
       return new AgentRejectedException(
-          String.format("The skill resource '%s' of %s %s.", name, place, problem));
+          String.format("Copying the skill resource '%s' failed: %s (%s).", name, problem, place));
     }
   }
 
@@ -319,7 +325,7 @@ final class JobResources {
     int shown = 20;
     List<String> names = places.stream().limit(shown).map(Path::toString).toList();
     String more = places.size() > shown ? " and " + (places.size() - shown) + " more" : "";
-    return names.isEmpty() ? "no jar at all" : String.join(", ", names) + more;
+    return names.isEmpty() ? "(no jars)" : String.join(", ", names) + more;
   }
 
   /** The resources of a pool. Each is copied out of the job's jars once. */

@@ -61,8 +61,8 @@ final class KeyedEvents {
         throw new IllegalArgumentException(
             "The input of the agent (key field '"
                 + String.join(", ", fields)
-                + "') has a DELETE row, and a turn that has run cannot be taken back. Filter deletes"
-                + " out, or use a query that only inserts or updates.");
+                + "') has a DELETE row, but a finished turn cannot be reverted. Filter out deletes,"
+                + " or use a query that only inserts or updates.");
       }
       boolean named = row.getFieldNames(false) != null;
       Object[] key = new Object[fields.length];
@@ -84,7 +84,7 @@ final class KeyedEvents {
       int tab = line.indexOf('\t');
       if (tab < 0) {
         throw new IllegalArgumentException(
-            "A line of the agent's input has no tabulator between key and event: "
+            "A line of the agent's input has no tab between key and event: "
                 + line.substring(0, Math.min(SHOWN, line.length())));
       }
       return Row.of(

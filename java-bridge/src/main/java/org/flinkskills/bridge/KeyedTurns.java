@@ -211,8 +211,8 @@ final class KeyedTurns {
     if (event == null) {
       throw new IllegalStateException(
           String.format(
-              "Event %d of key %s is missing from the keyed state 'pending', although turns only up to"
-                  + " %d have ended. The savepoint is damaged; restore from another one.",
+              "Event %d of key %s is missing from the keyed state 'pending', although only turns up"
+                  + " to %d have ended. The savepoint is damaged; restore from another one.",
               key.head, key.name, key.turnsDone));
     }
     return TurnState.Event.decode(event);
@@ -328,7 +328,7 @@ final class KeyedTurns {
       }
       default ->
           throw new Frames.FrameException(
-              "The agent worker asks for the unknown session operation " + op + ".");
+              "The agent worker requested the unknown session operation " + op + ".");
     }
     if (op != Frames.SESSION_KEEP) {
       key.sessionVersion++;

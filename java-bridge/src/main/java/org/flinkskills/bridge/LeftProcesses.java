@@ -71,7 +71,7 @@ final class LeftProcesses {
           pipes.add(target);
         }
       } catch (IOException | UnsupportedOperationException e) {
-        LOG.debug("The pipe {} of an agent worker is not known.", link, e);
+        LOG.debug("The pipe {} of an agent worker cannot be determined.", link, e);
       }
     }
     String session = Long.toString(worker.pid());
@@ -126,13 +126,13 @@ final class LeftProcesses {
     }
     if (!programs.isEmpty()) {
       LOG.warn(
-          "{}: its code left processes running; they were ended: {}",
+          "{}: terminated processes that its code left running: {}",
           name,
           String.join(", ", programs));
     }
     if (!left.isEmpty()) {
       LOG.error(
-          "{}: these processes could not be ended: {}",
+          "{}: failed to terminate processes that its code left running: {}",
           name,
           left.stream().map(LeftProcesses::programOf).toList());
     }
@@ -175,7 +175,7 @@ final class LeftProcesses {
         }
       }
     } catch (IOException | DirectoryIteratorException e) {
-      LOG.warn("The processes of this machine cannot be listed, so none is ended.", e);
+      LOG.warn("Listing the processes of this machine failed; none is terminated.", e);
     }
     return found;
   }

@@ -163,7 +163,7 @@ final class MailboxListener implements WorkerListener {
 
   @Override
   public void onMetrics(int worker, WorkerReport report) {
-    mail(() -> handler.handleMetrics(worker, report), "figures of an agent worker");
+    mail(() -> handler.handleMetrics(worker, report), "metrics of an agent worker");
   }
 
   @Override
@@ -185,7 +185,7 @@ final class MailboxListener implements WorkerListener {
           },
           description);
     } catch (RejectedExecutionException e) {
-      LOG.debug("The task is ending, dropped: {}", description);
+      LOG.debug("Dropped a mail because the task is ending: {}", description);
     }
   }
 }

@@ -113,7 +113,7 @@ final class PythonLauncher implements WorkerLauncher {
       throw new IOException(
           String.format(
               "The Python interpreter '%s' for the agent workers cannot be started (%s). Set one that"
-                  + " exists on every TaskManager: flink run -pyexec, python.executable or"
+                  + " exists on every TaskManager by flink run -pyexec, python.executable or"
                   + " env.set_python_executable(...).",
               interpreter, e.getMessage()),
           e);
@@ -215,7 +215,7 @@ final class PythonLauncher implements WorkerLauncher {
       }
       int code = process.exitValue();
       return code > 128
-          ? "exit code " + code + ", that is signal " + (code - 128)
+          ? "exit code " + code + " (signal " + (code - 128) + ")"
           : "exit code " + code;
     }
   }

@@ -113,7 +113,7 @@ final class PythonPickle {
     if (declared == null || declared.size() != row.getArity()) {
       throw new IllegalArgumentException(
           String.format(
-              "The names of the %d fields of %s are not known. Declare the stream's type with"
+              "The names of the %d fields of %s are unknown. Declare the stream's type with"
                   + " Types.ROW_NAMED.",
               row.getArity(), where));
     }

@@ -48,7 +48,7 @@ record RowShape(String[] names, RowShape[] parts, boolean[] keyable) implements 
       throw new IllegalArgumentException(
           "The stream's type is "
               + type
-              + ", not a row type with named fields. Declare one (Types.ROW_NAMED), or give the key"
+              + ", not a row type with named fields. Declare one (Types.ROW_NAMED), or pass the key"
               + " as a function.");
     }
     return shape;

@@ -103,7 +103,7 @@ final class SavepointKeys {
       return StateBackendLoader.loadStateBackendFromConfig(
           wanted, SavepointKeys.class.getClassLoader(), null);
     } catch (DynamicCodeLoadingException e) {
-      throw new IOException("this Flink has no state backend " + type, e);
+      throw new IOException("Flink cannot load the state backend " + type, e);
     }
   }
 

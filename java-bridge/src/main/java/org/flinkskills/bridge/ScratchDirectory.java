@@ -59,7 +59,7 @@ final class ScratchDirectory {
     FileChannel lock =
         FileChannel.open(lockFile, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
     if (lock.tryLock() == null) {
-      LOG.debug("{} was taken for abandoned when it was a moment old.", lockFile);
+      LOG.debug("Another process mistook the new lock file {} for an abandoned one.", lockFile);
     }
     return new ScratchDirectory(path, lockFile, lock);
   }
@@ -103,12 +103,12 @@ final class ScratchDirectory {
     String name = lockFile.getFileName().toString();
     Path folder = lockFile.resolveSibling(name.substring(0, name.indexOf('.')));
     if (!isOfItsOwner(lockFile, folder)) {
-      LOG.debug("{} is left alone: it is not the lock file of this folder's owner.", lockFile);
+      LOG.debug("{} is not removed: it is not a lock file of the folder's owner.", lockFile);
       return;
     }
     try (FileChannel channel = FileChannel.open(lockFile, StandardOpenOption.WRITE)) {
       if (channel.tryLock() != null) {
-        LOG.info("Removing {}, left behind by a process that was killed.", folder);
+        LOG.info("Removing {} of a process that was killed.", folder);
         if (Files.exists(folder)) {
           delete(folder);
         }
@@ -116,7 +116,7 @@ final class ScratchDirectory {
       }
     } catch (IOException | OverlappingFileLockException e) {
       // Another user's, or somebody else is removing it.
-      LOG.debug("{} is left alone.", folder, e);
+      LOG.debug("{} is not removed: its lock file cannot be opened or locked.", folder, e);
     }
   }
 

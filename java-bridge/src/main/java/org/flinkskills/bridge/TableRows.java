@@ -84,7 +84,8 @@ final class TableRows implements MapFunction<byte[], Row> {
               ((RowType) type).getFieldNames().toArray(new String[0]),
               type.getChildren().toArray(new LogicalType[0]));
       default ->
-          throw new IllegalArgumentException("A column of type " + type + " cannot be filled.");
+          throw new IllegalArgumentException(
+              String.format("The column type %s is not supported.", type));
     };
   }
 

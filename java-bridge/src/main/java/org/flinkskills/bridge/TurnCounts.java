@@ -110,9 +110,10 @@ final class TurnCounts {
   private void restore(byte[] stored) throws IOException {
     if (stored.length == 0 || stored[0] != VERSION) {
       throw new IOException(
-          "The state "
-              + STATE
-              + " was written by a later version of flink_skills: restore it with that version.");
+          String.format(
+              "A later version of flink_skills wrote the state %s. Restore the savepoint with that"
+                  + " version.",
+              STATE));
     }
     JsonNode counts = JSON.readTree(stored, 1, stored.length - 1);
     if (!counts.path("job").asText().equals(jobId)) {

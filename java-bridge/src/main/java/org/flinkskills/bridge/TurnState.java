@@ -81,9 +81,9 @@ final class TurnState {
     if (bytes.length < leastBytes) {
       throw new IllegalStateException(
           String.format(
-              "An entry of the keyed state '%s' of this agent is cut off: %d bytes, at least %d are"
-                  + " needed. The savepoint is damaged; restore from another one.",
-              state, bytes.length, leastBytes));
+              "An entry of the keyed state '%s' of this agent is truncated: expected at least %d"
+                  + " bytes, got %d. The savepoint is damaged; restore from another one.",
+              state, leastBytes, bytes.length));
     }
     ByteBuffer buffer = ByteBuffer.wrap(bytes);
     buffer.get();

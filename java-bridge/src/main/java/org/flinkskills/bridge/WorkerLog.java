@@ -94,13 +94,13 @@ final class WorkerLog implements Runnable {
       }
       long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LAST_READ_MS);
       while (readAvailable(open) && System.nanoTime() < deadline) {
-        LOG.trace("{}: read what was written before its end.", name);
+        LOG.trace("{}: read output from before the exit.", name);
       }
       if (line.size() > 0) {
         forwardLine();
       }
     } catch (IOException e) {
-      LOG.debug("{}: the log stream ended with an error.", name, e);
+      LOG.debug("{}: reading the log failed.", name, e);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }

@@ -47,11 +47,11 @@ final class WorkerMemory {
       return share;
     }
     LOG.warn(
-        "Beside the JVM, with {} MiB, the {} MiB of this machine or container have no room for {} agent"
-            + " workers of {} MiB: raise taskmanager.memory.jvm-overhead.min and the memory of the"
-            + " container, or set skills.worker.processes.",
-        jvm / MEBIBYTE,
+        "The memory of this machine or container ({} MiB) cannot hold the JVM ({} MiB) and {} agent"
+            + " workers of {} MiB each. Raise taskmanager.memory.jvm-overhead.min and the memory of"
+            + " the container, or lower skills.worker.processes.",
         machine / MEBIBYTE,
+        jvm / MEBIBYTE,
         workers,
         LEAST / MEBIBYTE);
     return LEAST;

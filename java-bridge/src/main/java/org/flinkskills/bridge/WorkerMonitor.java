@@ -42,7 +42,7 @@ final class WorkerMonitor {
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     } catch (RuntimeException | Error e) {
-      failed.accept(new AgentWorkerException("The agent workers are not watched any more: " + e, e));
+      failed.accept(new AgentWorkerException("The monitor of the agent workers failed: " + e, e));
     }
   }
 }

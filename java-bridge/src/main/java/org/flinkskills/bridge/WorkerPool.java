@@ -290,7 +290,7 @@ final class WorkerPool {
       lock.notifyAll();
       all = new ArrayList<>(operators.values());
     }
-    LOG.error("The agent workers of job {} cannot go on.", jobId, reason);
+    LOG.error("The agent workers of job {} failed.", jobId, reason);
     all.forEach(attached -> attached.listener.onFailure(reason));
   }
 

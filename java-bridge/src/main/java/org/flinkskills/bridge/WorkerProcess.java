@@ -157,7 +157,7 @@ final class WorkerProcess {
     if (supervisor.isAlive()) {
       synchronized (lock) {
         if (current != null) {
-          LOG.warn("{} did not end when asked to; it is killed.", name);
+          LOG.warn("{} did not exit after the close request; killing it.", name);
           current.worker.kill();
         }
       }
@@ -175,7 +175,7 @@ final class WorkerProcess {
     try (MdcUtils.MdcCloseable ignored = MdcUtils.withContext(MdcUtils.asContextData(jobId))) {
       keepRunning();
     } catch (RuntimeException | Error e) {
-      LOG.error("{} is not looked after any more.", name, e);
+      LOG.error("The supervision of {} failed.", name, e);
       events.gaveUp(this, new AgentWorkerException(name + " is lost: " + e, e));
     }
   }
@@ -208,7 +208,7 @@ final class WorkerProcess {
         events.gaveUp(this, new AgentWorkerException(message));
         return;
       }
-      LOG.warn("{} is started again in {} ms: {}", name, pause, reason);
+      LOG.warn("Restarting {} in {} ms: {}", name, pause, reason);
       if (!pause(pause)) {
         return;
       }
@@ -218,12 +218,14 @@ final class WorkerProcess {
   private String givingUp(int starts, String reason, Incarnation incarnation) {
     List<String> tail = incarnation.log.tail();
     return String.format(
-        "The agent worker process died %d times in a row before it %s: %s. %s",
+        incarnation.opened
+            ? "The agent worker process exited %d times in a row before it had a turn to run:"
+                + " %s. %s"
+            : "The agent worker process exited %d times in a row before it was ready: %s. %s",
         starts,
-        incarnation.opened ? "had a turn to run" : "was ready",
         reason,
         tail.isEmpty()
-            ? "It logged nothing; is flink_skills installed for this interpreter?"
+            ? "It logged nothing: check that flink_skills is installed for its interpreter."
             : "The last lines of its log:\n  " + String.join("\n  ", tail));
   }
 
@@ -303,7 +305,7 @@ final class WorkerProcess {
       join(writer, JOIN_MS);
       join(drain, JOIN_MS);
       String exit = worker.exitDescription();
-      return complaint == null ? exit : exit + ", " + complaint;
+      return complaint == null ? exit : exit + ": " + complaint;
     }
 
     /**
@@ -365,7 +367,7 @@ final class WorkerProcess {
         if (millisUntil(openDeadlineNanos) <= 0) {
           kill(
               String.format(
-                  "it did not answer to OPEN within %d ms (skills.worker.open-timeout)",
+                  "the worker did not open the agent within %d ms (skills.worker.open-timeout)",
                   openTimeoutMs));
         }
         return;
@@ -388,8 +390,8 @@ final class WorkerProcess {
         case DEAD ->
             kill(
                 String.format(
-                    "it gave no sign of life for %d ms (skills.worker.max-silence); it was stopped or"
-                        + " swapped out, or code in it keeps Python's lock",
+                    "the worker sent nothing for %d ms (skills.worker.max-silence); the process may"
+                        + " be stopped or swapped out, or code in it holds Python's lock",
                     silenceLimit.millis()));
         case QUIET -> {}
       }

@@ -281,7 +281,7 @@ class AgentOperatorCrashTest {
       workers.only().die(3);
       AgentWorkerException failure =
           assertThrows(AgentWorkerException.class, () -> agent.await("a failure", () -> false));
-      assertTrue(failure.getMessage().contains("died 5 times in a row"), failure.getMessage());
+      assertTrue(failure.getMessage().contains("exited 5 times in a row"), failure.getMessage());
       assertTrue(failure.getMessage().contains("exit code 3"), failure.getMessage());
       assertTrue(
           failure.getMessage().contains("no module named flink_skills"), failure.getMessage());

@@ -66,7 +66,7 @@ class CondemnedTurnTest {
       assertEquals("bad", record.get("key"));
       assertEquals(1, ((Number) record.get("turn")).intValue());
       assertTrue(
-          record.get("error").toString().startsWith("TurnError: the turn took its worker process"),
+          record.get("error").toString().startsWith("TurnError: the turn crashed its worker"),
           record.toString());
       agent.awaitEmitted(2);
       List<String> emitted = new ArrayList<>(agent.emitted());

@@ -228,7 +228,7 @@ class KeyedEventsTest {
     assertEquals("\"k\\tk\"", row.getField(0));
     assertEquals("{\"t\":\"a\tb\"}", new String(bytes(row), StandardCharsets.UTF_8));
     assertThrows(
-        IllegalArgumentException.class, () -> new KeyedEvents.FromLines().map("no tabulator"));
+        IllegalArgumentException.class, () -> new KeyedEvents.FromLines().map("no tab"));
   }
 
   @Test

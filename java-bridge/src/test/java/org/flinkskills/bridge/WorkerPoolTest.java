@@ -108,15 +108,15 @@ class WorkerPoolTest {
     AgentHarness one = builder().jobId(job).metrics(first).subtask(0, 2).open();
     AgentHarness two = builder().jobId(job).metrics(second).subtask(1, 2).open();
     AgentHarness apart = builder().jobId(job).metrics(other).plan("{\"agent\":\"other\"}").open();
-    one.await("the figures", () -> first.containsKey("skills"));
-    apart.await("the figures of the other plan", () -> other.containsKey("skills"));
+    one.await("the metrics", () -> first.containsKey("skills"));
+    apart.await("the metrics of the other plan", () -> other.containsKey("skills"));
     assertEquals(1, ((Gauge<?>) first.get("skills")).getValue());
     assertEquals(2, ((Gauge<?>) other.get("skills")).getValue());
     assertFalse(second.containsKey("skills"), "a sum over subtasks counts a plan's skills once");
     one.await("what was counted before", () -> first.containsKey("steps"));
     assertFalse(second.containsKey("steps"));
     one.close();
-    two.await("the figures of the operator that closed", () -> second.containsKey("skills"));
+    two.await("the metrics of the operator that closed", () -> second.containsKey("skills"));
     assertEquals(5, ((Gauge<?>) second.get("memory")).getValue(), "of all reports");
     two.close();
     apart.close();
@@ -186,7 +186,7 @@ class WorkerPoolTest {
       FakeWorker worker = workers.only();
       worker.end(worker.takeTurn("a"), "a");
       good.awaitEmitted(1);
-      assertEquals(1, workers.launched.size(), "nobody killed the worker");
+      assertEquals(1, workers.launched.size(), "the worker was not killed");
     }
   }
 

@@ -1,0 +1,81 @@
+"""Observers of an agent that the options of its job enable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.errors import ConfigError
+from flink_skills.telemetry.activity import Observer, Telemetry
+from flink_skills.telemetry.prices import CostObserver
+from flink_skills.telemetry.settings import TelemetrySettings
+
+if TYPE_CHECKING:
+    from flink_skills.telemetry.event_record import PackedEvent
+
+__all__ = ["OnMetrics", "open_telemetry"]
+
+#: Receives the metrics since the last report; see :class:`flink_skills.telemetry.metrics.MetricsObserver`.
+OnMetrics = Callable[[Mapping[str, Any]], None]
+
+
+def open_telemetry(
+    settings: TelemetrySettings,
+    *,
+    on_metrics: OnMetrics | None = None,
+    on_event: Callable[[PackedEvent], None] | None = None,
+    redact: Callable[[str], str] | None = None,
+    secret_prefix_length: Callable[[str], int] | None = None,
+    has_listed_price: Callable[[Any], bool] | None = None,
+) -> Telemetry:
+    """Create the observers that a job enables. The modules of the others are not imported.
+
+    Args:
+        settings: Settings of the job.
+        on_metrics: Receives the metrics. Without it no metrics are collected.
+        on_event: Receives the events that belong to no turn.
+        redact: Removes secrets from the text of events and spans.
+        secret_prefix_length: Returns how many characters at the end of a string may be the start of a secret.
+        has_listed_price: Returns True if a price list may contain the model of a setup without a price. Without it no
+            price is looked up.
+
+    Raises:
+        SkillsError: An observer cannot be created, for example because OpenTelemetry is not installed.
+    """
+    observers: list[Observer] = []
+    if on_metrics is not None:
+        from flink_skills.telemetry.metrics import MetricsObserver
+
+        observers.append(MetricsObserver(settings, on_metrics))
+    if settings.events:
+        from flink_skills.telemetry.events import EventObserver
+
+        observers.append(
+            EventObserver(
+                settings.agent,
+                settings.events_content,
+                redact=redact,
+                on_event=on_event,
+                delta_interval=settings.events_delta_interval if settings.events_deltas else None,
+                secret_prefix_length=secret_prefix_length,
+            )
+        )
+    if settings.trace_exporter != "none":
+        observers.append(_open_tracing(settings, redact))
+    if observers:
+        # The cost observer must be first: the others read the attribute that it sets.
+        observers.insert(0, CostObserver(has_listed_price))
+    return Telemetry(observers)
+
+
+def _open_tracing(settings: TelemetrySettings, redact: Callable[[str], str] | None) -> Observer:
+    try:
+        from flink_skills.telemetry.tracing import open_tracing
+    except ImportError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise ConfigError(
+            f"skills.trace.exporter={settings.trace_exporter} requires OpenTelemetry, but {error.name} is not "
+            "installed. Run pip install 'flink-skills[otel]' on the hosts of the TaskManagers."
+        ) from error
+    return open_tracing(settings, redact=redact)

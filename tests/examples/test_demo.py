@@ -1,0 +1,62 @@
+"""Table and command line of the demo."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from rich.cells import cell_len
+from typer.testing import CliRunner
+
+from examples.log_triage.demo import main, show
+
+JOB = "nightly-backfill"
+_STYLE = re.compile(r"\x1b\[[\d;]*m")
+
+
+def shown(folder: Path, capsys: pytest.CaptureFixture[str], *, records: int = 1) -> list[str]:
+    """Return the lines of the table of two incidents, of which ``records`` have a record."""
+    incidents, results = folder / "incidents.jsonl", folder / "records.jsonl"
+    incidents.write_text("".join(json.dumps({"job": JOB, "incident": f"{n}-{'lost-' * 20}"}) + "\n" for n in (1, 2)))
+    answer = {
+        "diagnosis": "The heap is too small. " * 20,
+        "evidence": f"2026-03-02 12:05:02,1 INFO a [b] - {'x' * 300}",
+    }
+    record = {"key": JOB, "error": None, "skills": ["taskmanager-loss"], "output": json.dumps(answer)}
+    results.write_text("".join(json.dumps({**record, "turn": turn + 1}) + "\n" for turn in range(records)))
+    show(incidents, results)
+    return [_STYLE.sub("", line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+@pytest.mark.parametrize("columns", [60, 100, 250])
+def test_the_table_fits_100_columns(
+    columns: int,
+    is_terminal: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1" if is_terminal else "0")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    widest = max(map(cell_len, shown(tmp_path, capsys)))
+    assert widest <= (min(columns, 100) if is_terminal else 100)
+    assert widest > 50
+
+
+def test_an_incident_without_a_record_is_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sum("no record" in line for line in shown(tmp_path, capsys, records=0)) == 2
+
+
+def test_the_help_of_the_command() -> None:
+    app = typer.Typer()
+    app.command()(main)
+    done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "100", "TERM": "dumb"})
+    assert done.exit_code == 0
+    assert "Diagnose recorded Flink incidents, and print a table." in done.stdout
+    for option in ("--model", "--base-url", "--parallelism", "--local"):
+        assert option in done.stdout
