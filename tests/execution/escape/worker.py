@@ -63,10 +63,12 @@ class WorkerProcess:
         self.python = python_for(identity.command_uid)
         self._numbers = itertools.count()
         self._answers: dict[int, dict[str, Any]] = {}
+        # One for each user: a worker restores the modes of folders that are its own.
+        jobs = base / f"jobs-{identity.worker_uid}"
         given = {
             "backend": backend,
             "user": identity.command_uid if identity.switches else None,
-            "root": str(base / "jobs" / f"job-{uuid.uuid4().hex[:8]}"),
+            "root": str(jobs / f"job-{uuid.uuid4().hex[:8]}"),
             "python": "",
             "canary": str(canary),
             # As the shell sets it: one copy of a skill for all keys, where commands cannot write to it.
@@ -75,8 +77,8 @@ class WorkerProcess:
             "options": dict(options or {}),
             "landlock_abi": os.environ.get("ESCAPE_LANDLOCK_ABI", ""),
         }
-        (base / "jobs").mkdir(mode=0o711, exist_ok=True)
-        os.chown(base / "jobs", identity.worker_uid, -1)
+        jobs.mkdir(mode=0o711, exist_ok=True)
+        os.chown(jobs, identity.worker_uid, -1)
         self._errors = (base / f"worker-{backend}-{identity.name}.log").open("w+b")
         other = identity.worker_uid != os.geteuid()
         self._process = subprocess.Popen(

@@ -151,7 +151,7 @@ def test_a_look_at_the_version_has_the_same_deadline(place: Place) -> None:
             place.reader.version(place.url)
     else:
         assert place.reader.version(place.url) is None
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
 
 
 def test_an_open_goes_on_after_faults(place: Place, tmp_path: Path) -> None:
