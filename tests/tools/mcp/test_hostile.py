@@ -64,6 +64,8 @@ async def test_an_older_server_that_does_not_answer_what_it_does_not_know_is_rea
         ),
         ("long words", 1, "the tool 'wordy' is omitted: its definition has 100,"),
         ("long enums", 20, ""),
+        ("bad names", 1, "a tool without a name is omitted"),
+        ("bad names", 1, "the tool 'a:b' is omitted: another tool has the name 'a_b'"),
         ("bad schemas", 1, "the tool 'kind' is omitted: model providers reject its schema: 'sting' is not valid"),
     ],
 )
