@@ -80,14 +80,18 @@ def collect_files(
                 walk.limits.add("max_total_bytes")
                 break
             most = min(max_file_bytes, left)
+            shown = _printable(name)
             try:
-                with reach.file(entry, folder, trusted=is_sealed(name.split("/"))) as descriptor:
+                with reach.file(entry, folder, shown=shown, trusted=is_sealed(name.split("/"))) as descriptor:
                     data, size = _read(descriptor, 0, most)
                     changed = os.fstat(descriptor).st_ctime_ns
             except FileNotFoundError:
                 continue  # removed since it was listed
-            except (OSError, WorkspacePathError) as error:
-                walk.failed(name, error)
+            except WorkspacePathError as error:
+                walk.failed(str(error))
+                continue
+            except OSError as error:
+                walk.failed(_unreadable(shown, error))
                 continue
             if size > len(data):
                 walk.limits.add("max_file_bytes" if most == max_file_bytes else "max_total_bytes")
@@ -101,15 +105,13 @@ def read_part(root: int, path: str, roots: Collection[str], reach: Reach, *, off
     parts = parts_of(path, roots)
     shown = "/".join(parts)
     if len(parts) == 1:
-        raise WorkspacePathError(f"{shown!r} is a folder: name a file in it", "no-file")
+        raise WorkspacePathError(f"{shown!r} is a folder. Name a file in it.", "no-file")
     try:
         with (
             reach.below(root, parts[:-1]) as folder,
-            reach.file(parts[-1], folder, trusted=is_sealed(parts)) as descriptor,
+            reach.file(parts[-1], folder, shown=repr(shown), trusted=is_sealed(parts)) as descriptor,
         ):
             return FilePart(*_read(descriptor, offset, limit))
-    except WorkspacePathError as error:
-        raise WorkspacePathError(f"{shown!r} {error}", error.reason) from None
     except FileNotFoundError:
         raise WorkspacePathError(
             f"{shown!r} does not exist in the workspace: list the files first", "missing"
@@ -118,7 +120,7 @@ def read_part(root: int, path: str, roots: Collection[str], reach: Reach, *, off
         message = f"{shown!r} has no folder above it, or a link in its place, and links are not followed"
         raise WorkspacePathError(f"{message}: name the file itself", "missing") from None
     except OSError as error:
-        raise WorkspacePathError(f"{shown!r} cannot be read: {_reason(error)}", "unreadable") from None
+        raise WorkspacePathError(_unreadable(repr(shown), error), "unreadable") from None
 
 
 class _Walk:
@@ -132,12 +134,11 @@ class _Walk:
         self._failures = 0
         self.limits: set[str] = set()
 
-    def failed(self, name: str, error: Exception) -> None:
-        """Note what could not be read."""
+    def failed(self, problem: str) -> None:
+        """Record that a file or folder cannot be read."""
         self._failures += 1
         if len(self._problems) < _MAX_PROBLEMS:
-            said = str(error) if isinstance(error, WorkspacePathError) else f"cannot be read: {_reason(error)}"
-            self._problems.append(f"{_printable(name)} {said}")
+            self._problems.append(problem)
 
     def told(self) -> tuple[str, ...]:
         """The problems, as many as are worth reading."""
@@ -162,7 +163,7 @@ class _Walk:
             except FileNotFoundError:
                 return
             except OSError as error:
-                self.failed(path, error)
+                self.failed(_unreadable(_printable(path), error))
                 return
             for key, entry, below in entries:
                 inner = f"{path}/{entry}"
@@ -186,16 +187,15 @@ class _Walk:
                 below = self._globs.enter(entry.name, position) if is_folder else frozenset()
                 if not below and (is_folder or not self._globs.is_match(entry.name, position)):
                     continue
+                shown = f"{path}/{entry.name}"
                 if not _is_utf8(entry.name):
-                    self.failed(f"{path}/{entry.name}", WorkspacePathError("has a name that is not UTF-8", "invalid"))
+                    self.failed(f"{_printable(shown)} has a name that is not UTF-8")
                 elif is_folder:
                     found.append((f"{entry.name}/", entry.name, below))
                 elif entry.is_file(follow_symlinks=False):
                     found.append((entry.name, entry.name, below))
                 elif entry.is_symlink():
-                    self.failed(
-                        f"{path}/{entry.name}", WorkspacePathError("is a link, and links are not followed", "no-file")
-                    )
+                    self.failed(f"{_printable(shown)} is a link, and links are not followed")
         return sorted(found)
 
 
@@ -223,7 +223,7 @@ def _printable(name: str) -> str:
     return ascii(name) if not _is_utf8(name) or not name.isprintable() else repr(name)
 
 
-def _reason(error: BaseException) -> str:
+def _unreadable(shown: str, error: OSError) -> str:
     if isinstance(error, PermissionError):
-        return "its mode keeps the worker out; make it readable (chmod)"
-    return getattr(error, "strerror", None) or type(error).__name__
+        return f"{shown} cannot be read: its mode denies access to the worker. Make it readable (chmod)."
+    return f"{shown} cannot be read: {error.strerror or type(error).__name__}"

@@ -118,15 +118,12 @@ class CopySource:
                 f"{shown!r} has a file or a link above it: name the file itself", "missing"
             ) from None
         except PermissionError:
-            message = f"{shown!r} cannot be read: its mode keeps the worker out; make it readable (chmod)"
+            message = f"{shown!r} cannot be read: its mode denies access to the worker. Make it readable (chmod)."
             raise WorkspacePathError(message, "unreadable") from None
 
     def _copy_file(self, name: str, parent: int, to: str, into: int, *, shown: str) -> None:
         with self._told(shown), ExitStack() as held:
-            try:
-                reading = held.enter_context(self._reach.file(name, parent, trusted=self._sealed))
-            except WorkspacePathError as error:
-                raise WorkspacePathError(f"{shown!r} {error}", error.reason) from None
+            reading = held.enter_context(self._reach.file(name, parent, shown=repr(shown), trusted=self._sealed))
             self.files += 1
             found = os.fstat(reading)
             self._check(found.st_size)

@@ -112,23 +112,30 @@ class Reach:
             os.close(descriptor)
 
     @contextmanager
-    def file(self, name: str, parent: int, *, trusted: bool = False, append: bool = False) -> Iterator[int]:
+    def file(self, name: str, parent: int, *, shown: str, trusted: bool = False, append: bool = False) -> Iterator[int]:
         """Keep a regular file open for reading.
 
         Raises :class:`OSError`, and :class:`WorkspacePathError` if it is not a regular file.
 
-        ``trusted``: it lies where no command writes. ``append``: it is opened to be written at its end, instead.
+        Args:
+            name: Its name in the open folder ``parent``.
+            parent: The descriptor of the folder.
+            shown: The path of the file in messages, in quotes.
+            trusted: Whether no command writes in the folder.
+            append: Whether to open the file for writing at its end, instead.
         """
         pin = os.open(name, _PIN, dir_fd=parent)
         try:
             found = os.fstat(pin)
             if not stat.S_ISREG(found.st_mode):
-                raise WorkspacePathError(f"is {kind_of(found.st_mode)}, and only files are read", "no-file")
+                raise WorkspacePathError(f"{shown} is {kind_of(found.st_mode)}, and only files are read", "no-file")
             if not trusted and self._owner is not None and found.st_uid != self._owner:
-                raise WorkspacePathError("is a file of another user, and only those of commands are read", "unreadable")
+                raise WorkspacePathError(
+                    f"{shown} belongs to another user, and only files of the commands' user are read", "unreadable"
+                )
             if append and found.st_nlink > 1:
                 raise WorkspacePathError(
-                    "has several names (hard links): make a copy of it, and write to that", "taken"
+                    f"{shown} has several names (hard links). Copy the file, and write to the copy.", "taken"
                 )
             flags, needed = (os.O_WRONLY | os.O_APPEND, 0o660) if append else (os.O_RDONLY, 0o440)
             descriptor = self._open(pin, flags | os.O_NONBLOCK, needed)

@@ -62,16 +62,17 @@ def read_answer(line: bytes, printed: bytes, hidden: HiddenValues, *, describes:
     try:
         read = read_json(line.decode("utf-8"))
         if not isinstance(read, dict) or not ({"value", "error"} & read.keys()):
-            raise ValueError("neither a value nor an error")
+            raise ValueError("the response has neither a value nor an error")
         value = read.get("value")
         value = _cleaned(_beginning(value) if describes else value, hidden, 0)
         error = read.get("error")
     except (ValueError, RecursionError) as wrong:
-        return Answer(error=f"its answer cannot be read: {clean_line(str(wrong))[:200]}", printed=said)
+        return Answer(error=f"the response of the program is not valid: {clean_line(str(wrong))[:200]}", printed=said)
     if error is None:
         return Answer(value, printed=said)
     text = _cleaned(error, hidden, 0) if isinstance(error, str) else ""
-    return Answer(error=text or "it failed and did not say why", refused=read.get("kind") == "arguments", printed=said)
+    text = text or "the program reported an error without a message"
+    return Answer(error=text, refused=read.get("kind") == "arguments", printed=said)
 
 
 def text_answer(stdout: bytes, stderr: bytes, hidden: HiddenValues) -> Answer:
@@ -94,18 +95,18 @@ def no_answer(reply: Reply, skill: str, printed: bytes, *, timeout: float, room:
     said = printed.decode("utf-8", "replace")
     ended = reply.ended
     if reply.timed_out or (ended is not None and ended.timed_out):
-        return Answer(error=f"it ran longer than {timeout:g} s, and was ended: do it in parts", printed=said)
+        message = f"the program ran longer than {timeout:g} s and was terminated. Do the work in parts."
+        return Answer(error=message, printed=said)
     if reply.too_long:
-        most = f"its result has more than {room} bytes, the most that this job allows, or it printed without end"
-        return Answer(error=most, printed=said)
+        message = f"the program printed too much, or its result has more than {room} bytes, the maximum of this job"
+        return Answer(error=message, printed=said)
     if ended is None:
-        return Answer(error="it ended without an answer", printed=said)
+        return Answer(error="the program ended without a result", printed=said)
     if ended.error is not None:
-        return Answer(error=f"it could not be run safely: {ended.error}", printed=said)
+        return Answer(error=f"the program could not be run safely: {ended.error}", printed=said)
     if ended.limit is not None:
-        return Answer(
-            error=f"it reached the limit {ended.limit} ({getattr(limits, ended.limit, '')}) of this job", printed=said
-        )
+        value = getattr(limits, ended.limit, "")
+        return Answer(error=f"the program reached the limit {ended.limit} ({value}) of this job", printed=said)
     if ended.exit_code in _NO_PYTHON and "python3: " in said:
         return Answer(
             error=f"skill {skill!r} has its own tools, but commands have no python3 here "
@@ -113,7 +114,7 @@ def no_answer(reply: Reply, skill: str, printed: bytes, *, timeout: float, room:
         )
     if ended.exit_code == _OLD_PYTHON and "need Python" in said:
         return Answer(error=said.strip())
-    return Answer(error=f"its process ended without an answer ({_how(ended)})", printed=said)
+    return Answer(error=f"the program ended without a result ({_how(ended)})", printed=said)
 
 
 def tool_result(answer: Answer, exposed: str) -> ToolResult:
@@ -142,7 +143,7 @@ def _beginning(value: Any) -> Any:
 def _cleaned(value: Any, hidden: HiddenValues, depth: int) -> Any:
     """``value`` without hidden values and half characters; raises :class:`ValueError` for one nested too deep."""
     if depth > _MAX_DEPTH:
-        raise ValueError(f"it is nested deeper than {_MAX_DEPTH} levels")
+        raise ValueError(f"the value is nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, str):
         text = value.encode("utf-8", "replace").decode()
         return hidden.in_text(text)

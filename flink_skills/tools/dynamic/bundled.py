@@ -138,7 +138,7 @@ class BundledTools:
                     for entry in functions or ()
                 ]
         except (ArgumentError, SkillsError) as error:
-            return Described((), (f"they cannot run: {error}",))
+            return Described((), (f"the tools of skill {skill.name} cannot run: {error}",))
         specs, wrong = await asyncio.to_thread(lambda: checked_specs(_ordered(raw, declared)))
         problems += wrong
         if len(problems) > _MAX_PROBLEMS:
@@ -216,7 +216,7 @@ class BundledTools:
             else []
         )
         if missing or unknown:
-            lines = [f"- {name}: is missing" for name in missing] + [f"- {name}: there is none" for name in unknown]
+            lines = [f"- {name} is missing" for name in missing] + [f"- {name} is unknown" for name in unknown]
             return ToolResult("\n".join([f"{exposed}: the arguments do not fit:", *lines]), is_error=True)
         result = await self._shell.run(
             entry.command,

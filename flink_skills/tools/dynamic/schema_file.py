@@ -81,15 +81,15 @@ def read_schema_file(data: bytes) -> tuple[dict[str, DeclaredTool], list[str]]:
 def parse_schema_file(data: bytes) -> SchemaFile:
     """Return the tools and the faults of a ``schema.json``, with their lines."""
     if len(data) > MAX_FILE_BYTES:
-        return _unusable(f"has more than {MAX_FILE_BYTES} bytes")
+        return _unusable(f"{SCHEMA_FILE} has more than {MAX_FILE_BYTES} bytes")
     try:
         text = data.decode("utf-8-sig")
         read = read_json(text)
     except (ValueError, RecursionError) as error:
-        return _unusable(f"cannot be read: {shown(error, 120)}", getattr(error, "lineno", 0))
+        return _unusable(f"{SCHEMA_FILE} cannot be read: {shown(error, 120)}", getattr(error, "lineno", 0))
     entries = read.get("tools", [read]) if isinstance(read, dict) else read
     if not isinstance(entries, list):
-        return _unusable("holds no list of tools")
+        return _unusable(f"{SCHEMA_FILE} does not contain a list of tools")
     found: dict[str, DeclaredTool] = {}
     lines: dict[str, int] = {}
     problems = []
@@ -115,8 +115,8 @@ def parse_schema_file(data: bytes) -> SchemaFile:
     return SchemaFile(found, lines, problems)
 
 
-def _unusable(text: str, line: int = 0) -> SchemaFile:
-    return SchemaFile({}, {}, [SchemaProblem("T01", f"{SCHEMA_FILE} {text}", line)])
+def _unusable(message: str, line: int = 0) -> SchemaFile:
+    return SchemaFile({}, {}, [SchemaProblem("T01", message, line)])
 
 
 class _Lines:

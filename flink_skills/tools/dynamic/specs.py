@@ -80,7 +80,7 @@ def checked_specs(raw: object) -> tuple[tuple[dict[str, Any], ...], list[str]]:
         if spec["name"] in specs:
             problems.append(f"the tool {spec['name']!r} is declared twice: the first declaration is used")
         elif room < 0:
-            problems.append(f"they have more than {_MAX_BYTES} bytes of descriptions: the rest is omitted")
+            problems.append(f"the descriptions have more than {_MAX_BYTES} bytes: the remaining tools are omitted")
             break
         else:
             specs[spec["name"]] = spec
@@ -99,13 +99,13 @@ def checked_parameters(raw: object) -> dict[str, Any]:
     if raw is None:
         raw = {}
     if not isinstance(raw, Mapping):
-        raise ValueError("its parameters are not a JSON schema")
+        raise ValueError("the parameters are not a JSON schema")
     check_raw(raw)
     if raw.get("type", "object") != "object":
-        raise ValueError(f"its parameters are of type {shown(raw['type'])}, not an object")
+        raise ValueError(f"the parameters are of type {shown(raw['type'])}, not an object")
     for name in raw["properties"] if isinstance(raw.get("properties"), Mapping) else ():
         if not isinstance(name, str) or not _PROPERTY.fullmatch(name):
-            raise ValueError(f"the name of its argument {shown(name)} is not 1 to 64 letters, digits, '_', '-' and '.'")
+            raise ValueError(f"the name of the argument {shown(name)} is not 1 to 64 letters, digits, '_', '-' and '.'")
     schema = _schema({word: raw[word] for word in _TOP if word in raw}, 0)
     _drop_dangling(
         schema, {f"#/{group}/{name}" for group in ("$defs", "definitions") for name in schema.get(group, {})}
@@ -113,7 +113,7 @@ def checked_parameters(raw: object) -> dict[str, Any]:
     schema = plain_schema({**schema, "type": "object"})
     size = len(json.dumps(schema, ensure_ascii=False).encode())
     if size > MAX_SCHEMA_BYTES:
-        raise ValueError(f"its parameters have {size} bytes, and the maximum is {MAX_SCHEMA_BYTES}")
+        raise ValueError(f"the parameters have {size} bytes, and the maximum is {MAX_SCHEMA_BYTES}")
     return schema
 
 
@@ -122,14 +122,14 @@ def check_raw(parameters: object) -> None:
     try:
         size = len(json.dumps(parameters, ensure_ascii=False).encode("utf-8", "replace"))
     except RecursionError:
-        raise ValueError(f"its parameters are nested deeper than {_MAX_DEPTH} levels") from None
+        raise ValueError(f"the parameters are nested deeper than {_MAX_DEPTH} levels") from None
     if size > MAX_RAW_BYTES:
-        raise ValueError(f"its parameters have {size} bytes, and the maximum is {MAX_RAW_BYTES}")
+        raise ValueError(f"the parameters have {size} bytes, and the maximum is {MAX_RAW_BYTES}")
     level = [parameters]
     for _ in range(_MAX_NESTING):
         level = [part for outer in level for part in _inner(outer)]
     if level:
-        raise ValueError(f"its parameters are nested deeper than {_MAX_DEPTH} levels")
+        raise ValueError(f"the parameters are nested deeper than {_MAX_DEPTH} levels")
 
 
 def shown(value: object, most: int = 60) -> str:
@@ -163,7 +163,7 @@ def _schema(raw: object, depth: int) -> Any:
     if not isinstance(raw, Mapping):
         return {}
     if depth > _MAX_DEPTH:
-        raise ValueError(f"its parameters are nested deeper than {_MAX_DEPTH} levels")
+        raise ValueError(f"the parameters are nested deeper than {_MAX_DEPTH} levels")
     found: dict[str, Any] = {}
     for word, value in raw.items():
         kept = _keyword(word, value, depth)
@@ -215,7 +215,7 @@ def _keyword(word: object, value: object, depth: int) -> Any:
 
 def _data(value: object, depth: int) -> Any:
     if depth > _MAX_DEPTH:
-        raise ValueError(f"its parameters are nested deeper than {_MAX_DEPTH} levels")
+        raise ValueError(f"the parameters are nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, Mapping):
@@ -223,7 +223,7 @@ def _data(value: object, depth: int) -> Any:
     if isinstance(value, list):
         return [_data(part, depth + 1) for part in value]
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not _is_number(value):
-        raise ValueError("its parameters hold a number that is too large for JSON")
+        raise ValueError("the parameters contain a number that is too large for JSON")
     return value
 
 

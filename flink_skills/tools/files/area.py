@@ -92,19 +92,20 @@ class Area:
     @contextmanager
     def file(self, root: int, target: Target) -> Iterator[int]:
         """Hold the regular file that is there open for reading. Raises :class:`ArgumentError`."""
+        shown = self._quoted(target.asked)
         with self.told(target.asked), ExitStack() as held:
             parts = target.parts
             if not parts and not target.granted:
-                raise WorkspacePathError("is a folder: name a file in it", "no-file")
+                raise WorkspacePathError(f"{shown} is a folder. Name a file in it.", "no-file")
             trusted = bool(target.granted) or is_sealed(parts)
             if not parts:
                 above, _, name = target.granted.rpartition("/")
-                base = held.enter_context(_granted(above or "/"))
+                base = held.enter_context(_granted(above or "/", shown))
                 parts = (name,)
             else:
                 base = held.enter_context(self._base(root, target))
             folder = held.enter_context(self.reach.below(base, parts[:-1]))
-            yield held.enter_context(self.reach.file(parts[-1], folder, trusted=trusted))
+            yield held.enter_context(self.reach.file(parts[-1], folder, shown=shown, trusted=trusted))
 
     def kind(self, root: int, target: Target) -> str:
         """``file``, ``folder``, or ``""`` for what is not there. Raises :class:`ArgumentError`."""
@@ -129,7 +130,7 @@ class Area:
         try:
             yield
         except WorkspacePathError as error:
-            raise ArgumentError(f"{shown!r} {error}") from None
+            raise ArgumentError(str(error)) from None
         except FileNotFoundError:
             raise _MissingError(f"{shown!r} does not exist: list the files first, with Glob.") from None
         except NotADirectoryError:
@@ -144,11 +145,15 @@ class Area:
         if not target.granted:
             yield root
             return
-        with _granted(target.granted) as base:
+        with _granted(target.granted, self._quoted(target.asked)) as base:
             yield base
+
+    def _quoted(self, asked: Parts) -> str:
+        return repr(self.names.shown(asked))
 
     def _follow(self, root: int, asked: Parts) -> Target:
         base, top, granted = root, str(self.workspace.root), ""
+        shown = self._quoted(asked)
         waiting, done = list(reversed(asked)), list[str]()
         links = 0
         with ExitStack() as held:
@@ -158,7 +163,9 @@ class Area:
                     continue
                 if part == "..":
                     if not done:
-                        raise WorkspacePathError("is a link that leads out of the workspace", "invalid")
+                        raise WorkspacePathError(
+                            f"{shown} leads out of the workspace through '..' of a link", "invalid"
+                        )
                     done.pop()
                     continue
                 text = self._link(base, done, part)
@@ -167,19 +174,20 @@ class Area:
                     continue
                 links += 1
                 if links > _MAX_LINKS:
-                    raise WorkspacePathError("goes through too many links", "invalid")
+                    raise WorkspacePathError(f"{shown} leads through more than {_MAX_LINKS} links", "invalid")
                 if text.startswith("/"):
                     if not granted and [*done, part][:2] == ["work", "inputs"] and text in self.workspace.readable[1:]:
                         granted = top = text
                         done = []
                         if stat.S_ISDIR(os.lstat(text).st_mode):
-                            base = held.enter_context(_granted(text))
+                            base = held.enter_context(_granted(text, shown))
                         elif any(waiting):
                             raise NotADirectoryError(text)
                         continue
                     if text != top and not text.startswith(f"{top}/"):
                         raise WorkspacePathError(
-                            "is a link that leads out of the workspace, and is not followed", "invalid"
+                            f"{shown} leads out of the workspace through a link. Such links are not followed.",
+                            "invalid",
                         )
                     text, done = text[len(top) :], []
                 waiting += reversed(text.split("/"))
@@ -198,10 +206,10 @@ class _MissingError(ArgumentError):
 
 
 @contextmanager
-def _granted(path: str) -> Iterator[int]:
+def _granted(path: str, shown: str) -> Iterator[int]:
     """A folder of the machine that the job grants, by its real path."""
     with pinned(path) as descriptor:
         # What was opened counts: a link on the way may have come a moment ago.
         if os.readlink(f"/proc/self/fd/{descriptor}") != path:
-            raise WorkspacePathError("is reached through a link that has just come", "invalid")
+            raise WorkspacePathError(f"the path to {shown} changed: one of its folders is now a link", "invalid")
         yield descriptor

@@ -77,7 +77,7 @@ class Glob(StoredTool[_GlobArguments]):
             "pattern": asked.pattern,
         }
         if walk.unfinished:
-            value["note"] = f"not everything was looked at, for {walk.unfinished}: name a folder in the pattern"
+            value["note"] = f"the list is incomplete: {walk.unfinished}. Name a folder in the pattern."
         elif truncated:
             value["note"] = f"there are more than {asked.max_results}: narrow the pattern, or raise max_results"
         return value

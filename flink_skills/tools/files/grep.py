@@ -88,7 +88,7 @@ class Grep(StoredTool[_GrepArguments]):
                 f"these are the first {len(matches)} of {total}: narrow the pattern or the path, or raise max_results"
             )
         if walk.unfinished:
-            notes.append(f"not everything was searched, for {walk.unfinished}: name a folder or a file as the path")
+            notes.append(f"the search is incomplete: {walk.unfinished}. Name a folder or a file as the path.")
         if notes:
             value["note"] = "; ".join(notes)
         return value
@@ -131,7 +131,7 @@ def _below(area: Area, root: int, target: Target, walk: Walk[bool]) -> Generator
                 continue
             trusted = bool(target.granted) or is_sealed(entry.parts)
             try:
-                with area.reach.file(name, entry.parent, trusted=trusted) as descriptor:
+                with area.reach.file(name, entry.parent, shown=repr(name), trusted=trusted) as descriptor:
                     if os.fstat(descriptor).st_size > MAX_BYTES or is_binary(os.pread(descriptor, 1024, 0)):
                         continue
                     text, _ = load(descriptor)

@@ -44,7 +44,7 @@ class Storing:
         with self._folder(target) as folder:
             found = self._there(folder, target)
             old = found.st_size if found is not None else 0
-            self._check_room(len(data), len(data) - old, 0 if found is not None else 1)
+            self._check_room(target, len(data), len(data) - old, 0 if found is not None else 1)
             rights = self._ownership.handed
             if found is not None and found.st_mode & 0o111:  # a script stays one
                 rights = Rights(rights.uid, rights.gid, rights.mode | (rights.mode & 0o440) >> 2)
@@ -66,11 +66,11 @@ class Storing:
         with self._folder(target) as folder:
             found = self._there(folder, target)
             size = found.st_size if found is not None else 0
-            self._check_room(size + len(data), len(data), 0 if found is not None else 1)
+            self._check_room(target, size + len(data), len(data), 0 if found is not None else 1)
             if found is None:
                 replace_file(self._root, folder, target.parts[-1], data, self._ownership.handed)
                 return
-            with self._area.reach.file(target.parts[-1], folder, append=True) as descriptor:
+            with self._area.reach.file(target.parts[-1], folder, shown=self._shown(target), append=True) as descriptor:
                 size = os.fstat(descriptor).st_size
                 try:
                     write_all(descriptor, data)
@@ -85,25 +85,27 @@ class Storing:
         except FileNotFoundError:
             return None
         if not stat.S_ISREG(found.st_mode):
-            raise WorkspacePathError(f"is {kind_of(found.st_mode)}: choose another name", "taken")
+            message = f"{self._shown(target)} is {kind_of(found.st_mode)} instead of a file. Choose another name."
+            raise WorkspacePathError(message, "taken")
         return found
 
     @contextmanager
     def _folder(self, target: Target) -> Iterator[int]:
         """The open folder of the file, made with those above it."""
-        with self._told(target), self._below(self._root, target.parts[:-1]) as folder:
+        with self._told(target), self._below(self._root, target.parts[:-1], self._shown(target)) as folder:
             yield folder
 
     @contextmanager
-    def _below(self, folder: int, parts: Sequence[str]) -> Iterator[int]:
+    def _below(self, folder: int, parts: Sequence[str], shown: str) -> Iterator[int]:
         if not parts:
             yield folder
             return
         with suppress(FileNotFoundError):
             found = os.stat(parts[0], dir_fd=folder, follow_symlinks=False)
             if not stat.S_ISDIR(found.st_mode):
-                raise WorkspacePathError(f"cannot be made: {parts[0]!r} is {kind_of(found.st_mode)}", "taken")
-        with folder_in(folder, parts[0], self._ownership.open) as inner, self._below(inner, parts[1:]) as last:
+                message = f"{shown} cannot be created: {parts[0]!r} is {kind_of(found.st_mode)} instead of a folder"
+                raise WorkspacePathError(message, "taken")
+        with folder_in(folder, parts[0], self._ownership.open) as inner, self._below(inner, parts[1:], shown) as last:
             yield last
 
     @contextmanager
@@ -113,30 +115,34 @@ class Storing:
                 yield
             except OSError as error:
                 if error.errno in MACHINE_FULL:
-                    shown = self._area.names.shown(target.asked)
                     raise ArgumentError(
-                        f"{shown!r} was not written, for the machine has no room left ({error.strerror}): remove files "
-                        "that are not needed any more, and try again."
+                        f"{self._shown(target)} was not written: the machine has no space left ({error.strerror}). "
+                        "Remove files that are no longer needed, and try again."
                     ) from None
                 raise
 
-    def _check_room(self, size: int, more: int, files: int) -> None:
+    def _shown(self, target: Target) -> str:
+        return repr(self._area.names.shown(target.asked))
+
+    def _check_room(self, target: Target, size: int, more: int, files: int) -> None:
         limits, workspace = self._area.limits, self._area.workspace
+        shown = self._shown(target)
         if limits.file_size and size > limits.file_size:
-            raise WorkspacePathError(f"would have {size} bytes, and a file has at most {limits.file_size}", "too-large")
+            message = f"{shown} was not written: it would have {size} bytes, and the maximum is {limits.file_size}"
+            raise WorkspacePathError(message, "too-large")
         if more <= 0 and not files:
             return
         use = folder_use(workspace.writable, limits.workspace_files)
         if limits.workspace_bytes and use.size + more > limits.workspace_bytes:
             raise WorkspacePathError(
-                f"was not written: the workspace holds {use.size} of at most {limits.workspace_bytes} bytes; remove "
-                "files of $WORK_DIR that are not needed any more",
+                f"{shown} was not written: the workspace contains {use.size} of at most {limits.workspace_bytes} "
+                "bytes. Remove files from $WORK_DIR that are no longer needed.",
                 "too-large",
             )
         if limits.workspace_files and use.files + files > limits.workspace_files:
             raise WorkspacePathError(
-                f"was not written: the workspace holds {limits.workspace_files} files and folders, the most that it "
-                "may; remove some of $WORK_DIR",
+                f"{shown} was not written: the workspace contains its maximum of {limits.workspace_files} files and "
+                "folders. Remove some from $WORK_DIR.",
                 "too-large",
             )
 

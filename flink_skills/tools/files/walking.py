@@ -53,7 +53,7 @@ class Walk(Generic[P]):
     def goes_on(self) -> bool:
         """Whether there is time left."""
         if self._stop.is_set() or time.monotonic() > self._deadline:
-            self.unfinished = "it took too long"
+            self.unfinished = "the search took too long"
         return not self.unfinished
 
     def below(self, folder: int, parts: Parts, position: P) -> Iterator[Entry[P]]:
@@ -69,7 +69,7 @@ class Walk(Generic[P]):
             if below is None:
                 continue
             if len(inner) > _MAX_DEPTH:
-                self.unfinished = f"folders are more than {_MAX_DEPTH} deep"
+                self.unfinished = f"folders are nested deeper than {_MAX_DEPTH} levels"
                 continue
             with ExitStack() as held:
                 try:
@@ -84,7 +84,7 @@ class Walk(Generic[P]):
             for entry in entries:
                 self._entries += 1
                 if self._entries > _MAX_ENTRIES:
-                    self.unfinished = f"there are more than {_MAX_ENTRIES} files"
+                    self.unfinished = f"there are more than {_MAX_ENTRIES} files and folders"
                     break
                 if self._is_shown(parts, entry.name):
                     is_folder = entry.is_dir(follow_symlinks=False)

@@ -84,16 +84,16 @@ def exit_code_of(result: CommandResult) -> int | None:
 def ending(result: CommandResult, because: str = "", *, killed: bool = False) -> list[str]:
     """How a command ended, if it did not end by itself."""
     if result.error is not None:
-        return [f"it could not be run safely: {result.error}"]
+        return [f"the process could not be run safely: {result.error}"]
     said = []
     if because:
-        said.append(f"it was ended, because {because}")
+        said.append(f"the process was terminated: {because}")
     if result.timed_out:
-        said.append("it was ended, because its time was over: give more timeout, or do it in parts")
+        said.append("the process was terminated after its timeout. Set a higher timeout, or do the work in parts.")
     if result.limit is not None and not (result.timed_out and result.limit == "wall_time"):
-        said.append(f"it reached the limit {result.limit} of this job: do it in smaller parts")
+        said.append(f"the process reached the limit {result.limit} of this job. Do the work in smaller parts.")
     elif result.signal is not None and not (because or result.timed_out or killed):
-        said.append(f"it was ended by {_signal_name(result.signal)}")
+        said.append(f"the process was ended by {_signal_name(result.signal)}")
     return [*said, *result.notes]
 
 

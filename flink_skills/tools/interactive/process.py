@@ -134,7 +134,7 @@ class Process:
             result = await live.wait()
         except Exception as error:  # a process of which nothing is known any more must not look as if it ran
             _log.exception("waiting for the end of process %s (%s) failed", self.id, self.command)
-            result = CommandResult(error=f"its end is not known: {type(error).__name__}: {error}")
+            result = CommandResult(error=f"the end of the process is unknown: {type(error).__name__}: {error}")
         if self._outcome is not None:
             self._outcome.ended()
         if self._resting is not None:

@@ -205,7 +205,7 @@ class ProcessSessions:
             if self._closed or not left:
                 return
             oldest = min(left, key=lambda one: one.used_at)
-            reason = "the call that started it was interrupted, and another process needed its place"
+            reason = "the call that started the process was interrupted, and another process needed its slot"
             # Not by this call itself, which may be cancelled.
             await asyncio.wait([self._in_background(oldest.stop(reason))])
 
@@ -294,8 +294,10 @@ class ProcessSessions:
 
     def _why_now(self, process: Process) -> str:
         if process.left_alone and self._ttl > _UNANSWERED_SECONDS:
-            return f"the call that started it was interrupted, and not made again within {_UNANSWERED_SECONDS:g} s"
-        return f"it was not used for {self._ttl:g} s"
+            return (
+                f"the call that started the process was interrupted, and not repeated within {_UNANSWERED_SECONDS:g} s"
+            )
+        return f"the process was not used for {self._ttl:g} s"
 
     def _plan_sweep(self) -> None:
         if self._closed:

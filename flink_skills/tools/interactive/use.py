@@ -35,7 +35,7 @@ async def write_to_process(
     if not text:
         return await poll_process(asked, services, context, yield_ms=yield_ms, lines=lines)
     until = deadline(asked.yield_ms, yield_ms)
-    warnings = ("it had ended, so nothing was written",) if process.ended else ()
+    warnings = ("the process had exited, so nothing was written",) if process.ended else ()
     ends = not process.tty and text.endswith(_END_OF_INPUT)
     data = (text[:-1] if ends else text).encode("utf-8", "replace")
     await process.write(data, context.call_id, until, ends=ends)

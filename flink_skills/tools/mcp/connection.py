@@ -127,7 +127,7 @@ class McpConnection:
 
     def _cause(self) -> str:
         """The last problem, with the status of the server and the last lines that a program wrote to stderr."""
-        problem = self._problem or "no answer"
+        problem = self._problem or "the server did not answer"
         if self._status is not None and str(self._status[0]) not in problem:
             problem += f" (HTTP {self._status[0]} {self._status[1]})"
         return f"{problem}; its stderr ends with: {self._said.last}" if self._said.last else problem
@@ -164,7 +164,7 @@ class McpConnection:
         lost = asyncio.ensure_future(self._lost.wait())
         asking = asyncio.ensure_future(request(client))
         self._asking += 1
-        what = "went away during the request"
+        unanswered = False
         try:
             await asyncio.wait([asking, lost], return_when=asyncio.FIRST_COMPLETED)
             # What the package cancels is not the caller.
@@ -181,7 +181,7 @@ class McpConnection:
                 self._lose(client, problem)
             elif is_broken(error):
                 # Of this request alone, or of the connection: looking at it tells.
-                what = "did not answer the request"
+                unanswered = True
                 self.changed()
             else:
                 self._hear()
@@ -195,7 +195,9 @@ class McpConnection:
             self._asking -= 1
             lost.cancel()
             await _abandon(asking)
-        raise McpLostError(f"the MCP server {self.name} {what} ({problem})", asked=True)
+        if unanswered:
+            raise McpLostError(f"the MCP server {self.name} did not answer the request ({problem})", asked=True)
+        raise McpLostError(f"the MCP server {self.name} went away during the request ({problem})", asked=True)
 
     async def _there(self) -> Any:
         """The client, as soon as there is a connection."""
@@ -244,13 +246,13 @@ class McpConnection:
             # Once for each outage and not once for each attempt to end it.
             level = logging.DEBUG if told and not was_up else logging.WARNING
             told = True
-            what = "is lost" if was_up else "cannot be reached"
+            lost = "the connection to the MCP server %s (%s) is lost: %s; trying again in %.1f s"
+            unreachable = "the MCP server %s (%s) cannot be reached: %s; trying again in %.1f s"
             _log.log(
                 level,
-                "the MCP server %s (%s) %s: %s; trying again in %.1f s",
+                lost if was_up else unreachable,
                 self.name,
                 self._params.shown,
-                what,
                 self._problem if was_up else self._cause(),
                 pause,
             )
@@ -267,7 +269,7 @@ class McpConnection:
         try:
             await asyncio.wait([link, up], timeout=_ANSWERS * self._params.timeout, return_when=asyncio.FIRST_COMPLETED)
             if not self._was_up and not link.done():
-                self._problem = f"no answer within {_ANSWERS * self._params.timeout:g} s"
+                self._problem = f"the server did not answer within {_ANSWERS * self._params.timeout:g} s"
                 self._mode = "legacy" if self._mode == "auto" else "auto"
                 return False
             await asyncio.wait([link])
@@ -351,7 +353,7 @@ class McpConnection:
         except (asyncio.TimeoutError, TimeoutError):
             busy = self._asking and begun - self._heard < _SILENCE
             if not busy:
-                raise ConnectionError(f"no list of tools within {self._params.timeout:g} s") from None
+                raise ConnectionError(f"the server did not list its tools within {self._params.timeout:g} s") from None
         except MCPError as error:
             if is_closed(error) or is_broken(error):
                 raise

@@ -45,18 +45,24 @@ async def listed_tools(client: Any, say: Callable[[str], None]) -> list[Listed]:
         for theirs in page.tools:
             spec = _spec(theirs)
             if spec is None or len(spec) > _MAX_SPEC:
-                long = "invalid JSON" if spec is None else f"{len(spec):,} characters describe it"
-                say(f"its tool {theirs.name[:80]!r} is left out: {long}")
+                name = theirs.name[:80]
+                if spec is None:
+                    say(f"the tool {name!r} is omitted: its definition cannot be serialized as JSON")
+                else:
+                    say(
+                        f"the tool {name!r} is omitted: its definition has {len(spec):,} characters, and the maximum "
+                        f"is {_MAX_SPEC:,}"
+                    )
                 continue
             size += len(spec)
             if len(found) >= _MAX_TOOLS or size > _MAX_LIST:
-                say(f"it has too many tools: those after the first {len(found):,} are left out")
+                say(f"the server's list of tools is too long: the tools after the first {len(found):,} are omitted")
                 return found
             found.append(Listed(theirs, spec))
         cursor = page.next_cursor
         if not cursor:
             return found
-    say(f"its list of tools has no end: what comes after {_MAX_PAGES} pages is left out")
+    say(f"the server's list of tools has more than {_MAX_PAGES} pages: the tools on later pages are omitted")
     return found
 
 
@@ -66,7 +72,7 @@ def name_problem(schema: Any) -> str:
     Names are those of arguments, and all other words of the schema. A call has to use them as they are.
 
     >>> name_problem({"properties": {"amount\\u200b": {}}})
-    "its schema has the name 'amount\\\\u200b', which is not what it seems"
+    "the schema contains the name 'amount\\\\u200b', which has hidden characters or unusual whitespace"
     """
     waiting = [schema]
     while waiting:
@@ -77,7 +83,7 @@ def name_problem(schema: Any) -> str:
             waiting += part.values()
             odd = next((name for name in part if _is_odd(name)), None)
             if odd is not None:
-                return f"its schema has the name {odd[:80]!a}, which is not what it seems"
+                return f"the schema contains the name {odd[:80]!a}, which has hidden characters or unusual whitespace"
     return ""
 
 

@@ -88,8 +88,10 @@ async def sandboxed_program(
 def _ended(exit_code: int | None, signal: int | None, error: str | None = None) -> str:
     if exit_code is None and signal is None:
         return error or "the program ended"
-    how = f"ended with exit code {exit_code}" if exit_code is not None else f"was ended by signal {signal}"
-    return f"the program {how}{f' ({error})' if error else ''}"
+    cause = f" ({error})" if error else ""
+    if exit_code is not None:
+        return f"the program ended with exit code {exit_code}{cause}"
+    return f"the program was ended by signal {signal}{cause}"
 
 
 @asynccontextmanager

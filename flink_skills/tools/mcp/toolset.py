@@ -189,8 +189,11 @@ class McpToolSet(BaseToolSet):
         made: dict[str, tuple[str, Tool | None]] = {}
         for listed in await listed_tools(client, self._say):
             name = _usable(self._prefix + listed.name)
-            if name in names or not listed.name:
-                self._say(f"its tool {listed.name[:80]!r} is left out: another one is named {name!r}")
+            if not listed.name:
+                self._say("a tool without a name is omitted")
+                continue
+            if name in names:
+                self._say(f"the tool {listed.name[:80]!r} is omitted: another tool has the name {name!r}")
                 continue
             names.add(name)
             before = self._made.get(listed.name)
@@ -215,10 +218,10 @@ class McpToolSet(BaseToolSet):
     def _make(self, connection: McpConnection, listed: Listed, name: str, problem: str) -> Tool | None:
         unseen = name_problem(listed.theirs.input_schema)
         if unseen:
-            self._say(f"its tool {listed.name[:80]!r} is left out: {unseen}")
+            self._say(f"the tool {listed.name[:80]!r} is omitted: {unseen}")
             return None
         if problem:
-            self._say(f"its tool {listed.name[:80]!r} is left out: no model takes its schema: {problem}")
+            self._say(f"the tool {listed.name[:80]!r} is omitted: model providers reject its schema: {problem}")
             return None
         return McpTool(connection, listed.theirs, name, self._place)
 

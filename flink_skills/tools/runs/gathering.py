@@ -156,7 +156,7 @@ def _limits_hit(request: OutputRequest, collected: Collected) -> list[str]:
     kept_out = collected.problems or set(collected.limits_hit) - {"max_file_bytes"}
     missed = [] if kept_out else unmatched(request.patterns, collected.files)
     if missed:
-        said.append(f"no file matches {_shown(missed)}")
+        said.append(f"the workspace has no file that matches {_shown(missed)}")
     return [*said, *collected.problems]
 
 

@@ -50,11 +50,11 @@ async def save_outputs(
     for file in files:
         name = f"{prefix}{file.name}"
         if file.truncated:
-            too_large = f"it is larger than the outputs may be ({file.size} bytes)"
+            too_large = f"the file has {file.size} bytes, more than the limits of outputs allow"
             failed.setdefault((None, "too-large"), []).append((file.name, too_large))
             continue
         if hidden.in_text(name) != name:
-            failed.setdefault((None, "hidden"), []).append((file.name, "its name holds a value of skills.env"))
+            failed.setdefault((None, "hidden"), []).append((file.name, "the name contains a value of skills.env"))
             continue
         try:
             artifact = await asyncio.to_thread(store.save, context.owner, name, file.data, file.mime_type)

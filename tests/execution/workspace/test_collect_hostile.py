@@ -256,7 +256,7 @@ def _run_worker(program: str, *arguments: str, before: tuple[str, ...]) -> str:
 def test_what_the_worker_cannot_read_is_told(reachable: Path) -> None:
     without_rights = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
     said = _run_worker(_WITHOUT_RIGHTS, str(reachable / "w"), before=without_rights)
-    fix = "cannot be read: its mode keeps the worker out; make it readable (chmod)"
+    fix = "cannot be read: its mode denies access to the worker. Make it readable (chmod)."
     assert sorted(said.splitlines()) == [
         f"'out/closed.txt' {fix}",
         f"'out/folder' {fix}",
@@ -294,7 +294,7 @@ def test_a_hard_link_to_a_file_of_somebody_else_is_not_read(theirs: Workspace) -
     (theirs.out_dir / "mine.txt").hardlink_to(secret)
     found = theirs.collect(["out/**"])
     assert found.files == ()
-    assert found.problems == ("'out/mine.txt' is a file of another user, and only those of commands are read",)
+    assert found.problems == ("'out/mine.txt' belongs to another user, and only files of the commands' user are read",)
     with pytest.raises(WorkspacePathError, match="another user"):
         theirs.read("out/mine.txt", 100)
     with pytest.raises(WorkspacePathError, match="another user"):

@@ -191,10 +191,10 @@ async def test_wrong_arguments_get_an_answer_that_helps(tmp_path: Path) -> None:
         assert wrong.is_error
         lines = wrong.content.splitlines()
         assert lines[0] == "distance: the arguments do not fit:"
-        assert '- a.x: should be a number (given: "far")' in lines
-        assert "- bb: there is none of this name: did you mean b?" in lines
-        assert "- b: is missing" in lines
-        assert '- unit: should be one of "km", "mi" (given: "m")' in lines
+        assert '- a.x must be a number (given: "far")' in lines
+        assert "- bb is unknown: did you mean b?" in lines
+        assert "- b is missing" in lines
+        assert '- unit must be one of "km", "mi" (given: "m")' in lines
         assert lines[-1].startswith('Expected: {"type": "object"')
 
 
@@ -312,10 +312,10 @@ async def test_what_a_tool_prints_comes_after_its_result(tmp_path: Path) -> None
     [
         (("raises", {"what": "way"}), "raises failed: ValueError: no way (tools.py, line 10)"),
         (("exits", {"code": 3}), "exits failed: SystemExit: 3"),
-        (("dies", {}), "dies failed: its process ended without an answer (exit code 9)\n\nprinted:\nlast words"),
+        (("dies", {}), "dies failed: the program ended without a result (exit code 9)\n\nprinted:\nlast words"),
         (
             ("odd", {"what": "object"}),
-            "its result cannot be given to a model: it holds a object, which has no form in JSON",
+            "the result of the tool cannot be converted to JSON: the value contains an object of type object",
         ),
         (("odd", {"what": "self"}), "nested deeper than"),
         (("many", {"size": 100_000}), "write it to a file in $OUTPUT_DIR"),
@@ -380,7 +380,7 @@ async def test_endless_output_ends_the_tool(tmp_path: Path) -> None:
         await key.load("faulty")
         result = await asyncio.wait_for(key.call("floods"), 60)
         assert result.is_error
-        assert "printed without end" in result.content
+        assert "the program printed too much" in result.content
         assert len(result.content) < 6_000
         assert await _value(key.call("big", size=1)) == "x"
 
@@ -448,7 +448,7 @@ async def test_a_skill_that_hangs_as_it_is_loaded_stops_no_tool(tmp_path: Path) 
         await until((bad.context.workspace.out_dir / "begun").exists)
         assert await asyncio.wait_for(_value(key.call("count")), 30) == 1
         late = await asyncio.wait_for(bundles.key("late").load("geo"), 30)
-        assert "they cannot run: busy" in late.content
+        assert "cannot run: busy" in late.content
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
 
@@ -486,7 +486,7 @@ async def test_a_hostile_schema_is_no_error_of_the_job(tmp_path: Path) -> None:
         key = bundles.key()
         loaded = await key.load("odd")
         assert "With 3 tools: a, b, c" in loaded.content
-        assert "the tool 'deep' is left out: its parameters are nested deeper than" in loaded.content
+        assert "the tool 'deep' is left out: the parameters are nested deeper than" in loaded.content
         for name in tools:
             assert await _value(key.call(name)) == []
 
@@ -572,7 +572,7 @@ async def test_schema_json_alone_runs_commands(tmp_path: Path) -> None:
         result = await key.call("shout", text="hey")
         assert result.content == 'a b loud\n{"TEXT": "HEY"}\n\nprinted:\nnote'
         wrong = await key.call("shout", txt="hey")
-        assert wrong.content == "shout: the arguments do not fit:\n- text: is missing\n- txt: there is none"
+        assert wrong.content == "shout: the arguments do not fit:\n- text is missing\n- txt is unknown"
         failed = await key.call("fail")
         assert failed.is_error
         assert failed.content.startswith("fail failed: exit code: 3")
@@ -613,7 +613,7 @@ async def test_a_list_of_tools_says_which_functions_are_tools(tmp_path: Path) ->
         ("import no_such_module_anywhere\n", "No module named 'no_such_module_anywhere' (tools.py, line 1)"),
         ("def broken(:\n", "SyntaxError"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
-        ("import os\nos._exit(0)\n", "its process ended without an answer (exit code 0)"),
+        ("import os\nos._exit(0)\n", "the program ended without a result (exit code 0)"),
         ("print('why')\nassert False\n", "printed: why"),
         ("def f(*many): pass\n", "models cannot give *many"),
     ],

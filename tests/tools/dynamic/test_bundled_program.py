@@ -185,15 +185,15 @@ def test_annotations_become_a_schema_and_values(shapes: Path, python: str) -> No
     assert value["amount"] == "2.5"
     lines = wrong["error"].splitlines()
     for expected in (
-        "- text: is missing",
-        "- number: should be an integer (given: 1.5)",
-        '- on: should be true or false (given: "maybe")',
-        '- choice: should be one of "a", "b" (given: "c")',
-        "- pair: should be an array of 2 (given: [1])",
-        '- names: should be an array (given: "a")',
+        "- text is missing",
+        "- number must be an integer (given: 1.5)",
+        '- on must be true or false (given: "maybe")',
+        '- choice must be one of "a", "b" (given: "c")',
+        "- pair must be an array of 2 elements (given: [1])",
+        '- names must be an array (given: "a")',
     ):
         assert expected in lines, lines
-    assert any(line.startswith("- node: should be Node or NoneType") for line in lines)
+    assert any(line.startswith("- node must be Node or NoneType") for line in lines)
     assert plain["value"] == [1, 5, 6, {"d": 7}]
     assert few["value"] == [1, 2, 3, {}]
 

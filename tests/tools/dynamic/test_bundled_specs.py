@@ -73,7 +73,7 @@ def test_what_models_need_not_know_is_left_out() -> None:
     [
         ([], "not a JSON schema"),
         ({"type": "string"}, "not an object"),
-        ({"properties": {"a b": {}}}, "the name of its argument 'a b'"),
+        ({"properties": {"a b": {}}}, "the name of the argument 'a b'"),
         ({"properties": {"a": {"enum": ["x" * 100] * 100}}}, f"the maximum is {MAX_SCHEMA_BYTES}"),
         ({"properties": {"a": {"x-text": "x" * MAX_RAW_BYTES}}}, f"the maximum is {MAX_RAW_BYTES}"),
         ({"properties": {"a": {"default": float("inf")}}}, "too large for JSON"),
@@ -158,7 +158,7 @@ def test_of_a_description_no_more_is_read_than_counts() -> None:
 
 def test_an_error_that_is_no_text_is_none() -> None:
     line = b'{"error": ' + b"[" * 600 + b"]" * 600 + b"}\n"
-    assert read_answer(line, b"", HiddenValues()).error == "it failed and did not say why"
+    assert read_answer(line, b"", HiddenValues()).error == "the program reported an error without a message"
 
 
 def test_hidden_values_are_found_in_all_that_json_has_for_them() -> None:
@@ -198,7 +198,7 @@ def test_whatever_a_schema_file_holds_it_is_read_or_refused(raw: Any) -> None:
         (b"\xff", "cannot be read"),
         (b"[" * 100_000, "cannot be read"),
         (b"[" + b" " * 300_000 + b"]", "more than 262144 bytes"),
-        (b'{"tools": 1}', "no list of tools"),
+        (b'{"tools": 1}', "schema.json does not contain a list of tools"),
         (b'[{"name": "a", "parameters": {"properties": {"p": {"maximum": 1e999}}}}]', "1e999 is too large a number"),
         (b'[{"name": "a", "parameters": {"default": -Infinity}}]', "-Infinity is not JSON"),
         (b'[{"name": {"<b>": 1}}]', "the tool (an object) is left out"),
@@ -232,7 +232,7 @@ def test_what_is_wrong_with_a_schema_file_is_said(data: bytes, says: str) -> Non
 def test_an_answer_that_is_none_is_an_error(line: bytes) -> None:
     result = tool_result(read_answer(line, b"", HiddenValues()), "tool")
     assert result.is_error
-    assert result.content.startswith("tool failed: its answer cannot be read")
+    assert result.content.startswith("tool failed: the response of the program is not valid: ")
     assert len(result.content) < 500
 
 

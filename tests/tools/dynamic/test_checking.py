@@ -77,7 +77,7 @@ def test_matching_files_have_no_fault(tools: str | None, declared: str | None) -
     ("tools", "declared", "code", "severity", "line", "says"),
     [
         (None, '{"tools": [\n{"name": ]}', "T01", "error", 2, "schema.json cannot be read"),
-        (None, "3", "T01", "error", 0, "holds no list of tools"),
+        (None, "3", "T01", "error", 0, "schema.json does not contain a list of tools"),
         (None, '{"tools": NaN}', "T01", "error", 0, "is not JSON"),
         ("def add(:\n", None, "T02", "error", 1, "tools.py, line 1: invalid syntax"),
         ("x = 1\nreturn x\n", None, "T02", "error", 2, "'return' outside function"),
@@ -85,7 +85,7 @@ def test_matching_files_have_no_fault(tools: str | None, declared: str | None) -
         ("1" + "+1" * 30_000, None, "T02", "error", 0, "nested too deep"),
         ("def f(): ...\n\0", None, "T02", "error", 0, "null bytes"),
         (ADD, schema("add", type="string"), "T03", "error", 2, "of type 'string', not an object"),
-        (ADD, schema("add", properties={"a b": {}}), "T03", "error", 2, "the name of its argument 'a b'"),
+        (ADD, schema("add", properties={"a b": {}}), "T03", "error", 2, "the name of the argument 'a b'"),
         (None, '[{"name": "x y", "command": ["a"]}]', "T03", "error", 1, "the tool 'x y' is left out"),
         (None, '[{"name": "x",\n "command": "wc"}]', "T03", "error", 1, "is not a list of strings"),
         ("def grün(): ...\n", None, "T03", "error", 1, "the tool 'grün' is left out"),

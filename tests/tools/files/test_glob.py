@@ -79,4 +79,4 @@ async def test_it_ends_when_time_is_up(tree: Files, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(glob, "_SECONDS", -1.0)
     value = await tree("Glob", pattern="**")
     assert (value["truncated"], value["count"]) == (True, 0)
-    assert "it took too long" in str(value["note"])
+    assert "the list is incomplete: the search took too long" in str(value["note"])

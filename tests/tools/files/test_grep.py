@@ -114,7 +114,7 @@ async def test_it_ends_when_time_is_up(files: Files, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(grep, "_SECONDS", -1.0)
     value = await files("Grep", pattern="x")
     assert value["total_matches"] == 0
-    assert "not everything was searched, for it took too long" in str(value["note"])
+    assert "the search is incomplete: the search took too long" in str(value["note"])
 
 
 async def test_without_re2_it_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

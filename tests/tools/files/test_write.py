@@ -90,19 +90,19 @@ async def test_the_limits_of_the_workspace_hold(shell_with: Callable[..., object
     files = Files(await shell_with(**options))  # type: ignore[misc]
     await files("Write", path="a", content="x" * 20_000)
     for append in (False, True):
-        assert "the workspace holds" in await files.error("Write", path="b", content="x" * 60_000, append=append)
-    assert "the workspace holds" in await files.error("Write", path="a", content="x" * 60_000, append=True)
+        assert "the workspace contains" in await files.error("Write", path="b", content="x" * 60_000, append=append)
+    assert "the workspace contains" in await files.error("Write", path="a", content="x" * 60_000, append=True)
     assert (files.work / "a").stat().st_size == 20_000
     assert (await files("Write", path="a", content="x" * 30_000))["success"]
     results = [await files("Write", path=f"f/{number}", content="") for number in range(40)]
-    assert "files and folders, the most" in str(results[-1]["error"])
+    assert "its maximum of 30 files and folders" in str(results[-1]["error"])
     assert (await files("Write", path="a", content="less"))["success"], "what needs no more room is written"
 
 
 async def test_the_longest_file(shell_with: Callable[..., object]) -> None:
     files = Files(await shell_with(**{"skills.shell.max-file-size": "10 kb"}))  # type: ignore[misc]
     await files("Write", path="a", content="x" * 9000)
-    assert "a file has at most 10240" in await files.error("Write", path="a", content="x" * 9000, append=True)
+    assert "the maximum is 10240" in await files.error("Write", path="a", content="x" * 9000, append=True)
 
 
 async def test_a_full_disk_is_a_result(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ async def test_a_full_disk_is_a_result(files: Files, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patched:
         patched.setattr(storing, "write_all", full)
         said = await files.error("Write", path="a", content="after")
-        assert "no room left (No space left on device): remove files" in said
+        assert "no space left (No space left on device). Remove files" in said
         # The note of the call is a file, too.
         assert (await files("Write", path="a", content="more", append=True))["success"] is False
     assert (files.work / "a").read_text() == "before"

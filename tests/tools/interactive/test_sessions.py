@@ -34,7 +34,7 @@ async def test_what_nobody_uses_is_ended_and_then_forgotten(talk_with: StartTalk
     await until(lambda: process.ended, "the end of the process is known")
     last = await talk.call("workspace_write_stdin", session_id=session)
     assert last["status"] == "exited"
-    assert last["warnings"] == ["it was ended, because it was not used for 1 s"]
+    assert last["warnings"] == ["the process was terminated: the process was not used for 1 s"]
     await until(lambda: not talk.sessions.processes(), "what it printed is forgotten")
     assert (await talk.result("workspace_write_stdin", session_id=session)).is_error
 
@@ -301,7 +301,7 @@ async def test_what_no_model_knows_of_is_ended_soon(talk: Talk, monkeypatch: pyt
     told = await talk.call("skill_exec", call_id="gone", skill="billing", command="exec sleep 100", yield_ms=0)
     assert told["session_id"] == process.id
     assert told["warnings"] == [
-        "it was ended, because the call that started it was interrupted, and not made again within 0.2 s"
+        "the process was terminated: the call that started the process was interrupted, and not repeated within 0.2 s"
     ]
 
     # One that is made again in time has its process, and that goes on.
@@ -333,7 +333,7 @@ async def test_what_no_model_knows_of_makes_room(talk_with: StartTalk, option: s
     assert (value["status"], value["session_id"]) == ("running", second.id)
     late = await talk.call("skill_exec", call_id="one", skill="billing", command="exec sleep 100", yield_ms=0)
     assert (late["status"], late["session_id"]) == ("exited", first.id)
-    assert "another process needed its place" in late["warnings"][0]
+    assert "another process needed its slot" in late["warnings"][0]
     refused = await talk.result("skill_exec", skill="billing", command="cat", yield_ms=0)
     assert refused.is_error
     assert f"skills.exec.{option})" in refused.content

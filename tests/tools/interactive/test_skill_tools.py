@@ -231,7 +231,7 @@ async def test_a_closed_input_and_an_ended_process_are_told(talk: Talk) -> None:
     assert "takes no input" in found.content
     await talk.call("skill_kill_session", session_id=first["session_id"])
     after = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="x\n")
-    assert (after["status"], after["warnings"][0]) == ("exited", "it had ended, so nothing was written")
+    assert (after["status"], after["warnings"][0]) == ("exited", "the process had exited, so nothing was written")
 
 
 async def test_a_flood_neither_fills_memory_nor_stops_others(talk: Talk) -> None:

@@ -115,7 +115,9 @@ async def test_a_folder_that_is_replaced_meanwhile_is_a_mistake(talk: Talk, monk
 async def test_its_time_is_limited(talk: Talk) -> None:
     value = await talk.call("workspace_exec", command="echo a; sleep 100", timeout_sec=1)
     assert value["output"] == "a\n"
-    assert value["warnings"] == ["it was ended, because its time was over: give more timeout, or do it in parts"]
+    assert value["warnings"] == [
+        "the process was terminated after its timeout. Set a higher timeout, or do the work in parts."
+    ]
     session = await talk.call("workspace_exec", command="sleep 100", timeout=1, background=True, yield_time_ms=0)
     output, last = await talk.until(
         "workspace_write_stdin",
@@ -124,7 +126,7 @@ async def test_its_time_is_limited(talk: Talk) -> None:
         yield_time_ms=10_000,
     )
     assert output == ""
-    assert "its time was over" in last["warnings"][0]
+    assert "terminated after its timeout" in last["warnings"][0]
 
 
 async def test_long_output_of_a_command_is_cut_in_the_middle(talk: Talk) -> None:

@@ -35,6 +35,8 @@ def listed(params):
         old = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object"}
         values = [{"a": number} for number in range(4_000)]
         return {"tools": [tool(f"t{number}", inputSchema={**old, "enum": values}) for number in range(20)]}
+    if WHAT == "bad names":
+        return {"tools": [tool(""), tool("a.b"), tool("a:b")]}
     if WHAT == "bad schemas":
         return {
             "tools": [

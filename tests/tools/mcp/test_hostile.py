@@ -56,11 +56,17 @@ async def test_an_older_server_that_does_not_answer_what_it_does_not_know_is_rea
 @pytest.mark.parametrize(
     ("what", "count", "told"),
     [
-        ("huge list", 1_000, "it has too many tools: those after the first 1,000 are left out"),
-        ("endless pages", 100, "its list of tools has no end: what comes after 100 pages is left out"),
-        ("long words", 1, "its tool 'wordy' is left out: 100,"),
+        ("huge list", 1_000, "the server's list of tools is too long: the tools after the first 1,000 are omitted"),
+        (
+            "endless pages",
+            100,
+            "the server's list of tools has more than 100 pages: the tools on later pages are omitted",
+        ),
+        ("long words", 1, "the tool 'wordy' is omitted: its definition has 100,"),
         ("long enums", 20, ""),
-        ("bad schemas", 1, "its tool 'kind' is left out: no model takes its schema: 'sting' is not valid"),
+        ("bad names", 1, "a tool without a name is omitted"),
+        ("bad names", 1, "the tool 'a:b' is omitted: another tool has the name 'a_b'"),
+        ("bad schemas", 1, "the tool 'kind' is omitted: model providers reject its schema: 'sting' is not valid"),
     ],
 )
 async def test_lists_have_limits(
@@ -217,11 +223,9 @@ async def test_names_of_arguments_have_no_hidden_characters(
     """The server expects them as they are, so they cannot be cleaned."""
     tools = await tools_of(await opened(odd("hidden")))
     assert {name for name in tools if name.startswith("named")} == {"named_9"}
-    left_out = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
+    left_out = [record.getMessage() for record in caplog.records if "is omitted" in record.getMessage()]
     assert len(left_out) == 9
-    assert (
-        "its tool 'named 0' is left out: its schema has the name 'a\\u202e', which is not what it seems" in left_out[0]
-    )
+    assert "the tool 'named 0' is omitted: the schema contains the name 'a\\u202e', which has hidden" in left_out[0]
     assert all(text.isascii() and text.isprintable() for text in left_out)
 
 

@@ -87,7 +87,7 @@ async def test_the_status_of_a_server_that_refuses_is_named(server: Odd, status:
 
 async def test_a_silent_server_fails_after_its_timeout() -> None:
     error = await failure(program("import time; time.sleep(600)", timeout=0.2))
-    assert "no answer within 0.6 s" in str(error)
+    assert "the server did not answer within 0.6 s" in str(error)
 
 
 async def test_an_older_server_is_no_failure() -> None:

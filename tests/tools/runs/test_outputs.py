@@ -104,7 +104,7 @@ async def test_patterns_that_find_nothing(talk: Conversation) -> None:
         assert warning.startswith("output_files are workspace-relative, like out/*.txt or $OUTPUT_DIR/*.txt: ")
         assert pattern in warning
     result = await run(talk, MAKE, output_files=["out/*.pdf"])
-    assert result.value["warnings"] == ["no file matches out/*.pdf"]
+    assert result.value["warnings"] == ["the workspace has no file that matches out/*.pdf"]
 
 
 @pytest.mark.row("F32")
@@ -448,7 +448,7 @@ async def test_patterns_in_other_forms(talk: Conversation) -> None:
 async def test_each_pattern_that_finds_nothing_is_named(talk: Conversation) -> None:
     value = (await run(talk, MAKE, output_files=["out/*.csv", "out/*.pdf", "$WORK_DIR/w.txt", "out/deep/*.txt"])).value
     assert [entry["name"] for entry in value["output_files"]] == ["out/a.csv", "work/w.txt"]
-    assert value["warnings"] == ["no file matches out/*.pdf, out/deep/*.txt"]
+    assert value["warnings"] == ["the workspace has no file that matches out/*.pdf, out/deep/*.txt"]
     # A limit may have kept out what a pattern meant.
     cut = (await run(talk, MAKE, outputs={"globs": ["out/*.csv", "out/deep/**"], "max_files": 1})).value
     assert cut["warnings"] == ["outputs reached max_files (1)"]
@@ -483,7 +483,7 @@ async def test_files_that_are_not_saved_for_one_reason_are_one_warning(talk: Con
     assert named.startswith("3 files were not saved; out/1.txt: ") and "cannot name an artifact" in named
     limits = {"globs": ["out/*"], "save": True, "max_file_bytes": 2}
     _, large = (await run(talk, command, outputs=limits)).value["warnings"]
-    assert large == "3 files were not saved; out/1.txt: it is larger than the outputs may be (5 bytes)"
+    assert large == "3 files were not saved; out/1.txt: the file has 5 bytes, more than the limits of outputs allow"
 
 
 @pytest.mark.row("F24", "F6")
@@ -500,4 +500,4 @@ async def test_no_value_of_the_environment_is_in_what_a_run_left(talk: Conversat
         save_as_artifacts=True,
     )
     assert "s3cret" not in named.content + repr(named.value) + repr(named.effects)
-    assert "its name holds a value of skills.env" in named.content or "artifact" in named.content
+    assert "the name contains a value of skills.env" in named.content or "artifact" in named.content

@@ -16,8 +16,8 @@ from .annotations import DICTS, LISTS, SETS, is_literal, is_union, members_of, p
 
 __all__ = ["Problems", "fit_members", "fitted"]
 
-#: What is wrong with arguments: (path of the argument, text).
-Problems = typing.List[typing.Tuple[str, str]]  # noqa: UP006
+#: Messages about arguments. Each names the path of its argument.
+Problems = typing.List[str]  # noqa: UP006
 
 _READ_TEXT: dict[Any, Any] = {
     datetime.datetime: lambda text: datetime.datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] == "Z" else text),
@@ -44,18 +44,18 @@ def fitted(value: Any, hint: Any, where: str, problems: Problems) -> Any:
         for choice in parts:
             if choice == value and type(choice) is type(value):
                 return choice
-        return _wrong(value, f"should be one of {_list(parts)}", where, problems)
+        return _wrong(f"{where} must be one of {_list(parts)}", value, problems)
     return _fit_class(value, origin or hint, parts, where, problems)
 
 
 def _fit_class(value: Any, kind: Any, parts: tuple[Any, ...], where: str, problems: Problems) -> Any:
     if kind in (None, type(None)):
-        return None if value is None else _wrong(value, "should be null", where, problems)
+        return None if value is None else _wrong(f"{where} must be null", value, problems)
     if kind in SETS or kind in LISTS or kind is tuple:
         return _fit_list(value, kind, parts, where, problems)
     if kind in DICTS:
         if not isinstance(value, dict):
-            return _wrong(value, "should be an object", where, problems)
+            return _wrong(f"{where} must be an object", value, problems)
         of = parts[1] if len(parts) == 2 else Any
         return {name: fitted(part, of, f"{where}.{name}", problems) for name, part in value.items()}
     if kind in _READ_TEXT:
@@ -68,13 +68,13 @@ def _fit_class(value: Any, kind: Any, parts: tuple[Any, ...], where: str, proble
         return _fit_enum(value, kind, where, problems)
     if kind is bool:
         known = _BOOLEANS.get(str(value).strip().lower()) if isinstance(value, (bool, int, str)) else None
-        return _wrong(value, "should be true or false", where, problems) if known is None else known
+        return _wrong(f"{where} must be true or false", value, problems) if known is None else known
     if kind is int:
         return _fit_number(value, int, "an integer", where, problems)
     if kind is float:
         return _fit_number(value, float, "a number", where, problems)
     if kind is str:
-        return value if isinstance(value, str) else _wrong(value, "should be a string", where, problems)
+        return value if isinstance(value, str) else _wrong(f"{where} must be a string", value, problems)
     return _fit_object(value, kind, where, problems)
 
 
@@ -85,7 +85,7 @@ def _fit_object(value: Any, kind: type, where: str, problems: Problems) -> Any:
     if members is None:
         return value
     if not isinstance(value, dict):
-        return _wrong(value, "should be an object", where, problems)
+        return _wrong(f"{where} must be an object", value, problems)
     before = len(problems)
     given = fit_members(value, members, where, problems)
     if len(problems) > before:
@@ -103,14 +103,14 @@ def fit_members(
         if name not in members:
             found[name] = value
             if not more:
-                problems.append((place, f"there is none of this name{_near(name, members, given)}"))
+                problems.append(f"{place} is unknown{_near(name, members, given)}")
             continue
         hint, default = members[name]
         # Models often write null for what they could leave out.
         found[name] = None if value is None and default is None else fitted(value, hint, place, problems)
     for name, (_, default) in members.items():
         if default is MISSING and name not in given:
-            problems.append((f"{where}.{name}" if where else name, "is missing"))
+            problems.append(f"{where}.{name} is missing" if where else f"{name} is missing")
     return found
 
 
@@ -126,15 +126,15 @@ def _fit_union(value: Any, parts: tuple[Any, ...], where: str, problems: Problem
     if possible:
         return possible[0]
     wanted = " or ".join(str(getattr(part, "__name__", part)) for part in parts)
-    return _wrong(value, f"should be {wanted}", where, problems)
+    return _wrong(f"{where} must be {wanted}", value, problems)
 
 
 def _fit_list(value: Any, kind: Any, parts: tuple[Any, ...], where: str, problems: Problems) -> Any:
     if not isinstance(value, list):
-        return _wrong(value, "should be an array", where, problems)
+        return _wrong(f"{where} must be an array", value, problems)
     fixed = kind is tuple and parts and parts[-1] is not Ellipsis and parts != ((),)
     if fixed and len(parts) != len(value):
-        return _wrong(value, f"should be an array of {len(parts)}", where, problems)
+        return _wrong(f"{where} must be an array of {len(parts)} elements", value, problems)
     of = parts[0] if parts and parts[0] != () else Any
     items = [
         fitted(item, parts[number] if fixed else of, f"{where}.{number}", problems) for number, item in enumerate(value)
@@ -149,13 +149,13 @@ def _fit_number(value: Any, kind: Any, what: str, where: str, problems: Problems
         if isinstance(value, str) or (isinstance(value, (int, float)) and (kind is not int or value == int(value))):
             return kind(str(value).strip() if kind is decimal.Decimal or isinstance(value, str) else value)
     except (ValueError, OverflowError, decimal.InvalidOperation):
-        return _wrong(value, f"should be {what}", where, problems)
-    return _wrong(value, f"should be {what}", where, problems)
+        return _wrong(f"{where} must be {what}", value, problems)
+    return _wrong(f"{where} must be {what}", value, problems)
 
 
 def _fit_text(value: Any, kind: Any, where: str, problems: Problems) -> Any:
     if not isinstance(value, str):
-        return _wrong(value, "should be a string", where, problems)
+        return _wrong(f"{where} must be a string", value, problems)
     return _made(lambda: _READ_TEXT[kind](value), value, where, problems)
 
 
@@ -165,20 +165,20 @@ def _fit_enum(value: Any, kind: Any, where: str, problems: Problems) -> Any:
             return member
     if isinstance(value, str) and value in kind.__members__:
         return kind[value]
-    return _wrong(value, f"should be one of {_list([member.value for member in kind])}", where, problems)
+    return _wrong(f"{where} must be one of {_list([member.value for member in kind])}", value, problems)
 
 
 def _made(make: Any, value: Any, where: str, problems: Problems) -> Any:
     try:
         return make()
     except Exception as error:  # whatever the tool's own class raises
-        return _wrong(value, str(error) or type(error).__name__, where, problems)
+        return _wrong(f"{where} is not valid: {str(error) or type(error).__name__}", value, problems)
 
 
-def _wrong(value: Any, text: str, where: str, problems: Problems) -> None:
+def _wrong(message: str, value: Any, problems: Problems) -> None:
     shown = json.dumps(value, ensure_ascii=False)
     shown = shown if len(shown) <= _SHOWN_VALUE_CHARS else shown[:_SHOWN_VALUE_CHARS] + "…"
-    problems.append((where, f"{text} (given: {shown})"))
+    problems.append(f"{message} (given: {shown})")
 
 
 def _near(name: str, members: typing.Iterable[str], given: typing.Iterable[str]) -> str:

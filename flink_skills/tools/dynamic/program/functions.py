@@ -71,7 +71,7 @@ class ToolFunction:
         problems: Problems = []
         given = fit_members(arguments, self._members, "", problems, more=self._takes_any)
         if problems:
-            lines = [f"- {where}: {text}" for where, text in problems]
+            lines = [f"- {problem}" for problem in problems]
             raise ArgumentsError(
                 "\n".join([f"{shown or self.name}: the arguments do not fit:", *lines, self._expected()])
             )

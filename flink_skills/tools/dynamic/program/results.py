@@ -25,7 +25,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     {'at': [1, 2]}
     """
     if depth > _MAX_DEPTH:
-        raise ValueError(f"it is nested deeper than {_MAX_DEPTH} levels, or holds itself")
+        raise ValueError(f"the value is nested deeper than {_MAX_DEPTH} levels, or contains itself")
     if value is None or isinstance(value, (bool, str, int)):
         # Not of a class of the tool's own, whose methods JSON would call.
         return value.value if isinstance(value, enum.Enum) else _exact(value)
@@ -46,7 +46,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if hasattr(value, "model_dump"):
         return plain(value.model_dump(mode="json"), depth + 1)
     if not _has_text(type(value)):
-        raise ValueError(f"it holds a {type(value).__name__}, which has no form in JSON")
+        raise ValueError(f"the value contains an object of type {type(value).__name__}, which JSON cannot represent")
     return str(value)
 
 

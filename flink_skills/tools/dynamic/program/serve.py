@@ -61,7 +61,7 @@ class Tools:
         try:
             return plain(value)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"its result cannot be given to a model: {error}") from None
+            raise ValueError(f"the result of the tool cannot be converted to JSON: {error}") from None
 
     def _functions(self, declared: list[Mapping[str, Any]] | None) -> tuple[dict[str, ToolFunction], list[str]]:
         key = json.dumps(declared)
