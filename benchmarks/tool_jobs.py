@@ -30,7 +30,8 @@ from benchmarks.tool_agents import (
 from flink_skills import Agent, SkillConfig
 from flink_skills.agents.compilation import compile_plan
 from flink_skills.agents.messages import ModelRequest, UserMessage
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents.open_agent import OpenAgent
+from flink_skills.agents.plan_opening import open_plan
 from flink_skills.agents.session import Session
 from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart
 from flink_skills.tools.arguments import Arguments
@@ -165,20 +166,20 @@ def _counted_schemas() -> list[str]:
 
 
 @asynccontextmanager
-async def _opened(agent: type[Agent], options: Mapping[str, Any] | None = None) -> AsyncIterator[AgentRuntime]:
+async def _opened(agent: type[Agent], options: Mapping[str, Any] | None = None) -> AsyncIterator[OpenAgent]:
     with tempfile.TemporaryDirectory(prefix="flink-skills-bench-") as folder:
         # Commands of another user pass through it.
         os.chmod(folder, 0o711)
         config = SkillConfig({"skills.store.dir": str(Path(folder) / "store"), **(options or {})})
         plan = compile_plan(agent, job_scopes=[], config=config)
-        runtime = await AgentRuntime.open(plan, scratch_dir=str(Path(folder) / "scratch"))
+        runtime = await open_plan(plan, scratch_dir=str(Path(folder) / "scratch"))
         try:
             yield runtime
         finally:
             await runtime.close()
 
 
-async def _turn(runtime: AgentRuntime, number: int) -> TurnOutcome:
+async def _turn(runtime: OpenAgent, number: int) -> TurnOutcome:
     start = TurnStart('"key"', number, b"event", "event", Session())
     return await Turn(runtime, start, lambda entry, reset, outputs: None).run()
 

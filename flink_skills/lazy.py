@@ -20,7 +20,7 @@ def lazy_names(
     module ``advice`` has ``IMPORTS``, which says what to use in place of names that the package lacks: importing one of
     these raises an :class:`ImportError` that says it.
 
-    >>> __getattr__, __dir__ = lazy_names(__name__, {"AgentRuntime": "runtime"})
+    >>> __getattr__, __dir__ = lazy_names(__name__, {"OpenAgent": "open_agent"})
     """
 
     def get(name: str) -> Any:

@@ -38,16 +38,19 @@ if TYPE_CHECKING:
     from flink_skills.agents.notices import Notice as Notice
     from flink_skills.agents.notices import named_in_notice as named_in_notice
     from flink_skills.agents.notices import notice_message as notice_message
+    from flink_skills.agents.open_agent import OpenAgent as OpenAgent
     from flink_skills.agents.plan import ModelPlan as ModelPlan
     from flink_skills.agents.plan import load_agent as load_agent
+    from flink_skills.agents.plan_opening import open_plan as open_plan
     from flink_skills.agents.redaction import Redactor as Redactor
-    from flink_skills.agents.runtime import AgentRuntime as AgentRuntime
     from flink_skills.agents.session import NO_CONVERSATION as NO_CONVERSATION
-    from flink_skills.agents.session import Conversation as Conversation
+    from flink_skills.agents.session import KeptConversation as KeptConversation
     from flink_skills.agents.session import Session as Session
     from flink_skills.agents.session import SessionChange as SessionChange
     from flink_skills.agents.session import SessionOp as SessionOp
     from flink_skills.agents.spec import AgentSpec as AgentSpec
+    from flink_skills.agents.steps import CallIds as CallIds
+    from flink_skills.agents.steps import Steps as Steps
     from flink_skills.agents.turn import ERROR_TAG as ERROR_TAG
     from flink_skills.agents.turn import AppendStep as AppendStep
     from flink_skills.agents.turn import Turn as Turn
@@ -57,15 +60,15 @@ if TYPE_CHECKING:
     from flink_skills.agents.well_formed import MAX_VERBATIM as MAX_VERBATIM
 
 _HOMES = {
-    "AgentRuntime": "runtime",
     "AgentSpec": "spec",
     "AnswerType": "answers",
     "Apart": "apart",
     "AppendStep": "turn",
     "AssistantMessage": "messages",
-    "Conversation": "session",
+    "CallIds": "steps",
     "DeclarativeAgent": "declarative",
     "ERROR_TAG": "turn",
+    "KeptConversation": "session",
     "MAX_VERBATIM": "well_formed",
     "Message": "messages",
     "ModelPlan": "plan",
@@ -73,11 +76,13 @@ _HOMES = {
     "ModelResponse": "messages",
     "NO_CONVERSATION": "session",
     "Notice": "notices",
+    "OpenAgent": "open_agent",
     "Redactor": "redaction",
     "STATE_VERSION": "codec",
     "Session": "session",
     "SessionChange": "session",
     "SessionOp": "session",
+    "Steps": "steps",
     "ToolCall": "messages",
     "ToolMessage": "messages",
     "Turn": "turn",
@@ -102,6 +107,7 @@ _HOMES = {
     "message_to_json": "codec",
     "named_in_notice": "notices",
     "notice_message": "notices",
+    "open_plan": "plan_opening",
     "run_list": "local",
     "stage_files": "files",
     "without_data": "files",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
-from flink_skills.agents.journal import Journal
 from flink_skills.tools.toolset import Speaker
 
 __all__ = ["Additions"]
@@ -27,9 +27,11 @@ class Additions:
         self._said: dict[str, str] = {}
         self._new: dict[str, str] = {}
 
-    def text(self, speakers: Mapping[str, Speaker], journal: Journal, step: str) -> str:
-        """What the request of ``step`` has besides; the same text of several tools once."""
-        entry = journal.peek(step)
+    def text(self, speakers: Mapping[str, Speaker], entry: Mapping[str, Any] | None) -> str:
+        """Return the additions to a request, the same text of several tools once.
+
+        ``entry`` is the response to the request in the journal, None without one.
+        """
         self._new = {}
         if entry is not None:
             self._said.update(entry.get("p", {}))

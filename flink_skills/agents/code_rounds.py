@@ -1,4 +1,4 @@
-"""Runs the code of a model's answers and says what came of it, where the job wants that (``skills.code.enabled``)."""
+"""Runs the code in the answers of a model and returns its output to it, with ``skills.code.enabled``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from flink_skills.tools.code import RUN_CODE, code_blocks
 from flink_skills.tools.code.blocks import as_output
 
 if TYPE_CHECKING:
-    from flink_skills.agents.agent_run import AgentRun
-    from flink_skills.agents.generation import ModelRuntime
+    from flink_skills.agents.conversation import Conversation
 
 __all__ = ["CodeRounds"]
 
@@ -21,20 +20,19 @@ _LAST = "No more code is run for this request: answer without code."
 
 
 class CodeRounds:
-    """Of one chat. Counts its rounds, and the answers in a row whose code failed."""
+    """The code in the answers of one chat. It counts rounds, and consecutive answers whose code failed."""
 
-    def __init__(self, run: AgentRun, model: ModelRuntime) -> None:
-        self._run = run
-        self._model = model
-        self._rounds_left = run.runtime.config.get(SkillOptions.CODE_MAX_ROUNDS) if model.code is not None else 0
-        self._retries = run.runtime.config.get(SkillOptions.CODE_ERROR_RETRIES)
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        config = conversation.agent_turn.agent.config
+        self._rounds_left = config.get(SkillOptions.CODE_MAX_ROUNDS) if conversation.model.code is not None else 0
+        self._retries = config.get(SkillOptions.CODE_ERROR_RETRIES)
         self._failed = 0
 
     async def outputs(self, step: str, answer: str) -> str | None:
-        """What the model is told of the code of its ``answer``; None where the answer is the final one.
+        """Return the message to the model about the code in its ``answer``, None if the answer is the final one.
 
-        Each block is a durable step: a finished one is not run again. After one that fails, those behind it are not
-        run.
+        Each block is a durable step. Blocks after one that failed do not run.
         """
         blocks = code_blocks(answer) if self._rounds_left else []
         if not blocks:
@@ -61,8 +59,9 @@ class CodeRounds:
         return "\n\n".join(told)
 
     async def _call(self, step: str, arguments: dict[str, Any]) -> ToolResult:
-        result = await self._run.run_tool(self._model, step, RUN_CODE, arguments, tools=self._model.code)
-        self._run.apply(self._model, RUN_CODE, arguments, result)
+        conversation = self._conversation
+        result = await conversation.run_tool(step, RUN_CODE, arguments, tools=conversation.model.code)
+        conversation.apply(RUN_CODE, arguments, result)
         return result
 
 

@@ -1,110 +1,110 @@
-"""What an agent's ``on_event`` works with."""
+"""The interface that the code of an agent works with."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.messages import Media, Usage
-from flink_skills.agents.next_event import RESERVED_TAGS
-from flink_skills.artifacts import artifact_ref
-from flink_skills.errors import TurnError, near_misses
+from flink_skills.errors import near_misses
 from flink_skills.other_frameworks import CONTEXT_WORDS
-from flink_skills.telemetry.event_record import EVENTS_TAG
-
-if TYPE_CHECKING:
-    from flink_skills.agents.agent_run import AgentRun
 
 __all__ = ["AgentContext"]
 
 
-class AgentContext:
-    """One turn, as the agent sees it.
+class AgentContext(ABC):
+    """One turn, as the code of an agent sees it.
 
-    ``chat``, ``call_tool`` and ``step`` are durable: once finished they are in the turn's journal, and when the turn
-    is restarted after a failure they answer from there. Attributes that are plain data may be read at any time.
+    ``chat``, ``call_tool`` and ``step`` are durable: their results are stored in the journal of the turn, and a turn
+    that is restarted after a failure reads them from there. All other attributes can be read at any time.
     """
 
-    def __init__(self, run: AgentRun) -> None:
-        self._run = run
+    __slots__ = ()
 
     if not TYPE_CHECKING:  # a type checker finds these attributes itself
 
         def __getattr__(self, name: str) -> Any:
-            public = [known for known in dir(type(self)) if not known.startswith("_")]
+            public = [known for known in dir(AgentContext) if not known.startswith("_")]
             near = near_misses(name, public) if not name.startswith("_") else []
             advice = CONTEXT_WORDS.get(name) or (f"did you mean {near[0]!r}?" if near else "")
             raise AttributeError(f"AgentContext has no attribute {name!r}{': ' if advice else ''}{advice}")
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if name not in ("_run", "state"):
+            try:
+                super().__setattr__(name, value)
+            except AttributeError:
                 raise AttributeError(
                     f"ctx.{name} cannot be set, because a context lasts for one turn: keep values in ctx.state, such "
                     f"as ctx.state[{name!r}] = …"
-                )
-            super().__setattr__(name, value)
+                ) from None
 
     @property
+    @abstractmethod
     def key(self) -> Any:
         """The key of the event."""
-        return self._run.turn.key
 
     @property
+    @abstractmethod
     def session_id(self) -> str:
-        """Which conversation of the key this is, by the agent's ``session_selector``; empty without one."""
-        return self._run.turn.session_id
+        """The id of the conversation by the agent's ``session_selector``, empty without one."""
 
     @property
+    @abstractmethod
     def turn(self) -> int:
-        """Number of this turn on its key, from 1."""
-        return self._run.turn.start.number
+        """The number of this turn on its key, from 1."""
 
     @property
+    @abstractmethod
     def timestamp(self) -> int | None:
-        """The event's timestamp in milliseconds since 1970, if the stream has event time."""
-        return self._run.turn.start.timestamp
+        """The timestamp of the event in milliseconds since 1970, None if the stream has no event time."""
 
     @property
+    @abstractmethod
     def call_id(self) -> str:
-        """Id of the step that runs now (inside of a step's function) or of the turn. The same on every retry, so that
-        whoever receives it can recognise a repetition."""
-        return self._run.turn.current_call_id()
+        """The id of the step whose function runs now, the id of the turn outside steps.
+
+        It is the same on every retry, so that a receiver can recognize a repetition.
+        """
 
     @property
+    @abstractmethod
     def state(self) -> Any:
-        """The key's state: a dict, or an instance of the agent's ``state_type``. Change it in place; it is stored when
-        the turn ends well.
+        """The state of the key: a dict, or an instance of the agent's ``state_type``.
 
-        A dict holds what JSON has, and tuples, sets, dates, times, ``Decimal``, ``UUID`` and ``bytes``. Anything else
-        raises :class:`TurnError`: where it is assigned to a key of the state, or at the end of the turn where it was
-        added to a list or dict in the state.
+        Change it in place. It is stored when the turn succeeds. A dict can have JSON values, tuples, sets, dates,
+        times, ``Decimal``, ``UUID`` and ``bytes``. An assignment of anything else to a key of the state raises
+        :class:`TurnError`. A value that was added to a list or dict in the state raises it at the end of the turn.
         """
-        return self._run.state
 
     @state.setter
-    def state(self, value: Any) -> None:
-        self._run.state = self._run.runtime.assigned_state(value)
+    @abstractmethod
+    def state(self, value: Any) -> None: ...
 
     @property
+    @abstractmethod
     def usage(self) -> Usage:
-        """Tokens and model requests of this turn so far."""
-        return self._run.turn.usage
+        """The tokens and model requests of this turn so far."""
 
     @property
+    @abstractmethod
     def loaded_skills(self) -> list[str]:
-        """Names of the skills that this turn loaded, in order."""
-        return list(self._run.loaded)
+        """The names of the skills that this turn loaded, in order."""
 
     @property
+    @abstractmethod
     def artifacts(self) -> dict[str, str]:
-        """What this conversation saved: references such as ``artifact://report.csv@0f3a…`` by name, the newest each."""
-        return {name: artifact_ref(name, version) for name, version in self._run.artifacts.items()}
+        """References to the newest version of each artifact that the conversation saved, by name.
+
+        Example: ``{"report.csv": "artifact://report.csv@0f3a…"}``.
+        """
 
     @property
+    @abstractmethod
     def content(self) -> tuple[Media, ...]:
         """The images, PDF documents and audio in the ``content_fields`` of the event, in order."""
-        return self._run.content
 
+    @abstractmethod
     def chat(
         self,
         message: Any = None,
@@ -113,13 +113,13 @@ class AgentContext:
         output_type: Any = ...,
         content: Sequence[Media] | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Let a chat model answer, with its skills and tools, until it has a final answer.
+        """Let a chat model answer, with its skills and tools.
 
         Args:
-            message: A text, or anything an event can be; None: the event of this turn. Chats of one turn continue one
-                conversation per model.
-            model: Name of a ``@chat_model_setup``; None: the agent's first.
-            output_type: What the answer must be; default: the agent's ``output_type``. None: text.
+            message: A text, or anything that an event can be. None: the event of this turn. The chats of a turn
+                continue one conversation for each model.
+            model: The name of a ``@chat_model_setup``. None: the first one of the agent.
+            output_type: The type of the answer. The default is the agent's ``output_type``. None: text.
             content: The images, PDF documents and audio that the model receives with the message. None: those of the
                 event if the message is the event, else none.
 
@@ -127,63 +127,63 @@ class AgentContext:
             The answer: a ``str``, or an instance of ``output_type``.
 
         Raises:
-            ModelError: the model cannot be reached, after all retries.
-            LimitError: the turn is at a limit (steps, tokens).
-            TurnError: the model gave no usable answer.
-        """
-        return self._run.awaited(
-            "ctx.chat", self._run.chat(message, model=model, output_type=output_type, content=content)
-        )
+            ModelError: The model cannot be reached, after all retries.
+            LimitError: The turn is at a limit (steps, tokens).
+            TurnError: The model gave no usable answer.
 
+        Example:
+            >>> answer = await ctx.chat("Summarize the order.", output_type=Summary)
+        """
+
+    @abstractmethod
     def call_tool(
         self, name: str, arguments: Any = None, /, *, model: str | None = None, **more: Any
     ) -> Coroutine[Any, Any, Any]:
-        """Call a tool as a model would, durably.
+        """Call a tool as a model would, as a durable step.
 
         Args:
-            name: A tool of the agent, or one of the runtime's such as ``execute_shell_command``.
-            arguments: The arguments as a mapping; keyword arguments add to it.
-            model: The chat model whose skills and tools count; None: the agent's first, or, for an agent without
-                models, all of its skills and tools.
+            name: A tool of the agent, or one of the runtime such as ``execute_shell_command``.
+            arguments: The arguments as a mapping. Keyword arguments are added to it.
+            model: The chat model whose skills and tools apply. None: the first one of the agent. An agent without
+                models can call all of its tools.
 
         Returns:
-            The tool's result as JSON-like data.
+            The result of the tool as JSON-like data.
 
         Raises:
-            TurnError: the tool answered with an error.
-        """
-        call = self._run.call_tool(name, {**(arguments or {}), **more}, model=model)
-        return self._run.awaited(f"ctx.call_tool({name!r})", call)
+            TurnError: The tool returned an error.
 
+        Example:
+            >>> stock = await ctx.call_tool("look_up_stock", item="A-1")
+        """
+
+    @abstractmethod
     def step(
         self, name: str, fn: Callable[..., Any], *args: Any, result_type: Any = None, **kwargs: Any
     ) -> Coroutine[Any, Any, Any]:
         """Run ``fn(*args, **kwargs)`` as a durable step.
 
         Args:
-            name: What the step is called in the journal; the same name may be used several times.
-            fn: A plain function (it runs on a thread) or an async one.
-            result_type: Type of the result where it is not JSON-like: anything pydantic can write and read.
-                A return annotation that pydantic can read does the same.
+            name: The name of the step in the journal. Several steps can have the same name.
+            fn: A plain function, which runs in a thread, or an asynchronous one.
+            result_type: The type of a result that is not JSON-like: anything that pydantic can write and read.
+                A return annotation that pydantic can read has the same effect.
 
         Raises:
-            TurnError: the result cannot be kept in the journal.
-            Exception: whatever ``fn`` raises.
+            TurnError: The result cannot be stored in the journal.
+            Exception: Whatever ``fn`` raises.
+
+        Example:
+            >>> total = await ctx.step("total", add_up, event["items"])
         """
-        return self._run.awaited(f"ctx.step({name!r})", self._run.step(name, fn, args, kwargs, result_type))
 
+    @abstractmethod
     def emit(self, output: Any) -> None:
-        """Emit an output. Outputs of a turn leave together when it ends, with the event's timestamp."""
-        self._run.emit("", output)
+        """Emit an output. The outputs of a turn leave together when it ends, with the timestamp of the event."""
 
+    @abstractmethod
     def emit_to(self, tag: str, output: Any) -> None:
-        """Emit to the side output ``tag``. Raises :class:`TurnError` for ``events``, and for names that start with
-        ``flink_skills.``: these outputs are the runtime's own."""
-        if not tag.isascii():
-            try:
-                tag.encode()
-            except UnicodeEncodeError as error:
-                raise TurnError(f"emit_to({tag!r}): {error}; choose a tag without lone surrogates") from None
-        if tag == EVENTS_TAG or tag.startswith(RESERVED_TAGS):
-            raise TurnError(f"emit_to({tag!r}): this side output is the runtime's own; choose another tag")
-        self._run.emit(tag, output)
+        """Emit an output to the side output ``tag``.
+
+        Raises :class:`TurnError` for ``events`` and for names that start with ``flink_skills.``, which are reserved.
+        """

@@ -15,7 +15,7 @@ import decimal
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -60,14 +60,18 @@ class JournalMismatchError(TurnInterruptedError):
 
 
 class Journal:
-    """Finished steps of one turn.
+    """The finished steps of one turn.
 
-    ``append`` is called with the step and the bytes of each new entry, in the order of completion. ``most`` is the
-    maximum size of the journal in bytes; 0: no limit. ``anew`` says how often the turn was started anew.
+    Args:
+        entries: The entries that earlier attempts at the turn wrote.
+        most: Maximum size of the journal in bytes. 0 means no limit.
+
+    Attributes:
+        anew: Number of restarts of the turn with an empty journal.
+        replayed: Number of results that this attempt read from the journal.
     """
 
     __slots__ = (
-        "_append",
         "_asked",
         "_before",
         "_begun",
@@ -79,7 +83,7 @@ class Journal:
         "replayed",
     )
 
-    def __init__(self, entries: Iterable[bytes], append: Callable[[str, bytes], None], most: int = 0) -> None:
+    def __init__(self, entries: Iterable[bytes], most: int = 0) -> None:
         self._most = most
         self._size = 0
         self._entries: dict[str, Mapping[str, Any]] = {}
@@ -90,7 +94,6 @@ class Journal:
         # Of steps that were done before the turn was started anew: what they asked for, and how often it was by then.
         self._before: dict[str, tuple[str, int]] = {}
         self._begun: set[str] = set()
-        self._append = append
         self.anew = 0
         self.replayed = 0
         for data in entries:
@@ -137,13 +140,12 @@ class Journal:
         self.replayed += 1
         return [entry["r"]]
 
-    def begin(self, step: str) -> bool:
-        """Keep that ``step`` begins; whether it did before, and was lost."""
+    def begin(self, step: str) -> bytes | None:
+        """Return the entry for the start of ``step``, None if an earlier attempt started it and was lost."""
         if step in self._begun:
-            return True
+            return None
         self._begun.add(step)
-        self._append(step, encode({"id": step}))
-        return False
+        return encode({"id": step})
 
     def end(self, line: str, after: str) -> None:
         """The code of ``line`` has ended, and ``after`` was its last call.
@@ -163,8 +165,8 @@ class Journal:
         entry = self._entries.get(step)
         return entry["r"] if entry is not None else None
 
-    def add(self, step: str, result: Any, asked: Asked = NOTHING_ASKED) -> None:
-        """Store the result (JSON-like) of a finished step.
+    def add(self, step: str, result: Any, asked: Asked = NOTHING_ASKED) -> bytes:
+        """Add the JSON-like result of a finished step. Return its entry.
 
         Raises :class:`LimitError` if the journal would be larger than its maximum size.
         """
@@ -181,7 +183,7 @@ class Journal:
             )
         self._size += len(data)
         self._asked[step] = asked.what
-        self._append(step, data)
+        return data
 
     def emptied(self) -> bytes:
         """The only entry of the journal of this turn when it starts anew."""

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 from flink_skills.agents.key_selection import KeyText, key_text_of
 from flink_skills.agents.keys import key_failure
 from flink_skills.agents.observers import telemetry_of
+from flink_skills.agents.open_agent import OpenAgent
 from flink_skills.agents.overriding import ModelOverrides
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.plan_opening import open_plan
 from flink_skills.agents.redaction import Redactor
-from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.sealing import secret_values
 from flink_skills.agents.session import Session
 from flink_skills.agents.turn import AppendStep, Turn, TurnOutcome, TurnStart, TurnStatus
@@ -66,7 +67,7 @@ async def run_events(
             redact=redactor.redact,
             secret_prefix_length=redactor.secret_prefix_length,
         )
-        runtime = await AgentRuntime.open(plan, scratch_dir=scratch, telemetry=telemetry, overrides=overrides)
+        runtime = await open_plan(plan, scratch_dir=scratch, telemetry=telemetry, overrides=overrides)
         redactor.add_filter(runtime.without_hidden, runtime.begun_hidden)
         turns = _Turns(runtime, config)
         try:
@@ -82,7 +83,7 @@ async def run_events(
 class _Turns:
     """The turns of an open agent, those of each key in a task."""
 
-    def __init__(self, runtime: AgentRuntime, config: SkillConfig) -> None:
+    def __init__(self, runtime: OpenAgent, config: SkillConfig) -> None:
         self._runtime = runtime
         self._limit = asyncio.Semaphore(config.get(SkillOptions.WORKER_MAX_IN_FLIGHT))
         self._idle: float = config.get(SkillOptions.SESSION_TTL)

@@ -21,7 +21,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.tools.skills.context import skill_block, system_block
 
 if TYPE_CHECKING:
-    from flink_skills.agents.agent_run import AgentRun
+    from flink_skills.agents.conversation import Conversation
     from flink_skills.agents.generation import ModelRuntime
     from flink_skills.tools import SkillState
 
@@ -31,39 +31,37 @@ _NOWHERE_ELSE = "Loaded skill context:"
 
 
 async def build_request(
-    run: AgentRun,
-    model: ModelRuntime,
+    conversation: Conversation,
     messages: Sequence[Message],
     answer_type: AnswerType,
     *,
     step: str,
     additions: Additions,
 ) -> ModelRequest:
-    """The next request of a conversation. Puts skills away whose time is over, and those above the limit, before."""
-    state, settings = run.skill_state_of(model), model.settings
+    """Return the next request of a conversation. First unload the skills whose time is over or that exceed the limit.
+
+    ``step`` is the id of the step that will have the response, ``additions`` are those of the chat.
+    """
+    model, state = conversation.model, conversation.skill_state
+    settings = model.settings
     if settings.lifetime == "once":
         state.forget_shown()
     state.evict(settings.max_loaded)
-    tools = await run.tools_of(model)
+    tools = await conversation.tools()
     system = model.system
     if tools.speakers:
-        system = _joined(system, additions.text(tools.speakers, run.turn.journal, step))
+        system = _joined(system, additions.text(tools.speakers, conversation.agent_turn.attempt.steps.peek(step)))
     if len(state):
-        if run.is_new(model, state):
+        if conversation.has_changed_skills():
             # Files may have to be read, and other turns run on this loop. Later they are in memory.
             system, messages = await asyncio.to_thread(_materialised, model, system, state, messages)
         else:
             system, messages = _materialised(model, system, state, messages)
     if settings.lifetime == "once":
         state.note_shown()
-    if has_media(messages[_without_media(run, model) :]):
-        messages = await run.media.loaded(messages, model.chat_model.accepts)
+    if has_media(messages[conversation.without_media() :]):
+        messages = await conversation.agent_turn.media.loaded(messages, model.chat_model.accepts)
     return model.request(well_formed(system), messages, tools.specs(), answer_type)
-
-
-def _without_media(run: AgentRun, model: ModelRuntime) -> int:
-    """Return how many of the first messages have no media: a request must not cost more the longer its history is."""
-    return 0 if model.name in run.shortened else run.before.without_media(model.name)
 
 
 def _materialised(

@@ -19,7 +19,15 @@ from flink_skills.agents.agent import Agent
 from flink_skills.agents.models.fallback import Fallback
 from flink_skills.agents.models.registry import ModelSetup
 from flink_skills.agents.route import Route
-from flink_skills.agents.sealing import Secrets, public_options, public_scope, seal, unseal
+from flink_skills.agents.sealing import (
+    Secrets,
+    hidden_urls,
+    public_options,
+    public_scope,
+    split_agent,
+    split_options,
+    with_urls,
+)
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
@@ -179,11 +187,34 @@ class AgentPlan:
     def seal(self) -> tuple[AgentPlan, dict[str, Any]]:
         """This plan without anything secret, and what was taken out of it (JSON-like), for the workers alone:
         URLs with a user or a query, ``skills.source.options``, the agent's own code or description."""
-        return seal(self)
+        options, hidden = split_options(self.options)
+        agent, code = split_agent(self.agent)
+        callees = {name: callee.seal() for name, callee in self.agents.items()}
+        sealed = replace(
+            self,
+            scopes=tuple(map(public_scope, self.scopes)),
+            options=options,
+            agent=agent,
+            agents={name: callee for name, (callee, _) in callees.items()},
+        )
+        taken = {
+            "urls": hidden_urls(self.scopes),
+            "options": hidden,
+            "agent": code,
+            "agents": {name: secrets for name, (_, secrets) in callees.items() if secrets},
+        }
+        return sealed, {name: part for name, part in taken.items() if part}
 
     def unseal(self, secrets: Secrets) -> AgentPlan:
         """The plan that :meth:`seal` was called on."""
-        return unseal(self, secrets)
+        callees = secrets.get("agents", {})
+        return replace(
+            self,
+            scopes=with_urls(self.scopes, secrets.get("urls", {})),
+            options={**self.options, **secrets.get("options", {})},
+            agent={**self.agent, **secrets.get("agent", {})},
+            agents={name: callee.unseal(callees.get(name, {})) for name, callee in self.agents.items()},
+        )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AgentPlan:

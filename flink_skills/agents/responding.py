@@ -1,4 +1,4 @@
-"""One response of a chat model, as a durable step: asked for again while the model fails in a transient way."""
+"""The response of a chat model as a durable step. A request is repeated if the model fails in a transient way."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from flink_skills.agents.models.media import for_model
 from flink_skills.agents.notices import Notice
 from flink_skills.agents.well_formed import well_formed_response
 from flink_skills.errors import ModelError, counted
-from flink_skills.options import SkillOptions
+from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import Discarded, OnDelta, delta_listener, emit, observe
 from flink_skills.tools.streaming import ArgumentFeed
 
 if TYPE_CHECKING:
-    from flink_skills.agents.agent_run import AgentRun
+    from flink_skills.agents.conversation import Conversation
     from flink_skills.agents.generation import ModelRuntime
     from flink_skills.tools.base import Tool, ToolContext
 
@@ -35,8 +35,7 @@ _ONLY = Attempt()
 
 
 async def respond(
-    run: AgentRun,
-    model: ModelRuntime,
+    conversation: Conversation,
     step: str,
     request: ModelRequest,
     *,
@@ -45,15 +44,24 @@ async def respond(
     additions: Mapping[str, str] | None = None,
     asked: Asked = NOTHING_ASKED,
 ) -> ModelResponse:
-    """What ``model`` answers to ``request`` in ``step``; ``notices`` and ``additions`` to the system text are
-    journalled with it, and calls that it asks for will be the steps ``calls`` with ``.0``, ``.1`` and so on.
+    """Return the response of the chat model to ``request``, as the durable step ``step``.
 
     The request is not compared with that of the journal: instructions, tools and skills may change while a turn is
     under way.
+
+    Args:
+        conversation: The conversation with the model.
+        step: The id of the step.
+        request: The request.
+        calls: The calls of the response are the steps ``{calls}.0``, ``{calls}.1`` and so on.
+        notices: Stored in the journal with the response.
+        additions: Additions to the system text, stored in the same way.
+        asked: What the step requests, and its position in the agent's code.
     """
+    model = conversation.model
 
     async def ask() -> Any:
-        digests = run.digests_of(model)
+        digests = conversation.digests
         # The skills that are loaded when the request is made: its tokens are what they cost.
         loaded = {"skills": list(digests), "digests": digests}
 
@@ -70,14 +78,14 @@ async def respond(
             with observe("chat", of.name, step, request=sent, setup=of.setup, **more) as activity:
                 for name, reason in attempt.passed:
                     emit("fallback", model=name, to=of.name, error=reason)
-                response = well_formed_response(await _heard(run, model, of, sent, calls=calls, attempt=attempt))
+                response = well_formed_response(await _heard(conversation, of, sent, calls=calls, attempt=attempt))
                 activity.attributes["response"] = response
             return response
 
         if model.chain is None:
             response, by = await ask_one(model), model.name
         else:
-            response, by = await model.chain.answer(ask_one, run.answered_by.get(model.name, ""))
+            response, by = await model.chain.answer(ask_one, conversation.answered_by)
         entry = response_to_json(response)
         if by != model.name:
             entry["by"] = by
@@ -85,41 +93,42 @@ async def respond(
             entry["n"] = [notice.to_json() for notice in notices]
         return {**entry, "p": dict(additions)} if additions else entry
 
-    entry = await run.durable(step, ask, asked)
+    agent_turn = conversation.agent_turn
+    entry = await agent_turn.durable(step, ask, asked)
     if model.chain is not None:
         # Also of a replayed step: the next one goes to the model that answered.
-        run.answered_by[model.name] = entry.get("by", "")
+        conversation.answered_by = entry.get("by", "")
     response = response_from_json(entry)
-    run.add_usage(response.usage)
+    agent_turn.add_usage(response.usage)
     return response
 
 
 async def _heard(
-    run: AgentRun,
-    model: ModelRuntime,
+    conversation: Conversation,
     of: ModelRuntime | Candidate,
     request: ModelRequest,
     *,
     calls: str,
     attempt: Attempt,
 ) -> ModelResponse:
-    """Return the answer of ``of`` to a request of ``model``.
+    """Return the answer of ``of``, the model of the conversation or one of its fallbacks.
 
     Observers of the turn, and tools that are streaming, receive it while it arrives.
     """
     on_delta = delta_listener()
-    scope = run.turn.scope
+    scope = conversation.agent_turn.attempt.scope
+    config = conversation.agent_turn.agent.config
     if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts or attempt.passed):
         on_delta(Discarded(restarted=True))
-    tools = await run.tools_of(model)
+    tools = await conversation.tools()
     if not (tools.is_streaming and request.tools):
-        return await _request_with_retries(run, of, request, on_delta, attempt)
+        return await _request_with_retries(config, of, request, on_delta, attempt)
 
     async def context_of(tool: Tool, index: int) -> ToolContext:
-        return await run.turn.tool_context(run, model, f"{calls}.{index}", workspace=tool.uses_workspace)
+        return await conversation.tool_context(f"{calls}.{index}", workspace=tool.uses_workspace)
 
     async with ArgumentFeed(tools, context_of, on_delta) as feed:
-        return await _request_with_retries(run, of, request, feed, attempt)
+        return await _request_with_retries(config, of, request, feed, attempt)
 
 
 async def _request(model: ModelRuntime | Candidate, request: ModelRequest, on_delta: OnDelta | None) -> ModelResponse:
@@ -129,9 +138,12 @@ async def _request(model: ModelRuntime | Candidate, request: ModelRequest, on_de
 
 
 async def _request_with_retries(
-    run: AgentRun, model: ModelRuntime | Candidate, request: ModelRequest, on_delta: OnDelta | None, attempt: Attempt
+    config: SkillConfig,
+    model: ModelRuntime | Candidate,
+    request: ModelRequest,
+    on_delta: OnDelta | None,
+    attempt: Attempt,
 ) -> ModelResponse:
-    config = run.runtime.config
     retries = 0 if attempt.once else config.get(SkillOptions.MODEL_MAX_RETRIES)
     wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
     circuit = model.circuit if isinstance(model, Candidate) else None

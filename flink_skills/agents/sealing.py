@@ -1,8 +1,7 @@
-"""What of a plan is for the workers alone, and what may be shown of it.
+"""Separates the parts of a plan that only workers get from those that may be shown.
 
-A plan is looked at in many places: Flink's execution plan, its web interface, logs. Sources may hold credentials
-(the user or the query of a URL, the options of an object store), and an agent's own code or description may repeat
-them. All of that leaves the plan before it travels and comes back to it in the worker.
+A plan is visible in Flink's execution plan, its web interface and logs. Sources may have credentials (the user or the
+query of a URL, the options of an object store), and the code or description of an agent may repeat them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from flink_skills.endpoint import links_of, redact, user_of
@@ -20,13 +19,20 @@ from flink_skills.options import SkillOptions
 from flink_skills.sources import SourceSpec
 from flink_skills.sources.secrets import replacements
 
-if TYPE_CHECKING:
-    from flink_skills.agents.plan import AgentPlan
-
-__all__ = ["NOT_SHOWN", "Secrets", "public_options", "public_scope", "seal", "secret_values", "unseal"]
+__all__ = [
+    "NOT_SHOWN",
+    "Secrets",
+    "hidden_urls",
+    "public_options",
+    "public_scope",
+    "secret_values",
+    "split_agent",
+    "split_options",
+    "with_urls",
+]
 
 Secrets = Mapping[str, Any]
-"""What :func:`seal` took out of a plan, as JSON-like data."""
+"""The parts of a plan that only workers get, as JSON-like data."""
 
 NOT_SHOWN = "(not shown)"
 
@@ -37,7 +43,7 @@ _SHORTEST_VALUE = 4
 
 
 def public_url(url: str) -> str:
-    """A declared URL as it may be shown: without user and query, with its pins.
+    """Return a declared URL as it may be shown: without user and query, with its pins.
 
     >>> public_url("https://me:pw@host/a.zip?sig=1#format=heading")
     'https://host/a.zip#format=heading'
@@ -47,12 +53,12 @@ def public_url(url: str) -> str:
 
 
 def public_scope(scope: SkillScope) -> SkillScope:
-    """A scope as it may be shown."""
+    """Return a scope as it may be shown."""
     return replace(scope, urls=tuple(public_url(url) for url in scope.urls))
 
 
 def public_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a plan as they may be shown."""
+    """Return the options of a plan as they may be shown."""
     shown = dict(options)
     if SkillOptions.SOURCE_OPTIONS.key in shown:
         shown[SkillOptions.SOURCE_OPTIONS.key] = NOT_SHOWN
@@ -61,47 +67,37 @@ def public_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def seal(plan: AgentPlan) -> tuple[AgentPlan, dict[str, Any]]:
-    """``plan`` without what only workers may know, and that; see :func:`unseal`."""
-    urls = {str(number): list(scope.urls) for number, scope in enumerate(plan.scopes) if public_scope(scope) != scope}
-    options = dict(plan.options)
-    hidden = {SkillOptions.SOURCE_OPTIONS.key: options.pop(SkillOptions.SOURCE_OPTIONS.key, None)}
-    # The scopes have these already.
-    hidden[SkillOptions.FROM_URLS.key] = options.pop(SkillOptions.FROM_URLS.key, None)
-    agent = dict(plan.agent)
-    code = {name: agent.pop(name) for name in _AGENT_CODE if name in agent}
-    sealed = replace(plan, scopes=tuple(public_scope(s) for s in plan.scopes), options=options, agent=agent)
-    callees = {name: seal(callee) for name, callee in plan.agents.items()}
-    sealed = replace(sealed, agents={name: callee for name, (callee, _) in callees.items()})
-    taken = {
-        "urls": urls,
-        "options": {k: v for k, v in hidden.items() if v is not None},
-        "agent": code,
-        "agents": {name: secrets for name, (_, secrets) in callees.items() if secrets},
-    }
-    return sealed, {name: part for name, part in taken.items() if part}
+def hidden_urls(scopes: Sequence[SkillScope]) -> dict[str, list[str]]:
+    """Return the URLs of the scopes that may not be shown as they are, by the number of their scope."""
+    return {str(number): list(scope.urls) for number, scope in enumerate(scopes) if public_scope(scope) != scope}
 
 
-def unseal(plan: AgentPlan, secrets: Secrets) -> AgentPlan:
-    """The plan that :func:`seal` made ``plan`` and ``secrets`` of."""
-    urls = secrets.get("urls", {})
-    scopes = tuple(
+def with_urls(scopes: Sequence[SkillScope], urls: Mapping[str, Sequence[str]]) -> tuple[SkillScope, ...]:
+    """Return scopes with the URLs that :func:`hidden_urls` returned."""
+    return tuple(
         replace(scope, urls=tuple(urls[str(number)])) if str(number) in urls else scope
-        for number, scope in enumerate(plan.scopes)
+        for number, scope in enumerate(scopes)
     )
-    return replace(
-        plan,
-        scopes=scopes,
-        options={**plan.options, **secrets.get("options", {})},
-        agent={**plan.agent, **secrets.get("agent", {})},
-        agents={name: unseal(callee, secrets.get("agents", {}).get(name, {})) for name, callee in plan.agents.items()},
-    )
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options that leave a plan readable for everybody, and those that only workers get."""
+    # The scopes have the URLs already.
+    keys = (SkillOptions.SOURCE_OPTIONS.key, SkillOptions.FROM_URLS.key)
+    hidden = {key: options[key] for key in keys if options.get(key) is not None}
+    return {key: value for key, value in options.items() if key not in keys}, hidden
+
+
+def split_agent(agent: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the declaration of an agent without its code, and its code."""
+    code = {name: agent[name] for name in _AGENT_CODE if name in agent}
+    return {name: value for name, value in agent.items() if name not in _AGENT_CODE}, code
 
 
 def secret_values(secrets: Secrets) -> list[str]:
-    """The texts in ``secrets`` that must not be seen in a log or a message, longest first.
+    """Return the texts in ``secrets`` that no log and no message may contain, longest first.
 
-    Called where the sources are read, so that what ``${env:…}`` and ``${file:…}`` stand for here is among them.
+    Call it on the machine that reads the sources: the values of ``${env:…}`` and ``${file:…}`` are included.
     """
     found: set[str] = set()
     for callee in secrets.get("agents", {}).values():

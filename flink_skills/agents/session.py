@@ -17,7 +17,7 @@ from flink_skills.agents.codec import decode_all, encode, message_from_json, mes
 from flink_skills.agents.history import about_tokens_of
 from flink_skills.agents.messages import Message
 
-__all__ = ["NO_CONVERSATION", "UNCHANGED", "Conversation", "Session", "SessionChange", "SessionOp"]
+__all__ = ["NO_CONVERSATION", "UNCHANGED", "KeptConversation", "Session", "SessionChange", "SessionOp"]
 
 # Superseded parts of this size do not matter, however small the rest is.
 _SUPERSEDED_LIMIT = 16 * 1024
@@ -44,7 +44,7 @@ UNCHANGED = SessionChange()
 
 
 @dataclass(frozen=True)
-class Conversation:
+class KeptConversation:
     """What was said to each chat model and what each has loaded, by the model's name.
 
     Kept per model, because a model must not read in a conversation what its own skill filter hides from it.
@@ -71,7 +71,7 @@ class Conversation:
             self._tokens[model] = about_tokens_of(self.messages.get(model, ()))
         return self._tokens[model]
 
-    def after(self, turn: Conversation, shortened: Mapping[str, Sequence[Message]]) -> Conversation:
+    def after(self, turn: KeptConversation, shortened: Mapping[str, Sequence[Message]]) -> KeptConversation:
         """The conversation with what a turn added to it; ``shortened`` is what the turn began with, where that became
         shorter."""
         messages = {**self.messages, **shortened}
@@ -81,7 +81,7 @@ class Conversation:
             if model in tokens:
                 tokens[model] += about_tokens_of(added)
         known = {model: of for model, of in self._without_media.items() if model not in shortened}
-        return Conversation(messages, {**self.skill_states, **turn.skill_states}, tokens, known)
+        return KeptConversation(messages, {**self.skill_states, **turn.skill_states}, tokens, known)
 
     def to_json(self, id_: str) -> dict[str, Any]:
         """A part of a chunk; a conversation without an id is the only one of most keys."""
@@ -93,7 +93,7 @@ class Conversation:
         return part
 
 
-NO_CONVERSATION = Conversation()
+NO_CONVERSATION = KeptConversation()
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Session:
     ``size`` is the size of the chunks in bytes, and ``superseded`` that of their parts that later ones replaced.
     """
 
-    conversations: dict[str, Conversation] = field(default_factory=dict)
+    conversations: dict[str, KeptConversation] = field(default_factory=dict)
     state: Any = None
     size: int = 0
     superseded: int = 0
@@ -127,16 +127,16 @@ class Session:
                 session.superseded += session.state_bytes
                 session.state_bytes = len(chunk)
                 session.state, session.types = part["s"], part.get("st", {})
-        session.conversations = {id_: Conversation(*of) for id_, of in said.items()}
+        session.conversations = {id_: KeptConversation(*of) for id_, of in said.items()}
         return session
 
-    def conversation(self, id_: str = "") -> Conversation:
+    def conversation(self, id_: str = "") -> KeptConversation:
         """A conversation; an empty one where there is none of this id."""
         return self.conversations.get(id_, NO_CONVERSATION)
 
     def after(
         self,
-        turn: Conversation,
+        turn: KeptConversation,
         state: Any,
         *,
         types: Mapping[str, Any] | None = None,
@@ -157,7 +157,7 @@ class Session:
         if not (turn.messages or turn.skill_states or shortened) and state == self.state and types == self.types:
             return self, UNCHANGED
         before = self.conversation(of)
-        added = Conversation(
+        added = KeptConversation(
             {model: list(new) for model, new in turn.messages.items() if new},
             {model: kept for model, kept in turn.skill_states.items() if kept != before.skill_states.get(model)},
         )

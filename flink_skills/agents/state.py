@@ -14,7 +14,11 @@ from flink_skills.agents.error_text import error_text
 from flink_skills.agents.state_values import StoredState, check_value, is_plain, shown_path, stored, with_types
 from flink_skills.errors import TurnError
 
-__all__ = ["assigned_state", "changed_state", "new_state", "stored_state"]
+__all__ = ["STATE_EFFECT", "assigned_state", "changed_state", "new_state", "stored_state"]
+
+#: The effect of a tool call that changed the state of the agent that called. ``set`` has the new values, ``gone`` the
+#: keys that were removed.
+STATE_EFFECT = "agent-state"
 
 
 class StateDict(dict[Any, Any]):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.agent_run import AgentRun
+from flink_skills.agents.agent_run import AgentRun, call_agent
+from flink_skills.agents.agent_turn import AgentTurn
+from flink_skills.agents.attempt import Attempt, Identity
 from flink_skills.agents.error_text import error_text, plain_message
-from flink_skills.agents.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
+from flink_skills.agents.journal import JournalMismatchError
 from flink_skills.agents.keys import key_failure, key_from_text
-from flink_skills.agents.messages import NO_USAGE, Usage
-from flink_skills.agents.session import NO_CONVERSATION, Conversation
+from flink_skills.agents.messages import Usage
+from flink_skills.agents.session import NO_CONVERSATION
 from flink_skills.agents.state import stored_state
 from flink_skills.agents.state_values import StoredState
+from flink_skills.agents.steps import CallIds, Steps
 from flink_skills.agents.supervision import CANCEL_PAUSES, ignore_result, stop
 from flink_skills.agents.turn_encoding import Emitted, Encoding
 from flink_skills.agents.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus, crash_problem
@@ -27,22 +28,16 @@ from flink_skills.agents.turn_record import TurnRecords
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import LimitError, TurnError, WorkerError
 from flink_skills.telemetry import CANCELLED, ActivityContext, TurnScope, emit
-from flink_skills.tools.base import ToolContext, TurnInterruptedError
+from flink_skills.tools.base import TurnInterruptedError
 
 if TYPE_CHECKING:
-    from flink_skills.agents.generation import Generation, ModelRuntime
-    from flink_skills.agents.runtime import AgentRuntime
+    from flink_skills.agents.open_agent import OpenAgent
 
 __all__ = ["ERROR_TAG", "AppendStep", "Turn", "TurnOutcome", "TurnStart", "TurnStatus"]
 
 AppendStep = Callable[[bytes, bool, Sequence[tuple[str, Any]]], None]
 
 _log = logging.getLogger("flink_skills.turn")
-_current_step: contextvars.ContextVar[str] = contextvars.ContextVar("flink_skills_step", default="")
-
-
-# Of a turn that has ended. It is another one than that of each attempt, and so whoever asks for a step then is told.
-_NO_JOURNAL = Journal((), lambda step, entry: None)
 
 
 def _runs(task: asyncio.Task[Any] | None) -> bool:
@@ -66,12 +61,12 @@ class Turn:
     ``emit(outputs)`` is for what leaves at once, beside the journal: pieces of answers that are being written.
     ``encode`` makes the form in which values leave, those of steps and of the end; what it raises fails the turn.
     ``abandoned`` receives the task of the agent's code if it continues after the end of the turn.
-    Models, skills and tools are those of the runtime when the turn is made, to its end.
+    Models, skills and tools are those of the agent when the turn is made, to its end.
     """
 
     def __init__(
         self,
-        runtime: AgentRuntime,
+        agent: OpenAgent,
         start: TurnStart,
         append: AppendStep,
         *,
@@ -80,89 +75,94 @@ class Turn:
         emit: Callable[[Emitted], None] | None = None,
         abandoned: Callable[[asyncio.Task[Any]], None] | None = None,
     ) -> None:
-        self.runtime = runtime
+        self.agent = agent
         self.start = start
-        self._generations = {id(of): of.generation for of in runtime.tree()}
+        self._generations = (
+            {id(of): of.generation for of in agent.tree()} if agent.callees else {id(agent): agent.generation}
+        )
         self._append = append
         self._flush = flush
         self._abandoned = abandoned or ignore_result
-        self.limits = runtime.limits
-        self.encoding = Encoding(encode, self.limits.size)
-        self._call_numbers: dict[str, int] = {}
-        self._call_text = f"{runtime.plan.operator_name}\0{start.key}\0{start.number}\0"
-        self._event_digest = hashlib.sha256(start.event_bytes).digest()
+        self.limits = agent.limits
+        self.encoding = encoding = Encoding(encode, self.limits.size)
+        self._ids = CallIds(agent.plan.operator_name, start.key, start.number, start.event_bytes)
         self._over = self._expired = self._cancelled = False
         self._ended: Callable[[TurnOutcome | None], None] = _nobody
         self._observed: ActivityContext | None = None
         #: The task that runs the agent's code, while it runs.
         self.code: asyncio.Task[Any] | None = None
         self.scope = TurnScope(
-            runtime.plan.agent_id,
+            agent.plan.agent_id,
             start.key,
             start.number,
-            self.call_id(""),
+            self._ids.of(""),
             attempt=start.crashes + 1,
             timestamp=start.timestamp,
             resumed=len(start.journal),
-            emit=None if emit is None else lambda outputs: emit(self.encoding.all(outputs)),
+            emit=None if emit is None else lambda outputs: emit(encoding.all(outputs)),
         )
         self._records: TurnRecords | None = None
-        self.files = TurnFiles(self)
-        self.session_id = ""
-        self.key: Any = start.key
-        self._problem = crash_problem(start.crashes, runtime.config) if start.crashes else None
-        self._problem = self._problem or self._read_key() or start.problem
-        if runtime.keeps_conversation and self._problem is None:
-            try:
-                self.session_id = runtime.session_id(start.event)
-            except TurnError as error:
-                self._problem = str(error)
+        self._problem = crash_problem(start.crashes, agent.config) if start.crashes else None
+        self.identity = self._identified()
+        self.files = TurnFiles(agent, start.key, self.identity.owner)
         self._begin(start.journal if self._problem is None else ())
 
-    def _read_key(self) -> str | None:
-        """Read the key. Return the problem if its text is not the text of a key."""
+    def _identified(self) -> Identity:
+        """Read the key and find the conversation of the event. The turn fails if it cannot."""
+        start, agent = self.start, self.agent
+        key: Any = start.key
+        session_id = ""
         try:
-            self.key = key_from_text(self.start.key)
+            key = key_from_text(start.key)
         except Exception as error:  # of the types of keys
-            return f"the key cannot be read ({error_text(error)})"
-        return key_failure(self.start.key)
+            self._problem = self._problem or f"the key cannot be read ({error_text(error)})"
+        self._problem = self._problem or key_failure(start.key) or start.problem
+        if agent.keeps_conversation and self._problem is None:
+            try:
+                session_id = agent.session_id(start.event)
+            except TurnError as error:
+                self._problem = str(error)
+        return Identity(key, owner_of(agent.plan.operator_name, start.key), session_id, start.number, start.timestamp)
 
     def _begin(self, entries: Sequence[bytes]) -> None:
-        self.journal = self._read_journal(entries)
-        self.scope.restarts = self.journal.anew
-        self._mismatch: JournalMismatchError | None = None
-        self._call_numbers = {}
-        self.usage = NO_USAGE
-        self.outputs: list[tuple[str, Any]] = []
+        """Begin an attempt at the turn with the entries of its journal."""
+        start, agent, limits = self.start, self.agent, self.limits
+        try:
+            steps = Steps(
+                entries,
+                self._ids,
+                append=self._keep_step,
+                flush=self._flush,
+                attempt=start.crashes + 1,
+                max_steps=limits.steps,
+                max_tokens=limits.tokens,
+                max_size=limits.size,
+            )
+        except (ValueError, LookupError, TypeError) as error:
+            raise WorkerError(f"the journal of key {start.key} cannot be read ({error_text(error)})") from error
+        self.scope.restarts = steps.restarts
         self.misfit = ""
-        self._steps = 0
         self.files.begin()
         state = None
         if self._problem is None:
             try:
-                session = self.start.session
-                state = self.runtime.new_state(StoredState(session.state, session.types))
+                state = agent.new_state(StoredState(start.session.state, start.session.types))
             except TurnError as error:
                 self._problem = str(error)
-        self.main = AgentRun(
-            self,
-            self.runtime,
-            self.generation_of(self.runtime),
-            event=self.start.event,
-            conversation=self.start.session.conversation(self.session_id)
-            if self.runtime.keeps_conversation
-            else NO_CONVERSATION,
-            state=state,
+        self.attempt = Attempt(
+            self.identity,
+            steps,
+            self.files,
+            scope=self.scope,
+            generations=self._generations,
+            call_agent=call_agent,
         )
-
-    def _read_journal(self, entries: Sequence[bytes]) -> Journal:
-        try:
-            return Journal(entries, self._keep_step, self.limits.size)
-        except (ValueError, LookupError, TypeError) as error:
-            raise WorkerError(f"the journal of key {self.start.key} cannot be read ({error_text(error)})") from error
+        kept = start.session.conversation(self.identity.session_id) if agent.keeps_conversation else NO_CONVERSATION
+        self.main = AgentTurn(self.attempt, agent, start.event, state, kept=kept)
+        self.agent_run = AgentRun(self.main, self.attempt.generation_of(agent))
 
     def _keep_step(self, step: str, entry: bytes) -> None:
-        self._append(entry, False, self.encoding.all(self.runtime.telemetry.outputs(self.scope, step)))
+        self._append(entry, False, self.encoding.all(self.agent.telemetry.outputs(self.scope, step)))
 
     async def run(self) -> TurnOutcome:
         """Run to the end. Raises nothing but ``asyncio.CancelledError``, when it is cancelled from outside."""
@@ -193,12 +193,12 @@ class Turn:
         """
         self._ended = ended
         self.code = asyncio.current_task()
-        self._observed = self.runtime.telemetry.turn(self.scope)
+        self._observed = self.agent.telemetry.turn(self.scope)
         self._observed.__enter__()
         if self._problem is not None:
             self._conclude(failed(self, TurnError(self._problem)))
             return
-        self.runtime.deadlines.add(self)
+        self.agent.deadlines.add(self)
         try:
             outcome = await self._run_code()
         except asyncio.CancelledError:
@@ -258,11 +258,11 @@ class Turn:
         made of it."""
         if self._over:
             return
-        code, observed, telemetry = self.code, self._observed, self.runtime.telemetry
+        code, observed, telemetry = self.code, self._observed, self.agent.telemetry
         if code is None or observed is None:
             raise RuntimeError("the turn has not begun")
-        self.runtime.deadlines.discard(self)
-        self.files.release()
+        self.agent.deadlines.discard(self)
+        self.files.close()
         if self._cancelled or outcome is None:
             outcome = None
             observed.end(CANCELLED, detached=continues)
@@ -281,8 +281,8 @@ class Turn:
     def _describe(self, attributes: dict[str, Any], outcome: TurnOutcome) -> None:
         attributes.update(
             **vars(self.usage),
-            steps=self._steps,
-            replayed=self.journal.replayed,
+            steps=self.attempt.steps.count,
+            replayed=self.attempt.steps.replayed,
             skills=list(self.main.loaded),
             outputs=len(outcome.outputs),
             message=outcome.message,
@@ -292,12 +292,11 @@ class Turn:
         """Cut what refers to itself, so that an ended turn is freed at once: a garbage collection that has to find
         thousands of them costs as much as a third of the turns. Tasks of the agent's code that run on get an error."""
         self._over = True
-        self.journal = _NO_JOURNAL
+        self.attempt.steps.close()
         self.scope.emit = None
         self.code = self._observed = None
         self._ended = _nobody
-        self.files.let_go()
-        del self.main
+        del self.main, self.agent_run
 
     async def _run_code(self) -> TurnOutcome:
         """Run the code of the agent. Raises only ``asyncio.CancelledError`` before the end of the turn."""
@@ -317,46 +316,47 @@ class Turn:
             return failed(self, error)
 
     def _start_anew(self, mismatch: JournalMismatchError) -> None:
+        steps = self.attempt.steps
         _log.warning(
             "agent %s, key %s, turn %d: %s; the agent's code changed after the turn started, or does not request "
             "the same steps each time: the turn restarts without the %d steps that it had finished",
-            self.runtime.plan.agent_id,
+            self.agent.plan.agent_id,
             self.start.key,
             self.start.number,
             mismatch,
-            len(self.journal),
+            steps.finished,
         )
         if self._over:
             raise TurnInterruptedError("the turn has ended") from mismatch
-        emit("restart", step=mismatch.step, problem=str(mismatch), steps=len(self.journal))
-        emptied = self.journal.emptied()
+        emit("restart", step=mismatch.step, problem=str(mismatch), steps=steps.finished)
+        emptied = steps.emptied()
+        steps.close()
         # With what belongs to no step, the note above for one: it is told exactly when the journal is emptied.
-        self._append(emptied, True, self.encoding.all(self.runtime.telemetry.outputs(self.scope, "")))
+        self._append(emptied, True, self.encoding.all(self.agent.telemetry.outputs(self.scope, "")))
         self._begin([emptied])
 
     async def _run_once(self) -> TurnOutcome:
-        await self.main.read_content()
-        if self.runtime.has_files(self.start.event):
-            await self.files.read()
+        run, attempt = self.agent_run, self.attempt
+        await run.read_event()
         try:
-            result = await self.main.run()
+            result = await run.run()
         except Exception:
-            if self._mismatch is None:
+            if attempt.steps.mismatch is None:
                 raise
-        if self._mismatch is not None:
+        if attempt.steps.mismatch is not None:
             # Whatever the agent's code made of it: there may be an `except Exception` around a step.
-            raise self._mismatch
+            raise attempt.steps.mismatch
         if result is not None:
-            self.emit("", result)
+            attempt.emit("", result)
         outputs = self.encoding.of_turn(emitted(self))
         state = stored_state(self.main.state)
-        if self.runtime.keeps_conversation:
+        if self.agent.keeps_conversation:
             session, change = self.start.session.after(
-                Conversation(self.main.conversations, self.main.kept_skill_states()),
+                run.added(),
                 state.value,
                 types=state.types,
-                of=self.session_id,
-                shortened=self.main.shortened,
+                of=self.identity.session_id,
+                shortened=run.shortened(),
                 most=self.limits.conversations,
             )
         else:
@@ -373,118 +373,21 @@ class Turn:
     def records(self) -> TurnRecords:
         """The records of the turn, created when they are first needed."""
         if self._records is None:
-            runtime = self.runtime
-            self._records = TurnRecords(runtime.plan.operator_name, self.start, self.scope.turn_id, runtime.rows)
+            agent = self.agent
+            self._records = TurnRecords(agent.plan.operator_name, self.start, self.scope.turn_id, agent.rows)
         return self._records
 
-    def emit(self, tag: str, output: Any) -> None:
-        self.outputs.append((tag, output))
-
-    def generation_of(self, runtime: AgentRuntime) -> Generation:
-        """Models, skills and tools of an agent as they were when the turn began."""
-        return self._generations[id(runtime)]
-
-    def call_id(self, step: str) -> str:
-        """The id of a step's call: a function of operator, key, turn number, event bytes and step alone.
-
-        A call that a turn makes after it was started anew has another one, if it is another call than before.
-        """
-        number = self._call_numbers.get(step, 0)
-        step = f"{step}~{number}" if number else step
-        text = f"{self._call_text}{step}\0"
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass") + self._event_digest).hexdigest()[:32]
-
-    def current_call_id(self) -> str:
-        return self.call_id(_current_step.get())
-
-    async def durable(
-        self,
-        step: str,
-        run: Callable[[], Awaitable[Any]],
-        asked: Asked = NOTHING_ASKED,
-    ) -> Any:
-        """The JSON-like result of ``step``: from the journal, or from ``run`` and then into the journal."""
-        self.count_steps(1)
-        journal = self.journal
-        try:
-            done = journal.find(step, asked)
-        except JournalMismatchError as mismatch:
-            self._mismatch = mismatch
-            raise
-        if done is not None:
-            return done[0]
-        self._call_numbers[step] = journal.call_number(step, asked.what)
-        token = _current_step.set(step)
-        try:
-            result = await run()
-        finally:
-            _current_step.reset(token)
-        if journal is not self.journal:
-            raise TurnInterruptedError(f"step {step} belongs to an attempt at the turn that was given up")
-        journal.add(step, result, asked)
-        return result
-
-    async def begins(self, step: str) -> int:
-        """Keep that ``step`` begins, which must not be repeated unknowingly: which attempt at it this is, from 1."""
-        journal = self.journal
-        lost = journal.begin(step)
-        if not lost and self._flush is not None:
-            await self._flush()
-            if journal is not self.journal:
-                raise TurnInterruptedError(f"step {step} belongs to an attempt at the turn that was given up")
-        return max(2, self.start.crashes + 1) if lost else 1
-
-    def ended(self, line: str, after: str) -> None:
-        """The agent's code of ``line`` has ended after the call ``after``; see :meth:`Journal.end`."""
-        try:
-            self.journal.end(line, after)
-        except JournalMismatchError as mismatch:
-            self._mismatch = mismatch
-            raise
+    @property
+    def key(self) -> Any:
+        """The key of the event."""
+        return self.identity.key
 
     @property
-    def steps(self) -> int:
-        """How many steps the turn had so far, those of sub-agents among them."""
-        return self._steps
-
-    def count_steps(self, steps: int) -> None:
-        """Count steps; raises :class:`LimitError` over the turn's limit."""
-        self._steps += steps
-        limit = self.limits.steps
-        if self._steps > limit:
-            raise LimitError(f"the turn reached skills.turn.max-steps = {limit} without an answer")
-
-    def add_usage(self, usage: Usage) -> None:
-        """Count the tokens of a model response; raises :class:`LimitError` over the turn's limit."""
-        self.usage = self.usage + usage
-        limit = self.limits.tokens
-        if limit and self.usage.total_tokens > limit:
-            raise LimitError(
-                f"the turn used {self.usage.total_tokens} tokens, more than skills.turn.max-tokens = {limit}"
-            )
+    def usage(self) -> Usage:
+        """The tokens and the requests of all models in this attempt."""
+        return self.attempt.steps.usage
 
     @property
-    def owner(self) -> str:
-        """Stands for agent and key: whose artifacts and processes those of this turn are."""
-        return owner_of(self.runtime.plan.operator_name, self.start.key)
-
-    async def tool_context(self, run: AgentRun, model: ModelRuntime, step: str, *, workspace: bool) -> ToolContext:
-        """What a tool of ``model`` is called with in ``step``."""
-        opened = await self.files.workspace() if workspace and self.runtime.workspaces is not None else None
-        return ToolContext(
-            key=self.key,
-            owner=self.owner,
-            turn=self.start.number,
-            call_id=self.call_id(step),
-            attempt=self.start.crashes + 1,
-            agent=run.runtime.plan.agent_id,
-            model=model.name,
-            skills=model.view,
-            skill_state=run.skill_state_of(model),
-            workspace=opened,
-            open_workspace=self.files.workspace,
-            staged_inputs=self.files.staged_inputs,
-            shell=model.services.shell,
-            artifacts=model.services.artifacts,
-            accepts=model.chat_model.accepts,
-        )
+    def outputs(self) -> list[tuple[str, Any]]:
+        """The outputs that the agent's code emitted in this attempt."""
+        return self.attempt.outputs

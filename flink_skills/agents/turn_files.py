@@ -3,96 +3,86 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.files import EventFile, with_names
-from flink_skills.agents.turn_ends import TurnStart
+from flink_skills.agents.files import EventFile
 from flink_skills.errors import ExecutionError
 
 if TYPE_CHECKING:
+    from flink_skills.agents.open_agent import OpenAgent
+    from flink_skills.agents.steps import Steps
     from flink_skills.execution import Workspace
 
-__all__ = ["TurnFiles", "WithFiles"]
-
-
-class WithFiles(Protocol):
-    """A turn, as far as its files need it."""
-
-    runtime: Any
-    main: Any
-    start: TurnStart
-
-    @property
-    def owner(self) -> str:
-        """Stands for agent and key."""
-
-    def call_id(self, step: str) -> str:
-        """The id of the call of a step."""
-
-    async def durable(self, step: str, run: Callable[[], Awaitable[Any]], /) -> Any:
-        """The result of a step."""
+__all__ = ["TurnFiles"]
 
 
 class TurnFiles:
-    """Reads the files of the event of ``turn``, and opens the workspace of its key when something needs it."""
+    """Reads the files of the event of a turn, and opens the workspace of its key when something needs it.
 
-    __slots__ = ("_files", "_turn", "_versions", "_workspace", "staged_inputs")
+    Args:
+        agent: The open agent of the turn.
+        key: The text of the key.
+        owner: The owner of the artifacts of the key.
+    """
 
-    def __init__(self, turn: WithFiles) -> None:
-        self._turn: WithFiles | None = turn
+    __slots__ = ("_agent", "_closed", "_files", "_key", "_owner", "_versions", "_workspace", "event", "staged_inputs")
+
+    def __init__(self, agent: OpenAgent, key: str, owner: str) -> None:
+        self._agent = agent
+        self._key = key
+        self._owner = owner
+        self._closed = False
         self._workspace: asyncio.Future[Workspace] | None = None
         self._files: Sequence[EventFile] = ()
         self._versions: Mapping[str, str] = {}
+        #: The event as models and commands read it: without the contents of its files.
+        self.event: Any = None
         #: A record for each file in the workspace.
         self.staged_inputs: Sequence[Mapping[str, Any]] = ()
-
-    @property
-    def turn(self) -> WithFiles:
-        """The turn. Raises :class:`ExecutionError` after its end."""
-        if self._turn is None:
-            raise ExecutionError("the turn has ended")
-        return self._turn
 
     def begin(self) -> None:
         """Forget the files of an attempt at the turn that was given up."""
         self._files, self._versions = (), {}
 
-    def let_go(self) -> None:
-        """Cut the reference to the turn, which has ended."""
-        self._turn = None
-
-    def release(self) -> None:
-        """Start to count the age of the workspace, in a thread in the background."""
+    def close(self) -> None:
+        """Reject further requests for the workspace, and start to count its age in a background thread."""
+        self._closed = True
         opened, self._workspace = self._workspace, None
         if opened is not None and opened.done() and not opened.cancelled() and opened.exception() is None:
             asyncio.get_running_loop().run_in_executor(None, opened.result().release)
 
-    async def read(self) -> None:
-        """Take the files out of the event, and note which versions of artifacts it means."""
-        turn = self.turn
-        runtime = turn.runtime
-        turn.main.event_for_model, self._files = await asyncio.to_thread(runtime.read_event, turn.main.event_for_model)
-        runtime.named_files.check(self._files)
+    async def read(self, steps: Steps, artifacts: Callable[[], Mapping[str, str]]) -> None:
+        """Take the files out of the event, and store which versions of artifacts it means.
+
+        ``artifacts`` returns the newest version of each artifact that the conversation saved.
+        """
+        agent = self._agent
+        self.event, self._files = await asyncio.to_thread(agent.files.read, self.event)
+        agent.named_files.check(self._files)
         if any(file.ref is not None and not file.ref.version for file in self._files):
-            known = dict(turn.main.skill_state_of(turn.main.tool_scope(None)).artifacts)
-            look_up = partial(asyncio.to_thread, runtime.artifact_versions, self._files, turn.owner, known)
+            known = dict(artifacts())
+            look_up = partial(asyncio.to_thread, agent.files.versions, self._files, self._owner, known)
             # Before the turn saves anything, and the same after a failover.
-            self._versions = await turn.durable("files#0", look_up)
-        if runtime.workspaces is not None and any(file.url for file in self._files):
-            workspace, call_id = runtime.workspaces.for_key(turn.start.key), turn.call_id("files#1")
-            await runtime.named_files.stage(self._files, workspace, turn.durable, call_id, self._place)
+            self._versions = await steps.durable("files#0", look_up)
+        if agent.workspaces is not None and any(file.url for file in self._files):
+            workspace, call_id = agent.workspaces.for_key(self._key), steps.call_id("files#1")
+            await agent.named_files.stage(self._files, workspace, steps.durable, call_id, self._place)
 
     async def _place(self, files: Sequence[EventFile]) -> None:
         """Put fetched files into the workspace. A turn that restarts does it again."""
         self._files, self._workspace = files, None
-        turn = self.turn
-        turn.main.event_for_model = with_names(turn.main.event_for_model, files, turn.runtime.agent.files_field)
+        self.event = self._agent.files.with_names(self.event, files)
         await self.workspace()
 
     async def workspace(self) -> Workspace:
-        """The key's workspace, with the event and its files in it. Opened once in a turn."""
+        """Return the workspace of the key, with the event and its files in it. A turn opens it once.
+
+        Raises :class:`ExecutionError` if the job has none, if it cannot be used, and after the end of the turn.
+        """
+        if self._closed:
+            raise ExecutionError("the turn has ended")
         if self._workspace is None:
             self._workspace = asyncio.ensure_future(self._open())
         opening = self._workspace
@@ -105,13 +95,12 @@ class TurnFiles:
             raise
 
     async def _open(self) -> Workspace:
-        turn = self.turn
-        runtime = turn.runtime
-        if runtime.workspaces is None:
+        agent = self._agent
+        if agent.workspaces is None:
             raise ExecutionError("this job has no workspaces: set skills.shell.enabled to true")
-        workspace: Workspace = runtime.workspaces.for_key(turn.start.key)
+        workspace: Workspace = agent.workspaces.for_key(self._key)
         # In a thread: a disk may be slow, and all other turns run on this loop.
         self.staged_inputs = await asyncio.to_thread(
-            runtime.hand_over, workspace, turn.main.event_for_model, self._files, turn.owner, self._versions
+            agent.files.write, workspace, self.event, self._files, self._owner, self._versions
         )
         return workspace

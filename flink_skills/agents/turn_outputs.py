@@ -13,7 +13,10 @@ from flink_skills.artifacts import artifact_ref
 from flink_skills.errors import SkillsError
 
 if TYPE_CHECKING:
+    from flink_skills.agents.agent_run import AgentRun
+    from flink_skills.agents.agent_turn import AgentTurn
     from flink_skills.agents.messages import Usage
+    from flink_skills.agents.open_agent import OpenAgent
     from flink_skills.agents.turn_encoding import Emitted, Encoding
     from flink_skills.agents.turn_limits import TurnLimits
     from flink_skills.agents.turn_record import TurnRecords
@@ -26,16 +29,26 @@ _log = logging.getLogger("flink_skills.turn")
 class Ending(Protocol):
     """A turn, as far as its outputs need it."""
 
-    runtime: Any
-    main: Any
+    agent: OpenAgent
+    main: AgentTurn
+    agent_run: AgentRun
     start: TurnStart
-    key: Any
-    usage: Usage
     limits: TurnLimits
     encoding: Encoding
-    outputs: list[tuple[str, Any]]
-    #: The problem of an output that does not fit its table; empty without one.
+    #: The problem of an output that does not fit its table. It is empty without one.
     misfit: str
+
+    @property
+    def key(self) -> Any:
+        """The key of the event."""
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens and the requests of all models."""
+
+    @property
+    def outputs(self) -> list[tuple[str, Any]]:
+        """The outputs that the agent's code emitted."""
 
     @property
     def records(self) -> TurnRecords:
@@ -44,7 +57,7 @@ class Ending(Protocol):
 
 def emitted(turn: Ending) -> Emitted:
     """Return what ``turn`` emits for the outputs of its code."""
-    if not turn.runtime.records:
+    if not turn.agent.records:
         return turn.outputs
     return [pair for tag, value in turn.outputs for pair in _recorded(turn, tag, value)]
 
@@ -65,7 +78,7 @@ def failed(turn: Ending, error: BaseException) -> TurnOutcome:
     configured. Raises no exception, whatever the error, the event and the outputs are."""
     message, kind = message_text(error), type(error).__name__
     start, fails_job = turn.start, turn.limits.fails_job
-    where = f"agent {turn.runtime.plan.agent_id}, key {start.key}, turn {start.number}"
+    where = f"agent {turn.agent.plan.agent_id}, key {start.key}, turn {start.number}"
     known = isinstance(error, SkillsError)
     # A limit, or a model without an answer, is in the error record; an exception is most often a defect.
     level = logging.WARNING if known and not fails_job else logging.ERROR
@@ -90,6 +103,6 @@ def _record(turn: Ending, output: Any = None, error: str | None = None) -> dict[
         skills=turn.main.loaded,
         tool_calls=turn.main.tool_calls,
         usage=turn.usage,
-        artifacts=[artifact_ref(name, version) for name, version in turn.main.artifacts.items()],
+        artifacts=[artifact_ref(name, version) for name, version in turn.agent_run.artifact_versions().items()],
         event=turn.start.event,
     )

@@ -15,7 +15,7 @@ from flink_skills.agents.keys import key_to_text
 from flink_skills.agents.messages import Usage
 from flink_skills.agents.observers import telemetry_of
 from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.runtime import AgentRuntime
+from flink_skills.agents.plan_opening import open_plan
 from flink_skills.agents.session import Session
 from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.options import SkillConfig
@@ -56,7 +56,7 @@ class Conversation:
         telemetry = telemetry_of(plan, SkillConfig(plan.options), events=False).with_observers(observer)
         try:
             self.runtime = self._wait_for(
-                AgentRuntime.open(self._plan, scratch_dir=scratch_dir, telemetry=telemetry, quiet=True)
+                open_plan(self._plan, scratch_dir=scratch_dir, telemetry=telemetry, quiet=True)
             )
         except BaseException:
             self._stop_loop()

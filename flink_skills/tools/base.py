@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from flink_skills.errors import ExecutionError
 from flink_skills.resource import Resource
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.state import SkillState
     from flink_skills.tools.streaming.streamed import StreamedArguments
 
-__all__ = ["Tool", "ToolContext", "ToolResult", "ToolSpec", "TurnInterruptedError"]
+__all__ = ["AgentAnswer", "Caller", "Tool", "ToolContext", "ToolResult", "ToolSpec", "TurnInterruptedError"]
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,62 @@ class ToolResult:
     media: tuple[Media, ...] = ()
 
 
+@dataclass(frozen=True)
+class AgentAnswer:
+    """The answer of an agent that was called as a tool, or the ``problem`` with which its call failed.
+
+    ``state`` is the agent's state at the end. ``artifacts`` are the newest versions of the artifacts that it saved, by
+    name.
+    """
+
+    answer: Any = None
+    problem: str = ""
+    state: Any = None
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+
+
+class Caller(Protocol):
+    """The agent that calls a tool. It runs other agents in its own turn."""
+
+    @property
+    def state(self) -> Any:
+        """The state of the agent that calls."""
+
+    async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Any) -> AgentAnswer:
+        """Run an open agent on ``event``, with ``state`` and within ``budget``.
+
+        Its steps are steps of the caller's turn.
+
+        Raises:
+            LimitError: The turn, or an agent that calls the caller, has reached a limit.
+            Exception: Whatever the agent's own code raises.
+        """
+
+
 @dataclass
 class ToolContext:
     """Where and for whom a tool runs.
 
-    ``call_id`` is the same on every retry of the same call; ``attempt`` counts from 1. ``model`` is whose call it is;
-    empty for a call of the agent's code. ``owner`` stands for the job's agent and the key: artifacts and processes
-    belong to it. ``workspace`` is the key's, for tools with ``uses_workspace``; others that come to need it call
-    :meth:`get_workspace`. ``staged_inputs`` describes the files of the event that are in ``work/inputs/`` since the
-    workspace was opened. ``shell`` runs commands in the sandbox of the job, ``artifacts`` stores its artifacts; each is
-    None if the job has none. ``max_output`` is the number of characters that a model reads of the result, 0 for all: a
-    tool that returns a file in pages returns pages of this size. ``accepts`` are the kinds of media that the model
-    accepts: ``image``, ``pdf`` and ``audio``.
+    Attributes:
+        key: The key of the event.
+        owner: The owner of the artifacts and processes: the agent of the job, and the key.
+        turn: The number of the turn on its key, from 1.
+        call_id: The id of the call, which is the same on every retry.
+        attempt: The number of the attempt at the call, from 1.
+        agent: The name of the agent.
+        model: The name of the chat model that calls. It is empty for a call of the agent's code.
+        skills: The skills that the model may load.
+        skill_state: The skills that are loaded.
+        workspace: The workspace of the key for tools with ``uses_workspace``. Others call :meth:`get_workspace`.
+        open_workspace: Opens the workspace.
+        staged_inputs: A record for each file of the event in ``work/inputs/``, since the workspace was opened.
+        shell: Runs commands in the sandbox of the job. None: the job has none.
+        artifacts: Stores the artifacts of the job. None: the job has none.
+        max_output: The number of characters of the result that a model reads, 0 for all. A tool that returns a file in
+            pages returns pages of this size.
+        accepts: The kinds of media that the model accepts: ``image``, ``pdf`` and ``audio``.
+        caller: The agent that calls, which can run other agents. None outside turns.
+        extra: Values that tools of the job share in a call.
     """
 
     key: Any = None
@@ -83,6 +127,7 @@ class ToolContext:
     artifacts: ArtifactStore | None = field(default=None, repr=False)
     max_output: int = 0
     accepts: frozenset[str] = frozenset()
+    caller: Caller | None = field(default=None, repr=False)
     extra: dict[str, Any] = field(default_factory=dict)
 
     async def get_workspace(self) -> Workspace:

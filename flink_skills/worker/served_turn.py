@@ -25,7 +25,7 @@ from flink_skills.worker.frames import StartTurn, encode_end, encode_need_sessio
 from flink_skills.worker.session_cache import SessionCache
 
 if TYPE_CHECKING:
-    from flink_skills.agents.runtime import AgentRuntime
+    from flink_skills.agents.open_agent import OpenAgent
 
 __all__ = ["ServedTurn", "Serving", "encoder_of"]
 
@@ -37,7 +37,7 @@ class Serving(Protocol):
     redactor: Redactor
     sessions: SessionCache
     #: The open agents, by the number of their plan.
-    runtimes: dict[int, AgentRuntime]
+    runtimes: dict[int, OpenAgent]
 
     def forget(self, served: ServedTurn) -> None:
         """Drop a turn that has ended."""

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from flink_skills.agents.observers import telemetry_of
+from flink_skills.agents.open_agent import OpenAgent
 from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.plan_opening import open_plan
 from flink_skills.agents.record_rows import RecordRows
 from flink_skills.agents.redaction import Redactor
-from flink_skills.agents.runtime import AgentRuntime
 from flink_skills.agents.sealing import secret_values
 from flink_skills.errors import SkillsError, counted
 from flink_skills.options import SkillConfig, SkillOptions
@@ -74,7 +75,7 @@ class Worker:
         self.redactor = redactor or Redactor()
         self.connection = Connection(read_fd, write_fd, self._receive, self._connection_ended)
         #: The open agents, by the number of their plan.
-        self.runtimes: dict[int, AgentRuntime] = {}
+        self.runtimes: dict[int, OpenAgent] = {}
         self._opening: set[asyncio.Task[None]] = set()
         self._arrived: deque[StartTurn] = deque()
         self._beginning = False
@@ -214,7 +215,7 @@ class Worker:
                 found = {**figures, "abandonedTurns": len(self._abandoned), "hungThreads": self._hung_threads()}
                 self.connection.send(encode_metrics(frame.plan, json.dumps(found).encode()))
 
-            runtime = await AgentRuntime.open(
+            runtime = await open_plan(
                 plan,
                 scratch_dir=config["scratch_dir"],
                 resource_paths=config.get("resources") or {},

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents import AgentRuntime, compile_plan
+from flink_skills.agents import OpenAgent as OpenedAgent
+from flink_skills.agents import compile_plan, open_plan
 from flink_skills.manager import SkillScope
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script, scripted_provider
@@ -45,13 +46,13 @@ def isolation() -> dict[str, str]:
 async def open_agent(
     tmp_path: Path, script: Script, isolation: dict[str, str], proved_once: None
 ) -> AsyncIterator[OpenAgent]:
-    opened: list[AgentRuntime] = []
+    opened: list[OpenedAgent] = []
 
     async def make(agent: Agent | type[Agent], skills: Path | None = None, **options: Any) -> Bench:
         config = SkillConfig({"skills.store.dir": str(tmp_path / "store"), **isolation, **options})
         scopes = [SkillScope(level="job", paths=(str(skills),))] if skills else []
         plan = compile_plan(agent, job_scopes=scopes, config=config)
-        runtime = await AgentRuntime.open(plan, scratch_dir=str(tmp_path / "scratch"))
+        runtime = await open_plan(plan, scratch_dir=str(tmp_path / "scratch"))
         opened.append(runtime)
         return Bench(runtime)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills import Agent, SkillConfig, mcp_server
-from flink_skills.agents import AgentRuntime, compile_plan
+from flink_skills.agents import compile_plan, open_plan
 
 PROGRAM = (Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py").read_text()
 FOLDER, MARK = Path(sys.argv[1]), sys.argv[2]
@@ -28,7 +28,7 @@ class Clerk(Agent):
 
 async def main() -> None:
     config = SkillConfig({"skills.store.dir": str(FOLDER / "store")})
-    runtime = await AgentRuntime.open(compile_plan(Clerk, job_scopes=[], config=config), scratch_dir=str(FOLDER))
+    runtime = await open_plan(compile_plan(Clerk, job_scopes=[], config=config), scratch_dir=str(FOLDER))
     print(runtime.figures()["mcpServersDown"], flush=True)
     await asyncio.Event().wait()
 

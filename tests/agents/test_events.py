@@ -19,10 +19,10 @@ import pytest
 
 from flink_skills import Agent, AgentContext, AgentEvent, AgentsExecutionEnvironment, ModelError, SkillConfig
 from flink_skills.agents import (
-    AgentRuntime,
     AssistantMessage,
     ModelRequest,
     ModelResponse,
+    OpenAgent,
     Turn,
     TurnOutcome,
     TurnStart,
@@ -30,6 +30,7 @@ from flink_skills.agents import (
     Usage,
     Verbatim,
     compile_plan,
+    open_plan,
 )
 from flink_skills.agents.observers import telemetry_of
 from flink_skills.manager import SkillScope
@@ -78,7 +79,7 @@ def _decoded(value: Any) -> Any:
 class Desktop:
     """Runs turns as the worker does: what leaves, and with which entry of the journal."""
 
-    def __init__(self, runtime: AgentRuntime, outside: list[AgentEvent]) -> None:
+    def __init__(self, runtime: OpenAgent, outside: list[AgentEvent]) -> None:
         self.runtime, self.outside = runtime, outside
         self.journal: list[bytes] = []
         self.by_step: list[list[AgentEvent]] = []
@@ -118,7 +119,7 @@ def folder() -> Iterator[str]:
 
 @pytest.fixture
 async def opened(folder: str, skill_folder: Path, script: Script) -> AsyncIterator[Opens]:
-    runtimes: list[AgentRuntime] = []
+    runtimes: list[OpenAgent] = []
 
     async def make(
         answers: Any, agent: type[Agent] = Desk, *, redact: Any = None, quiet: bool = False, **options: Any
@@ -134,7 +135,7 @@ async def opened(folder: str, skill_folder: Path, script: Script) -> AsyncIterat
             on_event=lambda event: outside.append(event.unpacked()),
             redact=redact or (lambda text: runtimes[-1].without_hidden(text) if runtimes else text),
         )
-        runtime = await AgentRuntime.open(plan, scratch_dir=f"{folder}/scratch", telemetry=telemetry, quiet=quiet)
+        runtime = await open_plan(plan, scratch_dir=f"{folder}/scratch", telemetry=telemetry, quiet=quiet)
         runtimes.append(runtime)
         return Desktop(runtime, outside)
 
@@ -401,7 +402,7 @@ async def test_what_opening_and_a_refresh_find(opened: Opens, skill_folder: Path
 
     desk.outside.clear()
     (skill_folder / "count" / "SKILL.md").write_text("---\nname: counts\ndescription: Counts.\n---\n# counts\n")
-    assert await desk.runtime.refresh()
+    assert await desk.runtime.skills.refresh()
     refresh, *new = (event for event in desk.outside if event.agent == "desk")
     assert (refresh.kind, detail(refresh)) == (
         "refresh",
@@ -410,13 +411,13 @@ async def test_what_opening_and_a_refresh_find(opened: Opens, skill_folder: Path
     # What was said before is not said again.
     assert [(event.kind, event.code) for event in new] == [("diagnostic", "F07")]
     desk.outside.clear()
-    await desk.runtime.refresh()
+    await desk.runtime.skills.refresh()
     assert desk.outside == []
 
 
 async def test_one_worker_of_a_machine_tells_of_the_opening(opened: Opens) -> None:
     desk = await opened(["done"], quiet=True)
-    await desk.runtime.refresh()
+    await desk.runtime.skills.refresh()
     assert desk.outside == []
     await desk.turn()
     assert desk.of("turn"), "turns are told of by the worker that runs them"

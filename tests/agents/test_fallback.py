@@ -22,7 +22,7 @@ from flink_skills import (
     chat_model_setup,
     tool,
 )
-from flink_skills.agents import AgentRuntime, ModelResponse, TurnOutcome, TurnStatus, Usage, compile_plan, decode
+from flink_skills.agents import ModelResponse, TurnOutcome, TurnStatus, Usage, compile_plan, decode, open_plan
 from flink_skills.agents.models import ModelSetup, Provider, register_provider, unregister_provider
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import (
@@ -298,7 +298,7 @@ async def test_metrics_and_costs_are_those_of_the_model_that_answered(
     metrics = MetricsObserver(TelemetrySettings("clerk", metrics_interval=3600.0), reports.append)
     listener = Listener()
     telemetry = Telemetry([CostObserver(), metrics, listener])
-    runtime = await AgentRuntime.open(plan, scratch_dir=str(tmp_path / "scratch"), telemetry=telemetry)
+    runtime = await open_plan(plan, scratch_dir=str(tmp_path / "scratch"), telemetry=telemetry)
     await Bench(runtime).turn("x")
     await runtime.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flink_skills import SkillConfig, SourceError
-from flink_skills.agents import AgentRuntime, compile_plan
+from flink_skills.agents import OpenAgent, compile_plan, open_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
 from tests.flink.skill_files import pack, write_skill
@@ -43,7 +43,7 @@ def disk() -> Iterator[Path]:
 
 @pytest.fixture
 async def opened(tmp_path: Path, disk: Path) -> AsyncIterator[Open]:
-    runtimes: list[AgentRuntime] = []
+    runtimes: list[OpenAgent] = []
 
     async def make(skills: Path, **options: Any) -> Bench:
         given = {
@@ -55,7 +55,7 @@ async def opened(tmp_path: Path, disk: Path) -> AsyncIterator[Open]:
         plan = compile_plan(
             Scripted, job_scopes=[SkillScope(level="job", paths=(str(skills),))], config=SkillConfig(given)
         )
-        runtimes.append(await AgentRuntime.open(plan, scratch_dir=str(tmp_path / "scratch")))
+        runtimes.append(await open_plan(plan, scratch_dir=str(tmp_path / "scratch")))
         return Bench(runtimes[-1])
 
     yield make

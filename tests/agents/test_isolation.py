@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents import AgentRuntime, compile_plan
+from flink_skills.agents import OpenAgent, compile_plan, open_plan
 from flink_skills.errors import ConfigError, IsolationError
 from flink_skills.execution import IsolationLevel
 from flink_skills.manager import SkillScope
@@ -31,10 +31,10 @@ def scratch() -> Iterator[str]:
         yield f"{folder}/scratch"
 
 
-async def opened(skills: Path, scratch: str, *, quiet: bool = False, **options: Any) -> AgentRuntime:
+async def opened(skills: Path, scratch: str, *, quiet: bool = False, **options: Any) -> OpenAgent:
     config = SkillConfig({"skills.store.dir": f"{scratch}-store", **options})
     plan = compile_plan(Quiet, job_scopes=[SkillScope(level="job", paths=(str(skills),))], config=config)
-    return await AgentRuntime.open(plan, scratch_dir=scratch, quiet=quiet)
+    return await open_plan(plan, scratch_dir=scratch, quiet=quiet)
 
 
 def workspaces_in(scratch: str) -> list[Path]:

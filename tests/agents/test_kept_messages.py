@@ -14,7 +14,6 @@ import pytest
 from flink_skills import Agent, AgentContext, ResourceDescriptor, SkillConfig, agent_tool, chat_model_setup, tool
 from flink_skills.agents import (
     MAX_VERBATIM,
-    AgentRuntime,
     AssistantMessage,
     Message,
     ModelResponse,
@@ -28,6 +27,7 @@ from flink_skills.agents import (
     encode,
     message_from_json,
     message_to_json,
+    open_plan,
 )
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
@@ -195,7 +195,7 @@ async def test_it_is_in_no_record_and_no_log(
     script([looks("a"), answers("b")])
     caplog.set_level(logging.DEBUG)
     bench = await open_agent(Remembers)
-    bench.runtime.records = True
+    bench.runtime = replace(bench.runtime, plan=replace(bench.runtime.plan, outputs="record"))
     outcome = await bench.turn("one")
     [(_, record)] = outcome.outputs
     assert record["output"] == "b"
@@ -207,7 +207,7 @@ async def test_it_is_in_no_record_and_no_log(
 async def test_a_record_has_the_details_of_tokens_if_there_are_any(open_agent: OpenAgent, script: Script) -> None:
     script([looks("a"), answers("b"), "c"])
     bench = await open_agent(Remembers)
-    bench.runtime.records = True
+    bench.runtime = replace(bench.runtime, plan=replace(bench.runtime.plan, outputs="record"))
     [(_, first)] = (await bench.turn("one")).outputs
     [(_, second)] = (await bench.turn("two", number=2)).outputs
     details = {"cache_read_tokens": 8, "cache_write_tokens": 4, "reasoning_tokens": 6}
@@ -221,7 +221,7 @@ async def test_a_column_always_has_the_details_of_tokens(script: Script, tmp_pat
     columns = [[name, ["BIGINT", False, None, None, []], [["usage", name]]] for name in names]
     rows = {"output": {"table": "t", "columns": columns}, "errors": None, "events": None}
     plan = compile_plan(Remembers, config=SkillConfig({"skills.store.dir": str(tmp_path / "store")}))
-    runtime = await AgentRuntime.open(replace(plan, outputs="record", rows=rows), scratch_dir=str(tmp_path))
+    runtime = await open_plan(replace(plan, outputs="record", rows=rows), scratch_dir=str(tmp_path))
     try:
         found = [(await Bench(runtime).turn("one")).outputs for _ in range(2)]
     finally:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from flink_skills import Agent, ExecutionError, PlanError, SkillConfig, agent_tool, load_agent_yaml, mcp_server, tool
-from flink_skills.agents import AgentRuntime, ToolMessage, Turn, TurnStart, compile_plan
+from flink_skills.agents import ToolMessage, Turn, TurnStart, compile_plan, open_plan
 from flink_skills.testing import call, calls
 from flink_skills.tools.mcp import McpToolSet
 from tests.kit.agents import OpenAgent
@@ -189,12 +189,12 @@ async def test_a_worker_that_replaces_another_one_opens_while_a_server_is_down(t
     downs = []
     for code in (PLAIN.read_text(), "import sys; sys.exit('down')"):
         (tmp_path / "server.py").write_text(code)
-        runtime = await AgentRuntime.open(plan, scratch_dir=str(tmp_path / "scratch"))
+        runtime = await open_plan(plan, scratch_dir=str(tmp_path / "scratch"))
         downs.append(runtime.figures()["mcpServersDown"])
         await runtime.close()
     assert downs == [0, 1]
     with pytest.raises(ExecutionError, match="down"):
-        await AgentRuntime.open(plan, scratch_dir=str(tmp_path))
+        await open_plan(plan, scratch_dir=str(tmp_path))
 
 
 async def test_yaml_makes_a_server_optional(open_agent: OpenAgent, script: Script, tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ async def test_figures_say_which_servers_are_there(tmp_path: Path, script: Scrip
     told: list[Any] = []
     script([calls(call("shop_end")), "done"])
     plan = compile_plan(Clerk, job_scopes=[], config=SkillConfig({"skills.store.dir": str(tmp_path / "store")}))
-    runtime = await AgentRuntime.open(plan, scratch_dir=str(tmp_path / "scratch"), on_figures=told.append)
+    runtime = await open_plan(plan, scratch_dir=str(tmp_path / "scratch"), on_figures=told.append)
     try:
         assert (told[-1]["mcpServers"], told[-1]["mcpServersDown"], told[-1]["mcpReconnects"]) == (2, 1, 0)
         await Turn(runtime, TurnStart('"k"', 1, b"x", "x"), lambda *entry: None).run()

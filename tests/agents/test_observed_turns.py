@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flink_skills import SkillConfig
-from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
+from flink_skills.agents import OpenAgent, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import Activity, Observer, PointEvent, Telemetry, TurnScope
 from flink_skills.testing import call, calls
@@ -48,7 +48,7 @@ class Listener(Observer):
 class Run:
     """One turn, its journal, and what left with each step."""
 
-    def __init__(self, runtime: AgentRuntime) -> None:
+    def __init__(self, runtime: OpenAgent) -> None:
         self.runtime = runtime
         self.journal: list[bytes] = []
         self.left: list[tuple[str, Any]] = []
@@ -69,14 +69,14 @@ Open = Callable[..., Awaitable[tuple[Run, Listener]]]
 
 @pytest.fixture
 async def opened(tmp_path: Path, skill_folder: Path, script: Script) -> AsyncIterator[Open]:
-    runtimes: list[AgentRuntime] = []
+    runtimes: list[OpenAgent] = []
 
     async def make(answers: Any, **options: Any) -> tuple[Run, Listener]:
         script(answers)
         config = SkillConfig({"skills.store.dir": str(tmp_path / "store"), "skills.model.max-retries": 0, **options})
         plan = compile_plan(Desk, job_scopes=[SkillScope(level="job", paths=(str(skill_folder),))], config=config)
         listener = Listener()
-        runtime = await AgentRuntime.open(plan, scratch_dir=str(tmp_path / "scratch"), telemetry=Telemetry([listener]))
+        runtime = await open_plan(plan, scratch_dir=str(tmp_path / "scratch"), telemetry=Telemetry([listener]))
         runtimes.append(runtime)
         return Run(runtime), listener
 

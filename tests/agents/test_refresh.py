@@ -12,7 +12,6 @@ import pytest
 
 from flink_skills import Agent, ConfigError, ResourceDescriptor, SkillConfig, chat_model_setup
 from flink_skills.agents import (
-    AgentRuntime,
     ModelRequest,
     ModelResponse,
     Notice,
@@ -22,6 +21,7 @@ from flink_skills.agents import (
     compile_plan,
     named_in_notice,
     notice_message,
+    open_plan,
 )
 from flink_skills.errors import SkillFormatError, SkillLockError, SourceError
 from flink_skills.manager import SkillLock, SkillScope
@@ -90,12 +90,12 @@ async def test_new_turns_use_what_a_refresh_found(open_agent: OpenAgent, skill_f
     script(loads("count"))
     bench = await open_agent(PerEvent, skill_folder)
     before = bench.runtime.generation
-    assert not await bench.runtime.refresh()
+    assert not await bench.runtime.skills.refresh()
     assert bench.runtime.generation is before
     rewrite(skill_folder, "count", "Count twice.")
     shutil.copytree(skill_folder / "shout", skill_folder / "third")
     rewrite(skill_folder, "third", "Third.")
-    assert await bench.runtime.refresh()
+    assert await bench.runtime.skills.refresh()
     after = bench.runtime.generation
     assert after.number == before.number + 1
     assert after.model(None).view.names == ("count", "shout", "third")
@@ -125,7 +125,7 @@ async def test_a_running_turn_keeps_what_it_began_with(
     await asyncio.wait_for(reached.wait(), DEADLINE)
     shutil.copytree(skill_folder / "shout", skill_folder / "late")
     rewrite(skill_folder, "late", "Late.")
-    assert await bench.runtime.refresh()
+    assert await bench.runtime.skills.refresh()
     go_on.set()
     outcome = await turn
     assert "There is no skill 'late'" in outcome.outputs[0][1]
@@ -140,7 +140,7 @@ async def test_a_session_is_told_once_and_can_load_the_skill_again(
     bench = await open_agent(Keyed, skill_folder)
     first = await bench.turn("load it")
     rewrite(skill_folder, "count", "Count twice.")
-    assert await bench.runtime.refresh()
+    assert await bench.runtime.skills.refresh()
     second = await bench.turn("go on", number=2, session=first.session)
     told = prompts(model.requests[-1])
     assert named_in_notice(UserMessage(told[-2])) == {"count"}
@@ -162,7 +162,7 @@ async def test_a_session_is_told_of_a_skill_that_is_gone(
     bench = await open_agent(Keyed, skill_folder)
     first = await bench.turn("load it")
     shutil.rmtree(skill_folder / "count")
-    assert await bench.runtime.refresh()
+    assert await bench.runtime.skills.refresh()
     second = await bench.turn("go on", number=2, session=first.session)
     (notice,) = [text for text in prompts(model.requests[-1]) if named_in_notice(UserMessage(text))]
     assert "no longer available" in notice
@@ -180,7 +180,7 @@ async def test_a_session_that_did_not_load_it_and_one_event_sessions_are_not_tol
     loaded = await single.turn("load it")
     rewrite(skill_folder, "count", "Count twice.")
     for bench, outcome in ((keyed, other), (single, loaded)):
-        assert await bench.runtime.refresh()
+        assert await bench.runtime.skills.refresh()
         await bench.turn("go on", number=2, session=outcome.session)
         assert not any(named_in_notice(UserMessage(text)) for text in prompts(model.requests[-1]))
 
@@ -197,14 +197,14 @@ async def test_a_replay_tells_what_the_first_run_told(
     whole = await bench.turn("go on", number=2, session=first.session)
     untold = list(bench.journal)
     rewrite(skill_folder, "count", "Count twice.")
-    assert await bench.runtime.refresh()
+    assert await bench.runtime.skills.refresh()
     again = await bench.turn("go on", number=2, session=first.session, journal=untold)
     assert again.change == whole.change
 
     whole = await bench.turn("go on", number=2, session=first.session)
     told = list(bench.journal)
     (skill_folder / "count" / "SKILL.md").write_text(original)
-    assert await bench.runtime.refresh()
+    assert await bench.runtime.skills.refresh()
     asked = len(model.requests)
     again = await bench.turn("go on", number=2, session=first.session, journal=told)
     assert len(model.requests) == asked
@@ -219,7 +219,7 @@ async def test_the_offline_model_loads_a_changed_skill_again(open_agent: OpenAge
     second = await bench.turn("count the letters", number=2, session=first.session)
     assert second.outputs[0][1] == str(len("count the letters"))
     (skill_folder / "count" / "scripts" / "count.sh").write_text("cat; echo ' counted'\n")
-    assert await bench.runtime.refresh()
+    assert await bench.runtime.skills.refresh()
     third = await bench.turn("count the letters", number=3, session=second.session)
     assert third.outputs[0][1] == "count the letters counted"
 
@@ -232,13 +232,13 @@ async def test_a_refresh_that_cannot_be_used_keeps_the_skills(
     before = bench.runtime.generation
     hidden = skill_folder.parent / "hidden"
     (skill_folder / "count").rename(hidden)
-    assert not await bench.runtime.refresh()
+    assert not await bench.runtime.skills.refresh()
     assert bench.runtime.generation is before
     assert bench.runtime.figures()["refreshFailures"] == 1
     assert "unknown skill 'count' in skill_names of chat model 'chat_model' of agent keyed" in caplog.text
     hidden.rename(skill_folder / "count")
     rewrite(skill_folder, "count", "Count again.")
-    assert await bench.runtime.refresh()
+    assert await bench.runtime.skills.refresh()
     assert "Count again." in (await bench.turn("load it")).outputs[0][1]
     assert bench.runtime.figures()["refreshes"] == 2
 
@@ -250,13 +250,13 @@ async def test_a_source_that_goes_away_is_said_once_and_counted(
     away = skill_folder.parent / "away"
     shutil.move(skill_folder, away)
     with caplog.at_level(logging.INFO):
-        assert not await bench.runtime.refresh()
-        assert not await bench.runtime.refresh()
+        assert not await bench.runtime.skills.refresh()
+        assert not await bench.runtime.skills.refresh()
     assert bench.runtime.generation.model(None).view.names == ("count", "shout")
     assert caplog.text.count("does not exist") == 1
     assert bench.runtime.figures()["refreshFailures"] == 2
     shutil.move(away, skill_folder)
-    await bench.runtime.refresh()
+    await bench.runtime.skills.refresh()
     assert bench.runtime.figures()["refreshFailures"] == 2
 
 
@@ -266,7 +266,7 @@ async def test_an_interval_refreshes_by_itself_and_ends_with_the_agent(skill_fol
     before = asyncio.all_tasks()
     config = SkillConfig({"skills.refresh.interval": "20 ms", "skills.store.dir": str(tmp_path / "store")})
     plan = compile_plan(Offline, job_scopes=[SkillScope(level="job", paths=(str(skill_folder),))], config=config)
-    runtime = await AgentRuntime.open(
+    runtime = await open_plan(
         plan, scratch_dir=str(tmp_path / "scratch"), on_figures=lambda latest: figures.append(dict(latest))
     )
     try:
@@ -326,7 +326,7 @@ async def test_a_lock_is_held_where_the_agent_opens_and_when_it_refreshes(
     file.write_text(lock_of(skill_folder).to_text())
     bench = await open_agent(Keyed, skill_folder, **{"skills.lock": str(file)})
     rewrite(skill_folder, "count", "Not what was locked.")
-    assert not await bench.runtime.refresh()
+    assert not await bench.runtime.skills.refresh()
     assert bench.runtime.figures()["refreshFailures"] == 1
     with pytest.raises(SkillLockError, match="'count'") as failure:
         await open_agent(Keyed, skill_folder, **{"skills.lock": str(file)})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
+from flink_skills.agents import Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
 from flink_skills.agents.models import ModelSetup
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, Telemetry, TextDelta
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
@@ -35,7 +35,7 @@ class Plain(Agent):
 async def run(server: ScriptedModelServer, tmp_path: Path, *observers: Observer) -> TurnOutcome:
     config = SkillConfig({"skills.model.retry-backoff": "1 ms"})
     setup = ModelSetup("openai-compatible", "m", base_url=server.url)
-    runtime = await AgentRuntime.open(
+    runtime = await open_plan(
         compile_plan(Plain, config=config, model=setup, outputs="record"),
         scratch_dir=str(tmp_path),
         telemetry=Telemetry(observers),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from flink_skills import Agent, BaseToolSet, PlanError, SkillConfig, StreamingFunctionTool, ToolContext, tool, tool_set
-from flink_skills.agents import AgentRuntime, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan
+from flink_skills.agents import Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
 from flink_skills.agents.models import ModelSetup
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDelta, ToolCallDelta
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
@@ -112,7 +112,7 @@ class Attempt:
 
     async def run(self, crashes: int = 0, until: asyncio.Event | None = None) -> TurnOutcome | None:
         """The outcome, or None for an attempt that ended when ``until`` was set."""
-        runtime = await AgentRuntime.open(self._plan, scratch_dir=self._place)
+        runtime = await open_plan(self._plan, scratch_dir=self._place)
         try:
             start = TurnStart('"k"', 1, b"hello", "hello", journal=tuple(self.journal), crashes=crashes)
             turn = Turn(runtime, start, lambda entry, reset, outputs: self.journal.append(entry))
@@ -194,7 +194,7 @@ async def test_only_tools_that_stream_make_requests_streams(tmp_path: Path) -> N
 
     with ScriptedModelServer(letters(Call("clock"))) as server:
         setup = ModelSetup("openai-compatible", "m", base_url=server.url)
-        runtime = await AgentRuntime.open(compile_plan(Plain, model=setup), scratch_dir=str(tmp_path))
+        runtime = await open_plan(compile_plan(Plain, model=setup), scratch_dir=str(tmp_path))
         outcome = await Turn(runtime, TurnStart('"k"', 1, b"e", "e"), lambda *_: None).run()
         await runtime.close()
         assert outcome.status == TurnStatus.DONE
@@ -307,4 +307,4 @@ async def test_listeners_that_are_none_are_refused_at_open(heard: Any, tmp_path:
     Clerk.heard = heard
     plan = compile_plan(Clerk, model=ModelSetup("offline"))
     with pytest.raises(PlanError, match=r"agent clerk: listeners\(\)"):
-        await AgentRuntime.open(plan, scratch_dir=str(tmp_path))
+        await open_plan(plan, scratch_dir=str(tmp_path))

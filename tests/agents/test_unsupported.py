@@ -81,7 +81,7 @@ async def test_a_refresh_that_brings_one_is_refused(
     bench = await open_agent(Desk, folder, **{"skills.unsupported": "refuse"})
     before = bench.runtime.generation
     (folder / "hooked" / "SKILL.md").write_text(text)
-    assert not await bench.runtime.refresh()
+    assert not await bench.runtime.skills.refresh()
     assert bench.runtime.generation is before
     assert bench.runtime.figures()["refreshFailures"] == 1
     assert "hooked: U05" in caplog.text

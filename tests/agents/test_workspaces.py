@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, SkillConfig
-from flink_skills.agents import AgentRuntime, compile_plan
+from flink_skills.agents import OpenAgent, compile_plan, open_plan
 from flink_skills.manager import SkillScope
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench
@@ -34,16 +34,14 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 async def opened(folder: Path, skill_folder: Path, tmp_path: Path) -> AsyncIterator[Open]:
-    runtimes: list[AgentRuntime] = []
+    runtimes: list[OpenAgent] = []
 
     async def make(agent: type[Agent] = Scripted, operator: str = "", **options: Any) -> Bench:
         options = {f"skills.{name.replace('_', '.')}": value for name, value in options.items()}
         options |= {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
         config = SkillConfig({"skills.store.dir": str(tmp_path / "store"), **options})
         plan = compile_plan(agent, job_scopes=[SkillScope(level="job", paths=(str(skill_folder),))], config=config)
-        runtimes.append(
-            await AgentRuntime.open(replace(plan, operator=operator), scratch_dir=str(folder / "flink-skills-job"))
-        )
+        runtimes.append(await open_plan(replace(plan, operator=operator), scratch_dir=str(folder / "flink-skills-job")))
         return Bench(runtimes[-1])
 
     yield make

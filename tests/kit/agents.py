@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flink_skills import Agent
-from flink_skills.agents import AgentRuntime, Session, Turn, TurnOutcome, TurnStart
+from flink_skills.agents import OpenAgent as OpenedAgent
+from flink_skills.agents import Session, Turn, TurnOutcome, TurnStart
 
 __all__ = ["Bench", "OpenAgent"]
 
@@ -14,7 +15,7 @@ __all__ = ["Bench", "OpenAgent"]
 class Bench:
     """Runs single turns against an open runtime, keeping what a Flink operator would keep."""
 
-    def __init__(self, runtime: AgentRuntime) -> None:
+    def __init__(self, runtime: OpenedAgent) -> None:
         self.runtime = runtime
         self.journal: list[bytes] = []
 

@@ -21,9 +21,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from flink_skills import ModelError, SkillConfig, tool
 from flink_skills.agents import (
-    AgentRuntime,
     ModelRequest,
     ModelResponse,
+    OpenAgent,
     ToolMessage,
     Turn,
     TurnOutcome,
@@ -32,6 +32,7 @@ from flink_skills.agents import (
     Usage,
     Verbatim,
     compile_plan,
+    open_plan,
 )
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import Telemetry, key_hash
@@ -62,7 +63,7 @@ class Desk(desk.Desk):
 class Process:
     """Stands for one worker: an open agent, and what its exporter was given."""
 
-    def __init__(self, runtime: AgentRuntime, exporter: InMemorySpanExporter) -> None:
+    def __init__(self, runtime: OpenAgent, exporter: InMemorySpanExporter) -> None:
         self.runtime = runtime
         self.exporter = exporter
         self.journal: list[bytes] = []
@@ -100,10 +101,10 @@ Begin = Callable[..., Any]
 @pytest.fixture
 async def begin(tmp_path: Path, skill_folder: Path, script: Script) -> Any:  # noqa: F811
     """Makes processes that answer by a script, each with an observer of its own; they share what is open."""
-    runtimes: dict[str, AgentRuntime] = {}
+    runtimes: dict[str, OpenAgent] = {}
     answer: Any = None
 
-    async def open_one(**options: Any) -> AgentRuntime:
+    async def open_one(**options: Any) -> OpenAgent:
         config = SkillConfig(
             {
                 "skills.store.dir": str(tmp_path / "store"),
@@ -113,7 +114,7 @@ async def begin(tmp_path: Path, skill_folder: Path, script: Script) -> Any:  # n
             }
         )
         plan = compile_plan(Desk, job_scopes=[SkillScope(level="job", paths=(str(skill_folder),))], config=config)
-        return await AgentRuntime.open(plan, scratch_dir=str(tmp_path / f"scratch-{len(runtimes)}"))
+        return await open_plan(plan, scratch_dir=str(tmp_path / f"scratch-{len(runtimes)}"))
 
     async def make(
         answers: Any, content: str = "none", redact: Any = None, sampler: TurnSampler | None = None, **options: Any
@@ -127,8 +128,8 @@ async def begin(tmp_path: Path, skill_folder: Path, script: Script) -> Any:  # n
         exporter, ids = InMemorySpanExporter(), PresetIds()
         provider = TracerProvider(id_generator=ids, shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(exporter))
-        runtime.telemetry = Telemetry([TracingObserver(provider, ids, content=content, sampler=sampler, redact=redact)])
-        return Process(runtime, exporter)
+        telemetry = Telemetry([TracingObserver(provider, ids, content=content, sampler=sampler, redact=redact)])
+        return Process(replace(runtime, host=replace(runtime.host, telemetry=telemetry)), exporter)
 
     def current(request: ModelRequest) -> Any:
         return answer(request)

@@ -16,7 +16,6 @@ import pytest
 
 from flink_skills import Agent, ResourceDescriptor, SkillConfig, chat_model_connection, chat_model_setup, tool
 from flink_skills.agents import (
-    AgentRuntime,
     AssistantMessage,
     Message,
     ModelRequest,
@@ -29,6 +28,7 @@ from flink_skills.agents import (
     UserMessage,
     Verbatim,
     compile_plan,
+    open_plan,
 )
 from flink_skills.agents.models import ModelSetup, create_model
 from tests.agents.models.conftest import LOAD
@@ -160,7 +160,7 @@ async def test_it_goes_back_byte_for_byte_in_a_turn_a_later_turn_and_a_replay(
     answers = [converse(*REASONING, {"text": "I look."}, LOOK), converse(REASONING[0], {"text": "done"})]
     with exchanges(*answers, converse({"text": "done"})) as server:
         config = SkillConfig({"skills.store.dir": str(tmp_path / "store")})
-        runtime = await AgentRuntime.open(compile_plan(Looker(server.url), config=config), scratch_dir=str(tmp_path))
+        runtime = await open_plan(compile_plan(Looker(server.url), config=config), scratch_dir=str(tmp_path))
         bench = Bench(runtime)
         try:
             first = await bench.turn("one")

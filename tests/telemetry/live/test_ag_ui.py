@@ -13,7 +13,7 @@ from ag_ui.encoder import EventEncoder
 from pydantic import TypeAdapter
 
 from flink_skills import Agent, ResourceDescriptor, SkillConfig, agent_tool, chat_model_setup, tool
-from flink_skills.agents import AgentRuntime, Turn, TurnStart, compile_plan
+from flink_skills.agents import Turn, TurnStart, compile_plan, open_plan
 from flink_skills.agents.models import ModelSetup
 from flink_skills.telemetry import (
     Activity,
@@ -106,7 +106,7 @@ async def run_with(page: Page, tmp_path: Path, agent: Any, setup: ModelSetup | N
     config = SkillConfig({"skills.model.retry-backoff": "1 ms", "skills.model.max-retries": "1"})
     Desk.pages = (page,)
     plan = compile_plan(agent, config=config, model=setup)
-    runtime = await AgentRuntime.open(plan, scratch_dir=str(tmp_path))
+    runtime = await open_plan(plan, scratch_dir=str(tmp_path))
     try:
         await Turn(runtime, TurnStart('"ann"', 1, b"hello", "hello"), lambda *_: None).run()
     finally:
