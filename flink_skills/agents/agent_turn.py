@@ -13,10 +13,10 @@ from flink_skills.agents.session import KeptConversation
 from flink_skills.agents.state import STATE_EFFECT, changed_state
 from flink_skills.agents.state_values import StoredState
 from flink_skills.agents.turn_media import TurnMedia
+from flink_skills.tools.base import ToolResult
 
 if TYPE_CHECKING:
     from flink_skills.agents.open_agent import OpenAgent
-    from flink_skills.tools.base import ToolResult
 
 __all__ = ["AgentTurn"]
 

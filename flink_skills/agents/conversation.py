@@ -13,6 +13,7 @@ from flink_skills.agents.journal import NOTHING_ASKED, Asked, fingerprint
 from flink_skills.agents.messages import Message
 from flink_skills.agents.nested import ToolCaller
 from flink_skills.agents.state import STATE_EFFECT
+from flink_skills.agents.tool_state import ToolState
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
@@ -133,14 +134,21 @@ class Conversation:
         given = {} if toolsets is None else await toolsets.tools(context)
         return self.model.always(given), {} if pool is None else await pool.tools(context)
 
-    async def tool_context(self, step: str, *, workspace: bool) -> ToolContext:
-        """Return the context of a tool call in ``step``. ``workspace`` opens the workspace of the key for it."""
+    async def tool_context(self, step: str, *, workspace: bool, state: ToolState | None = None) -> ToolContext:
+        """Return the context of a tool call in ``step``.
+
+        ``workspace`` opens the workspace of the key for it. ``state`` is the copy of the state for the call.
+        """
         model, agent_turn = self.model, self.agent_turn
         attempt = agent_turn.attempt
         identity, files = attempt.identity, attempt.files
         opened = await files.workspace() if workspace and agent_turn.agent.workspaces is not None else None
         return ToolContext(
             key=identity.key,
+            event=agent_turn.event,
+            timestamp=identity.timestamp,
+            session_id=identity.session_id,
+            open_state=(state or ToolState(agent_turn)).open,
             owner=identity.owner,
             turn=identity.number,
             call_id=attempt.steps.call_id(step),
@@ -186,7 +194,9 @@ class Conversation:
             replayed = False
             offered = tools or await self.tools()
             tool = offered.get(name)
-            context = await self.tool_context(step, workspace=tool is not None and tool.uses_workspace)
+            state = ToolState(agent_turn)
+            workspace = tool is not None and tool.uses_workspace
+            context = await self.tool_context(step, workspace=workspace, state=state)
             if tool is not None and not tool.idempotent:
                 context.attempt = await steps.begin(step)
             context.caller = caller = ToolCaller(agent_turn, step)
@@ -203,7 +213,8 @@ class Conversation:
                 known=tool is not None,
             )
             with observed as activity:
-                called = await agent_turn.media.kept_result(name, await offered.call(name, arguments, context))
+                called = state.with_change(await offered.call(name, arguments, context), context)
+                called = await agent_turn.media.kept_result(name, called)
                 activity.attributes.update(content=called.content, is_error=called.is_error)
             result = result_to_json(called)
             spent = caller.spent

@@ -14,7 +14,7 @@ from flink_skills.agents.error_text import error_text
 from flink_skills.agents.state_values import StoredState, check_value, is_plain, shown_path, stored, with_types
 from flink_skills.errors import TurnError
 
-__all__ = ["STATE_EFFECT", "assigned_state", "changed_state", "new_state", "stored_state"]
+__all__ = ["STATE_EFFECT", "assigned_state", "changed_state", "new_state", "state_effects", "stored_state"]
 
 #: The effect of a tool call that changed the state of the agent that called. ``set`` has the new values, ``gone`` the
 #: keys that were removed.
@@ -192,6 +192,20 @@ def _problems(error: ValidationError) -> str:
         f"{'.'.join(map(str, problem['loc'])) or 'all of it'}: {problem['msg']}"
         for problem in error.errors(include_url=False, include_input=False)
     )
+
+
+def state_effects(before: StoredState, after: StoredState, *, removes: bool) -> list[dict[str, Any]]:
+    """Return the effect that changes a state from ``before`` to ``after``, nothing if they are equal.
+
+    ``removes`` tells whether keys can disappear from the state, which is true of a dict.
+    """
+    old, new = before.by_key(), after.by_key()
+    changed = {key: of.value for key, of in new.items() if old.get(key) != of}
+    gone = [key for key in old if key not in new] if removes else []
+    if not changed and not gone:
+        return []
+    types = after.types_of(changed)
+    return [{"op": STATE_EFFECT, "set": changed, "gone": gone, **({"types": types} if types else {})}]
 
 
 def changed_state(state: Any, changed: StoredState, gone: Sequence[str]) -> Any:

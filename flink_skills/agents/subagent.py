@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from flink_skills.agents.budget import Budget
 from flink_skills.agents.event import to_plain
-from flink_skills.agents.state import STATE_EFFECT, stored_state
+from flink_skills.agents.state import state_effects, stored_state
 from flink_skills.agents.state_values import StoredState
 from flink_skills.errors import PlanError, TurnError
 from flink_skills.tools.arguments import plain_schema
@@ -137,14 +137,7 @@ class AgentTool(Tool):
         """Return the changes of the caller's state. The journal has them with the answer: a replay calls no agent."""
         if not self._shares_state:
             return []
-        after = stored_state(found.state)
-        old, new = before.by_key(), after.by_key()
-        changed = {key: of.value for key, of in new.items() if old.get(key) != of}
-        gone = [key for key in old if key not in new] if self._opened.has_plain_state else []
-        if not changed and not gone:
-            return []
-        types = after.types_of(changed)
-        return [{"op": STATE_EFFECT, "set": changed, "gone": gone, **({"types": types} if types else {})}]
+        return state_effects(before, stored_state(found.state), removes=self._opened.has_plain_state)
 
 
 def _saved(found: AgentAnswer, call_id: str) -> list[dict[str, Any]]:

@@ -85,12 +85,18 @@ class Caller(Protocol):
         """
 
 
+_UNREAD: Any = object()
+
+
 @dataclass
 class ToolContext:
     """Where and for whom a tool runs.
 
     Attributes:
         key: The key of the event.
+        event: The event of the turn, or the event of the agent if it is itself a tool.
+        timestamp: The timestamp of the event in milliseconds since 1970. None: the stream has no event time.
+        session_id: The id of the conversation by the agent's ``session_selector``, empty without one.
         owner: The owner of the artifacts and processes: the agent of the job, and the key.
         turn: The number of the turn on its key, from 1.
         call_id: The id of the call, which is the same on every retry.
@@ -107,6 +113,7 @@ class ToolContext:
         max_output: The number of characters of the result that a model reads, 0 for all. A tool that returns a file in
             pages returns pages of this size.
         accepts: The kinds of media that the model accepts: ``image``, ``pdf`` and ``audio``.
+        open_state: Returns a copy of the agent's state for :attr:`state`. None outside turns.
         caller: The agent that calls, which can run other agents. None outside turns.
         extra: Values that tools of the job share in a call.
     """
@@ -127,8 +134,39 @@ class ToolContext:
     artifacts: ArtifactStore | None = field(default=None, repr=False)
     max_output: int = 0
     accepts: frozenset[str] = frozenset()
+    event: Any = field(default=None, repr=False)
+    timestamp: int | None = None
+    session_id: str = ""
+    open_state: Callable[[], Any] | None = field(default=None, repr=False)
     caller: Caller | None = field(default=None, repr=False)
     extra: dict[str, Any] = field(default_factory=dict)
+
+    _state: Any = field(default=_UNREAD, init=False, repr=False, compare=False)
+
+    @property
+    def state(self) -> Any:
+        """The state of the key: a dict, or an instance of the agent's ``state_type``.
+
+        It is a copy. If a tool changes it, the changes are stored in the journal with the result of the call, and
+        applied to ``ctx.state`` in the order of the calls. Changes of a call that returns an error are dropped. Tool
+        sets and approvers can only read it. Outside turns it is an empty dict.
+        """
+        if self._state is _UNREAD:
+            self._state = self.open_state() if self.open_state is not None else {}
+        return self._state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._state = value
+
+    @property
+    def has_used_state(self) -> bool:
+        """True if :attr:`state` was read or assigned."""
+        return self._state is not _UNREAD
+
+    def forget_state(self) -> None:
+        """Drop the changes of :attr:`state`, before the call is repeated."""
+        self._state = _UNREAD
 
     async def get_workspace(self) -> Workspace:
         """The key's workspace, opened if no tool of this turn has used it yet.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Union
 
 __all__ = ["Approval", "ApprovalRequest", "Approver", "needs_approval"]
@@ -12,9 +12,20 @@ __all__ = ["Approval", "ApprovalRequest", "Approver", "needs_approval"]
 
 @dataclass(frozen=True)
 class ApprovalRequest:
-    """A call that a model wants to be made: for somebody who says yes or no.
+    """A tool call that needs approval.
 
-    ``call_id`` is the same whenever the same call is asked for again, after a failover too.
+    Attributes:
+        tool: The name of the tool.
+        arguments: The arguments of the call.
+        agent: The name of the agent.
+        key: The key of the event.
+        turn: The number of the turn on its key.
+        call_id: The id of the call. It is the same when the approval is requested again, for example after a failover.
+        model: The name of the chat model that calls. It is empty for a call of the agent's code.
+        event: The event of the turn.
+        timestamp: The timestamp of the event in milliseconds since 1970. None: the stream has no event time.
+        session_id: The id of the conversation, empty without a ``session_selector``.
+        open_state: Returns a copy of the agent's state for :attr:`state`.
     """
 
     tool: str
@@ -24,6 +35,15 @@ class ApprovalRequest:
     turn: int
     call_id: str
     model: str = ""
+    event: Any = field(default=None, repr=False)
+    timestamp: int | None = None
+    session_id: str = ""
+    open_state: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def state(self) -> Any:
+        """A copy of the state of the key, which an approver can read. Outside turns it is an empty dict."""
+        return self.open_state() if self.open_state is not None else {}
 
 
 @dataclass(frozen=True)

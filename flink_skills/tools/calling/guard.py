@@ -93,6 +93,10 @@ class CallGuard:
             turn=context.turn,
             call_id=context.call_id,
             model=context.model,
+            event=context.event,
+            timestamp=context.timestamp,
+            session_id=context.session_id,
+            open_state=context.open_state,
         )
         try:
             answer = self._approver(request)
@@ -112,6 +116,7 @@ class CallGuard:
             pause = min(_FIRST_PAUSE * 2**retry, _MAX_PAUSE) * random.uniform(0.5, 1.0)
             _log.info("tool %s (call %s): %s; again in %.1f s", name, context.call_id, result.content, pause)
             await asyncio.sleep(pause)
+            context.forget_state()
         return result
 
     async def _within(
