@@ -94,11 +94,6 @@ class AgentRun(AgentContext):
     def _known_artifacts(self) -> Mapping[str, str]:
         return self._conversation(self._generation.tool_scope(self._routed(None))).skill_state.artifacts
 
-    @property
-    def conversations(self) -> Mapping[str, Conversation]:
-        """The conversations that the turn has had so far, by the name of their model."""
-        return self._conversations
-
     def added(self) -> KeptConversation:
         """Return what the turn adds to the conversations of the session."""
         kept = {name: of.skill_state_to_keep() for name, of in self._conversations.items()}
