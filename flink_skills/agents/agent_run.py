@@ -119,7 +119,7 @@ class AgentRun(AgentContext):
         if found is None:
             found = self._conversations[model.name] = Conversation(self._agent_turn, model)
         elif found.model is not model:
-            # `visible_skills` has limited the skills of the model since then.
+            # `visible_skills` limited the skills of the model.
             found.model = model
         return found
 

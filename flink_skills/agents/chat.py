@@ -69,7 +69,7 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
         new.extend(map(well_formed_message, messages))
 
     def answered(answer: Any) -> Any:
-        # Not `earlier`: another chat of this turn may have ended meanwhile.
+        # Read again, because another chat of this turn may have ended in between.
         conversation.messages = [*conversation.messages, *new]
         return answer
 

@@ -81,7 +81,7 @@ def with_urls(scopes: Sequence[SkillScope], urls: Mapping[str, Sequence[str]]) -
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options that leave a plan readable for everybody, and those that only workers get."""
+    """Return the public options of a plan, and the options that only workers get."""
     # The scopes have the URLs already.
     keys = (SkillOptions.SOURCE_OPTIONS.key, SkillOptions.FROM_URLS.key)
     hidden = {key: options[key] for key in keys if options.get(key) is not None}
@@ -95,7 +95,7 @@ def split_agent(agent: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def secret_values(secrets: Secrets) -> list[str]:
-    """Return the texts in ``secrets`` that no log and no message may contain, longest first.
+    """Return the texts in ``secrets`` that must not appear in logs and messages, longest first.
 
     Call it on the machine that reads the sources: the values of ``${env:…}`` and ``${file:…}`` are included.
     """

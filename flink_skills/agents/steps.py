@@ -122,7 +122,7 @@ class Steps:
     def close(self) -> None:
         """Reject all further steps."""
         self.closed = True
-        # They may refer to the turn. Without this cycle, an ended turn is freed without a garbage collection.
+        # They may refer to the turn. Cutting the cycle frees an ended turn without a garbage collection.
         self._append, self._flush = _keep_nothing, None
 
     def check_open(self) -> None:

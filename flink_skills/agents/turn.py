@@ -1,4 +1,4 @@
-"""One turn: an event, the agent's code, its durable steps and what comes out."""
+"""One turn: an event, the agent's code, its durable steps and its outputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _log = logging.getLogger("flink_skills.turn")
 
 
 def _runs(task: asyncio.Task[Any] | None) -> bool:
-    """Return True if ``task`` is the one that runs now, and False for one that is closed without its loop."""
+    """Return True if ``task`` runs now, False if its event loop was closed."""
     try:
         return asyncio.current_task() is task
     except RuntimeError:
@@ -53,15 +53,26 @@ def _nobody(outcome: TurnOutcome | None) -> None:
 
 
 class Turn:
-    """Runs one turn: the event, the agent's code, and what is the same for all agents that take part in it.
+    """Runs one turn, until its end with the models, skills and tools that the agent had when it began.
 
-    ``append(entry, reset, outputs)`` is called with each finished step's journal entry, and with what leaves together
-    with it as pairs of side-output tag and value; ``reset`` asks to empty the journal first.
-    ``flush`` waits until what was given to ``append`` outlives this process.
-    ``emit(outputs)`` is for what leaves at once, beside the journal: pieces of answers that are being written.
-    ``encode`` makes the form in which values leave, those of steps and of the end; what it raises fails the turn.
-    ``abandoned`` receives the task of the agent's code if it continues after the end of the turn.
-    Models, skills and tools are those of the agent when the turn is made, to its end.
+    A turn has one attempt, and another one if the agent's code does not fit the journal.
+
+    Args:
+        agent: The open agent.
+        start: The event, the session and the journal.
+        append: Called as ``append(entry, reset, outputs)`` with the journal entry of each finished step, and with the
+            outputs that leave together with it, as pairs of side-output tag and value. ``reset`` empties the journal
+            first.
+        encode: Returns the form in which outputs leave. An exception fails the turn.
+        flush: Waits until the entries outlive this process.
+        emit: Called with outputs that leave immediately, such as pieces of an answer.
+        abandoned: Receives the task of the agent's code if it continues after the end of the turn.
+
+    Raises:
+        WorkerError: The journal cannot be read.
+
+    Example:
+        >>> outcome = await Turn(agent, TurnStart('"k"', 1, data, event), append).run()
     """
 
     def __init__(
@@ -165,7 +176,7 @@ class Turn:
         self._append(entry, False, self.encoding.all(self.agent.telemetry.outputs(self.scope, step)))
 
     async def run(self) -> TurnOutcome:
-        """Run to the end. Raises nothing but ``asyncio.CancelledError``, when it is cancelled from outside."""
+        """Run to the end. Raises only ``asyncio.CancelledError``, if the turn is cancelled from outside."""
         done: asyncio.Future[TurnOutcome | None] = asyncio.get_running_loop().create_future()
 
         def ended(outcome: TurnOutcome | None) -> None:
@@ -224,7 +235,7 @@ class Turn:
             stop(task, self._give_up)
 
     def expire(self) -> None:
-        """End a turn that takes too long."""
+        """End the turn at its deadline."""
         if self.code is not None:
             self._expired = True
             stop(self.code, self._give_up)
@@ -241,7 +252,7 @@ class Turn:
         )
 
     def _give_up(self) -> None:
-        """End the turn although its code continues."""
+        """End the turn while its code continues."""
         if self._over:
             return
         problem = LimitError(
@@ -254,8 +265,7 @@ class Turn:
         return f"the turn took longer than skills.turn.timeout = {self.limits.seconds or 0:g} s"
 
     def _conclude(self, outcome: TurnOutcome | None, *, continues: bool = False) -> None:
-        """End the turn, whose code may continue. After a cancellation from outside it has no outcome, whatever the code
-        made of it."""
+        """End the turn, whose code may continue. A turn that was cancelled from outside has no outcome."""
         if self._over:
             return
         code, observed, telemetry = self.code, self._observed, self.agent.telemetry
@@ -289,8 +299,11 @@ class Turn:
         )
 
     def _let_go(self) -> None:
-        """Cut what refers to itself, so that an ended turn is freed at once: a garbage collection that has to find
-        thousands of them costs as much as a third of the turns. Tasks of the agent's code that run on get an error."""
+        """Cut reference cycles, so that an ended turn is freed without a garbage collection.
+
+        A collection that has to find thousands of turns costs a third of their time. Tasks of the agent's code that
+        continue get an error.
+        """
         self._over = True
         self.attempt.steps.close()
         self.scope.emit = None
