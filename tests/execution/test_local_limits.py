@@ -196,4 +196,4 @@ async def test_offered_to_the_memory_killer_first(sh: Shell) -> None:
 async def test_busy_loop_ends_at_the_timeout(sh: Shell) -> None:
     result = await sh("while :; do :; done", timeout=0.3)
     assert result.timed_out
-    assert result.duration < 2
+    assert result.duration < 10

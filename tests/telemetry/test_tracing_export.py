@@ -162,7 +162,7 @@ async def test_a_collector_that_hangs_does_not_hold_the_worker(
         run_turn(telemetry)
         begun = time.monotonic()
         await telemetry.close()
-        assert time.monotonic() - begun < 4
+        assert time.monotonic() - begun < 8
     assert "the remaining spans are lost: their export did not finish in 2 s" in caplog.text
 
 

@@ -383,5 +383,5 @@ def test_row36_a_timeout_is_kept(worker: WorkerProcess, world: World, text: str)
     took = time.monotonic() - started
     assert result.timed_out
     assert result.signal in (signal.SIGTERM, signal.SIGKILL)
-    assert took < 0.5 + 1 + 2 * SLOWNESS  # two more seconds for a busy machine
+    assert took < 0.5 + 1 + 5 * SLOWNESS  # five more seconds for a busy machine
     assert world.processes() == []
