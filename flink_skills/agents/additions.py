@@ -1,4 +1,4 @@
-"""What tools add to the system text of models that have them: asked once, and the same when a request is repeated."""
+"""Additions of tools to the system text of models. A repeated request has the same additions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _log = logging.getLogger(__name__)
 
 
 class Additions:
-    """Of one chat.
+    """The additions of one chat.
 
-    A text is asked for when its tool is first offered, and kept in the journal with the response to that request. So a
-    request after a failover has the text of the one before it, also where a tool says something else by then (the
-    month, say).
+    A tool is asked for its addition when it is first offered. The journal stores the addition with the response to that
+    request. A request after a failover therefore has the same addition, even if the tool returns another one by now,
+    such as the next month.
     """
 
     __slots__ = ("_new", "_said")
@@ -41,7 +41,7 @@ class Additions:
         return "\n\n".join(dict.fromkeys(text for name in speakers if (text := self._said[name])))
 
     def take_new(self) -> Mapping[str, str]:
-        """What :meth:`text` was told for its step and not before; it belongs into the journal."""
+        """Return the additions that :meth:`text` got for its step, for the journal."""
         new, self._new = self._new, {}
         return new
 

@@ -35,30 +35,31 @@ class _Override:
 
 
 class Agent:
-    """An agent: what it is told, which skills, models and tools it has, and what it does with an event.
+    """An agent: its instructions, skills, models and tools, and the code that handles an event.
 
-    Subclass it and declare; without more code each event goes through the loop of model and tools, and the
-    answer is emitted. Override :meth:`on_event` for a workflow of your own.
+    Subclass it and declare attributes. Without more code, each event goes through the loop of model and tools, and the
+    agent emits the answer. Override :meth:`on_event` for another workflow.
 
     Attributes:
-        instructions: System text. A ``@prompt`` method named ``instructions`` does the same.
-        output_type: Type of the answer (a pydantic model or anything pydantic can validate). The model is
-            asked again while its answer does not fit. None: the answer is text.
-        input_type: For an agent that is a tool of another one (``@agent_tool``): a pydantic model of what it is asked.
-            None: a text, ``request``.
-        session: ``"event"``: each event is a conversation of its own. ``"key"``: the conversation goes on over
-            the events of a key.
-        session_selector: With ``session = "key"``, what tells the conversations of one key apart: a field of the
-            events, or a function (a method, too) of an event that gives a text or a number. None, or an event without
-            the field: the key's one conversation. ``ctx.state`` and the workspace are the key's all the same.
-        state_type: A pydantic model or a dataclass for ``ctx.state``; None: a dict.
-        skill_names: The only skills of the job and of the agent that its models may see, a list of names. None: all of
+        instructions: The system text. A ``@prompt`` method named ``instructions`` has the same effect.
+        output_type: The type of the answer: a pydantic model, or any type that pydantic can validate. The model gets
+            another request if its answer does not fit. None: a string.
+        input_type: For an agent that is a tool of another one (``@agent_tool``): a pydantic model for the request.
+            None: a string, ``request``.
+        session: ``"event"``: each event has its own conversation. ``"key"``: the conversation continues over the
+            events of a key.
+        session_selector: With ``session = "key"``, selects a conversation: a field of the events, or a function or
+            method that receives the event and returns a string or a number. None, or an event without the field: the
+            key has one conversation. All conversations of a key share ``ctx.state`` and the workspace.
+        state_type: A pydantic model or a dataclass for ``ctx.state``. None: a dict.
+        skill_names: The names of the only skills of the job and of the agent that its models may see. None: all of
             them. The ``skill_names`` of a chat model narrow this further. An agent that is a tool has its own.
-        approve_tools: Tools whose calls :meth:`approve` answers for, by name or pattern, in addition to those of
+        approve_tools: Names or patterns of tools whose calls :meth:`approve` decides, in addition to those of
             ``skills.tools.approve``.
-        run_code: Whether the code of its models' answers is run in the sandbox; None: as ``skills.code.enabled`` says.
-        route: A :class:`Route`: chats that name no model go to the chat model that a field of the event chooses. None:
-            to the first chat model.
+        run_code: True to run the code of its models' answers in the sandbox. None: the value of
+            ``skills.code.enabled``.
+        route: A :class:`Route`. A field of the event then chooses the chat model of chats that name no model. None: the
+            first chat model.
         model: Shorthand for a chat model without a ``@chat_model_setup``: ``"offline"`` or ``"provider:model"``.
 
     >>> class Triage(Agent):
@@ -123,35 +124,36 @@ class Agent:
         override = _Override()
 
     def visible_skills(self, event: Any, ctx: AgentContext) -> Iterable[str] | None:
-        """The only skills that the models may see for this event, of those that they have; None: all of them.
+        """Return the names of the only skills that the models may see for this event. None: all skills that they have.
 
-        Asked once, when a turn begins, and again when it is restarted: the answer must be the same for the same event,
-        key and state.
+        The runtime calls it when a turn begins, and again when it is restarted. It must return the same for the same
+        event, key and state.
         """
         return None
 
     def approve(self, request: ApprovalRequest) -> Approval | bool | str | Awaitable[Approval | bool | str]:
-        """Whether a call may be made of a tool that ``skills.tools.approve`` names: True, False, or a text, which is a
-        no and its reason for the model. May be asynchronous, and take as long as the turn may.
+        """Approve or reject a call of a tool that ``skills.tools.approve`` names. It can be asynchronous.
 
-        Asked where the call is made, so again if the turn is restarted before the call has a result.
+        Return True to approve, and False or a reason for the model to reject. It may take as long as the turn. The
+        runtime calls it before the call, and again if the turn is restarted before the call has a result.
         """
         return "this agent approves no calls: give it a method approve"
 
     def listeners(self) -> Sequence[Observer]:
-        """Who is told what happens in the turns of this agent, in the process where they run: calls and results, and
-        with ``wants_deltas`` answers while they arrive. Asked once in each worker, which closes them with the agent.
+        """Return the observers of the turns of this agent. They run in the process of the turns.
 
-        They are told everything as it is, secrets in it too. What they raise is logged and harms no turn.
+        They receive calls and results, and with ``wants_deltas`` answers while they arrive. The content is unchanged,
+        including secrets. A worker calls this method one time, and closes the observers with the agent. An exception of
+        an observer is logged and affects no turn.
         """
         return ()
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
-        """Handle one event. What is returned, when not None, is emitted.
+        """Handle one event. A result that is not None is emitted.
 
-        Everything that is slow, costs money or has an effect belongs into a durable step
-        (``ctx.chat``, ``ctx.call_tool``, ``ctx.step``): after a failure the method runs again from its
-        beginning, and finished steps answer from the journal. The code between the steps must therefore
-        ask for the same steps when given the same event, state and answers.
+        Put everything that is slow, costs money or has an effect into a durable step (``ctx.chat``, ``ctx.call_tool``,
+        ``ctx.step``). After a failure the method runs again from its beginning, and finished steps return their results
+        from the journal. The code between the steps must therefore request the same steps for the same event, state
+        and results.
         """
         return await ctx.chat(event)

@@ -1,6 +1,6 @@
-"""What the turns of an open agent use: its models, and the skills and tools of each, as of one moment.
+"""The models of an open agent with the skills and tools of each, as of one moment.
 
-A generation never changes. When skills are refreshed there is a new one; a turn keeps the one that it began with.
+A generation never changes. A refresh of the skills creates a new one. A turn keeps the one that it began with.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _CODE = (
 
 @dataclass(frozen=True)
 class ModelRuntime:
-    """One chat model of an open agent, with what it may see.
+    """One chat model of an open agent, with the skills and tools that it may use.
 
-    ``tools`` holds exactly what this model may call before it has loaded a skill, and ``view`` the skills that it may
-    load: a filter is enforced there, whatever a prompt or a model says. ``chosen`` are the names and patterns of the
-    tools that its setup names; None: all of the agent's. ``code`` runs the code of its answers, where the job wants
-    that; it is not offered as a tool. ``chain`` is the model with its fallbacks; None: it has none.
+    ``tools`` are exactly the tools that this model may call before it has loaded a skill. ``view`` are the skills that
+    it may load. Both enforce filters, regardless of prompts and of what the model writes. ``chosen`` are the names and
+    patterns of the tools that its setup names. None: all tools of the agent. ``code`` runs the code of its answers if
+    the job enables that. It is not offered as a tool. ``chain`` is the model with its fallbacks. None: it has none.
     """
 
     name: str
@@ -76,7 +76,7 @@ class ModelRuntime:
         return self.services.settings
 
     def answer_type(self, output_type: Any) -> AnswerType:
-        """The answer type of a chat; ``...`` means the agent's own."""
+        """Return the answer type for a chat. ``...`` selects the agent's own."""
         return self.default_answer if output_type is ... else AnswerType.of(output_type)
 
     def request(
@@ -93,12 +93,12 @@ class ModelRuntime:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether loading a skill can change which tools there are."""
+        """True if loading a skill can change the tools."""
         services = self.services
         return services.pool is not None or services.bundled is not None or services.toolsets is not None
 
     def always(self, given: Mapping[str, Tool]) -> ToolSet:
-        """The tools of the model together with those that its agent's tool sets give in a turn."""
+        """Return the tools of the model with those that the tool sets of its agent return in a turn."""
         if not given:
             return self.tools
         clear = {name: tool for name, tool in given.items() if name not in self.tools and self.has(name)}
@@ -112,11 +112,11 @@ class ModelRuntime:
         return self.tools.extended(clear.values(), lambda name: None, speakers)
 
     def has(self, name: str) -> bool:
-        """Whether the model's setup lets it have a tool of this name; any where it names none."""
+        """Return True if the model's setup admits a tool of this name. A setup that names no tools admits all."""
         return self.chosen is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.chosen)
 
     def tools_with(self, tools: ToolSet, state: SkillState, pool: Mapping[str, Tool]) -> ToolSet:
-        """``tools`` together with those that the loaded skills of ``state`` bring or activate."""
+        """Return ``tools`` with those that the loaded skills of ``state`` bring or activate."""
         if self.services.pool is None and self.services.bundled is None:
             return tools
         active = active_tools(state, self.view, pool, self.services.bundled, tools.names)
@@ -131,7 +131,7 @@ class ModelRuntime:
 
 @dataclass(frozen=True)
 class GenerationParts:
-    """What is the same in all generations of an open agent. ``services`` are those of a model without skills."""
+    """The parts that all generations of an open agent share. ``services`` are those of a model without skills."""
 
     plan: AgentPlan
     chat_models: Mapping[str, ChatModel]
@@ -161,7 +161,7 @@ class Generation:
 
     @classmethod
     def of(cls, parts: GenerationParts, manager: AgentSkillManager) -> Generation:
-        """The models with the skills that ``manager`` has now.
+        """Return the models with the skills that ``manager`` has now.
 
         Raises :class:`UnknownNameError` for a name in ``skill_names`` that no source has (any more).
         """
@@ -170,7 +170,7 @@ class Generation:
         return cls(parts, manager.generation, views)
 
     def limited_to(self, names: Iterable[str]) -> Generation:
-        """The same models with no other skills than ``names``; names of skills that they do not have count nothing."""
+        """Return the models with no other skills than ``names``. Other names have no effect."""
         visible = frozenset(names)
         found = self._limited.get(visible)
         if found is None:
@@ -182,7 +182,7 @@ class Generation:
         return found
 
     def model(self, name: str | None) -> ModelRuntime:
-        """The open chat model ``name``, or the agent's first."""
+        """Return the open chat model ``name``, or the first one of the agent."""
         if name is None:
             for model in self.models.values():
                 return model
@@ -194,20 +194,23 @@ class Generation:
         return self.models[name]
 
     def tool_scope(self, name: str | None) -> ModelRuntime:
-        """Whose tools ``ctx.call_tool`` may call: those of a chat model, or all of an agent without models."""
+        """Return the model whose tools ``ctx.call_tool`` may call. Without models the agent may call all its tools."""
         if name is None and self._without_model is not None:
             return self._without_model
         return self.model(name)
 
 
 def effective_names(plan: AgentPlan, manager: AgentSkillManager) -> list[str]:
-    """The skills that any model of the agent may load, sorted. Raises as :func:`effective_view` does."""
+    """Return the names of the skills that any model of the agent may load, sorted.
+
+    Raises the errors of :func:`effective_view`.
+    """
     models: list[ModelPlan | None] = [*plan.models] or [None]
     return sorted({name for model in models for name in effective_view(plan, manager, model).names})
 
 
 def effective_view(plan: AgentPlan, manager: AgentSkillManager, model: ModelPlan | None) -> SkillView:
-    """The skills that ``model`` may load (None: an agent without models).
+    """Return the skills that ``model`` may load. None: an agent without models.
 
     Raises :class:`UnknownNameError`, which names the agent and the model, for a name in ``skill_names`` that no source
     has.
@@ -276,7 +279,7 @@ def _code_tools(parts: GenerationParts) -> ToolSet:
 
 
 def _system(prompt: Prompt, view: SkillView, settings: SkillSettings, tools: Sequence[str]) -> str:
-    """The part of the system text that never changes: instructions, the menu of skills, how to work with the tools."""
+    """Return the fixed part of the system text: instructions, the menu of skills, and guidance for the tools."""
     parts = [prompt.render_system().strip()]
     if settings.runs_code:
         parts.append(_CODE)

@@ -31,13 +31,12 @@ _ANEW = "anew"
 
 
 class Asked(NamedTuple):
-    """What a step asks for, and where it stands in the agent's code.
+    """The request of a step, and its position in the agent's code.
 
-    ``what`` is a fingerprint, empty where nothing can be compared. ``after`` is the call of the agent's code before it
-    (``chat#0``; ``!chat#0`` where that raised, ``chat#0/`` for what it calls itself), empty for the first one and None
-    for a step that is a part of such a call.
-    ``line`` is the part of the code in which calls can only come one after another; None for those that may run at the
-    same time as others.
+    ``what`` is a fingerprint. It is empty if nothing can be compared. ``after`` is the previous call in the agent's
+    code: ``chat#0``, ``!chat#0`` if that raised, or ``chat#0/`` for a call within it. It is empty for the first call,
+    and None for a step within a call. ``line`` identifies code in which calls can only come one after another. It is
+    None for calls that may run at the same time as others.
     """
 
     what: str = ""
@@ -49,9 +48,10 @@ NOTHING_ASKED = Asked()
 
 
 class JournalMismatchError(TurnInterruptedError):
-    """A step does not fit the journal: the agent's code has changed. The message says what was found and expected.
+    """A step does not fit the journal, because the agent's code has changed.
 
-    Caught by the turn, which then starts anew with an empty journal.
+    The message has the step that was expected and the step that was found. The turn then restarts with an empty
+    journal.
     """
 
     def __init__(self, step: str, message: str) -> None:
@@ -112,15 +112,15 @@ class Journal:
                 self._following[entry["l"], entry["p"]] = entry["id"]
 
     def __len__(self) -> int:
-        """How many steps have finished."""
+        """Return the number of finished steps."""
         return len(self._asked)
 
     def find(self, step: str, asked: Asked = NOTHING_ASKED) -> Any | None:
-        """The journalled result of ``step`` in a list of one, or None when it has not finished yet.
+        """Return the result of ``step`` in a list of one, None if it has not finished.
 
-        Raises :class:`JournalMismatchError` when the step asks for something else than its entry says, stands at
-        another place, or takes the place of a finished one. Entries of an earlier release may not say it all; what is
-        not known is not compared.
+        Raises :class:`JournalMismatchError` if the step requests something else than its entry, has another position,
+        or has the position of another finished step. Entries of an earlier release can lack these values, which are
+        then not compared.
         """
         entry = self._entries.get(step)
         if entry is None:
@@ -148,10 +148,10 @@ class Journal:
         return encode({"id": step})
 
     def end(self, line: str, after: str) -> None:
-        """The code of ``line`` has ended, and ``after`` was its last call.
+        """Report that the code of ``line`` has ended, with ``after`` as its last call.
 
-        Raises :class:`JournalMismatchError` when the journal has a finished step that comes next there. Steps that run
-        at the same time as others belong to no line: which of them are asked for may hang on how long they take.
+        Raises :class:`JournalMismatchError` if the journal has a finished step that comes next. Steps that run at the
+        same time as others belong to no line, because their order can depend on their durations.
         """
         done = self._following.get((line, after))
         if done is not None:
@@ -161,7 +161,7 @@ class Journal:
             )
 
     def peek(self, step: str) -> Any | None:
-        """The journalled result of ``step``, None when it has not finished yet; nothing counts as replayed."""
+        """Return the result of ``step``, None if it has not finished. The step does not count as replayed."""
         entry = self._entries.get(step)
         return entry["r"] if entry is not None else None
 
@@ -186,16 +186,16 @@ class Journal:
         return data
 
     def emptied(self) -> bytes:
-        """The only entry of the journal of this turn when it starts anew."""
+        """Return the only entry of the journal with which the turn restarts."""
         done = {**self._before, **{step: (what, self.call_number(step, what)) for step, what in self._asked.items()}}
         known = [[step, what, anew] for step, (what, anew) in done.items()]
         return encode({"id": _ANEW, "fp": "", "r": {"n": self.anew + 1, "done": known}})
 
     def call_number(self, step: str, what: str) -> int:
-        """Tells calls of ``step`` apart that ask for different things because the turn was started anew in between.
+        """Return a number that distinguishes calls of ``step`` with different requests before and after a restart.
 
-        0 for all of a turn that never was. A step that asks for just what it did before has its number of then, so that
-        whoever did it already can recognise it.
+        It is 0 in a turn that was not restarted. A step with the same request as before has the same number, so that a
+        receiver can recognize the repetition.
         """
         if not self.anew:
             return 0
@@ -204,8 +204,10 @@ class Journal:
 
 
 def fingerprint(*values: Any) -> str:
-    """A short digest of values, the same in every process. Of objects that are no data their types count alone; empty
-    where nothing can be compared."""
+    """Return a short digest of values, which is the same in every process.
+
+    Objects that are not data contribute only their type. The digest is empty if nothing can be compared.
+    """
     try:
         text = _canonical(values)
     except (TypeError, ValueError, RecursionError):
@@ -214,7 +216,7 @@ def fingerprint(*values: Any) -> str:
 
 
 def _data(value: Any) -> Any:
-    """What of an object is the same in another process."""
+    """Return the data of an object that is the same in another process."""
     if isinstance(value, BaseModel):
         return dict(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -229,7 +231,7 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_da
 
 
 def _call(step: str) -> str:
-    """The call of the agent's code that a journalled first step of it belongs to: ``chat#0`` of ``chat#0/m0``."""
+    """Return the call of the agent's code that its first step belongs to: ``chat#0`` for ``chat#0/m0``."""
     head, _, last = step.rpartition("/")
     return head if last == "m0" else step
 

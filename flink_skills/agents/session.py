@@ -1,4 +1,4 @@
-"""What a key remembers between turns: typed state and, with ``session = "key"``, its conversations.
+"""The data of a key between turns: typed state and, with ``session = "key"``, its conversations.
 
 A session is a list of chunks in keyed state. Most turns append small chunks, so that the cost of a turn does not grow
 with its history. All chunks are written again once the superseded parts are larger than the rest: over many turns, at
@@ -24,7 +24,7 @@ _SUPERSEDED_LIMIT = 16 * 1024
 
 
 class SessionOp(IntEnum):
-    """What a turn does to the chunks in keyed state."""
+    """Operation on the chunks in keyed state at the end of a turn."""
 
     KEEP = 0
     APPEND = 1
@@ -34,7 +34,7 @@ class SessionOp(IntEnum):
 
 @dataclass(frozen=True)
 class SessionChange:
-    """How a turn changes the chunks in keyed state."""
+    """Operation on the chunks in keyed state, with the new chunks."""
 
     op: SessionOp = SessionOp.KEEP
     chunks: tuple[bytes, ...] = ()
@@ -45,9 +45,9 @@ UNCHANGED = SessionChange()
 
 @dataclass(frozen=True)
 class KeptConversation:
-    """What was said to each chat model and what each has loaded, by the model's name.
+    """Messages and loaded skills of each chat model in earlier turns, by the model's name.
 
-    Kept per model, because a model must not read in a conversation what its own skill filter hides from it.
+    They are stored for each model, because a conversation must not show a model what its skill filter hides.
     """
 
     messages: Mapping[str, Sequence[Message]] = field(default_factory=dict)
@@ -66,14 +66,13 @@ class KeptConversation:
         return at
 
     def about_tokens(self, model: str) -> int:
-        """About how many tokens its messages with a model are; counted once, and then only what each turn adds."""
+        """Return the approximate number of tokens of the messages with a model. Each message is counted once."""
         if model not in self._tokens:
             self._tokens[model] = about_tokens_of(self.messages.get(model, ()))
         return self._tokens[model]
 
     def after(self, turn: KeptConversation, shortened: Mapping[str, Sequence[Message]]) -> KeptConversation:
-        """The conversation with what a turn added to it; ``shortened`` is what the turn began with, where that became
-        shorter."""
+        """Return the conversation with the additions of a turn. ``shortened`` replaces the messages before the turn."""
         messages = {**self.messages, **shortened}
         tokens = {model: of for model, of in self._tokens.items() if model not in shortened}
         for model, added in turn.messages.items():
@@ -84,7 +83,7 @@ class KeptConversation:
         return KeptConversation(messages, {**self.skill_states, **turn.skill_states}, tokens, known)
 
     def to_json(self, id_: str) -> dict[str, Any]:
-        """A part of a chunk; a conversation without an id is the only one of most keys."""
+        """Return a part of a chunk. The only conversation in a key without a selector has an empty id."""
         part: dict[str, Any] = {"d": id_} if id_ else {}
         if self.messages:
             part["m"] = {model: [message_to_json(m) for m in of] for model, of in self.messages.items()}
@@ -131,7 +130,7 @@ class Session:
         return session
 
     def conversation(self, id_: str = "") -> KeptConversation:
-        """A conversation; an empty one where there is none of this id."""
+        """Return the conversation with an id, an empty one if it does not exist."""
         return self.conversations.get(id_, NO_CONVERSATION)
 
     def after(
@@ -144,14 +143,15 @@ class Session:
         shortened: Mapping[str, Sequence[Message]] | None = None,
         most: int = 0,
     ) -> tuple[Session, SessionChange]:
-        """The session after a turn that left ``state``; and how keyed state gets there. This session stays as it is.
+        """Return the session after a turn, and the change of keyed state. This session is not modified.
 
         Args:
-            turn: The messages that the turn added, and the skill states that it left.
+            turn: The messages that the turn added, and its skill states at the end.
+            state: The state at the end of the turn.
             types: The types in ``state`` that JSON does not have.
-            of: The conversation that they belong to.
-            shortened: What that conversation's messages were before the turn's, where they became shorter.
-            most: How many conversations are kept; those whose last turn is longest ago go. 0: all.
+            of: The id of the conversation.
+            shortened: Messages that replace those before the turn, by the model's name.
+            most: Maximum number of conversations. Those with the oldest last turn are removed. 0 means no limit.
         """
         types = types or {}
         if not (turn.messages or turn.skill_states or shortened) and state == self.state and types == self.types:
