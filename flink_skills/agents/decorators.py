@@ -30,7 +30,7 @@ __all__ = [
 F = TypeVar("F", bound=Any)
 _ATTRIBUTE = "__flink_skills_mark__"
 
-#: What ``@mcp_server`` says where nothing is given.
+#: Default arguments of ``@mcp_server``.
 MCP_DEFAULTS: Mapping[str, Any] = {
     "prefix": "",
     "tool_filter": None,
@@ -43,7 +43,7 @@ MCP_DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Mark:
-    """What a decorated attribute is. ``name`` is empty where the attribute's own name counts."""
+    """Mark on a decorated attribute. An empty ``name`` stands for the attribute's own name."""
 
     kind: str
     name: str = ""
@@ -70,7 +70,7 @@ def _set(target: F, mark: Mark) -> F:
 
 
 def mark_of(attribute: object) -> Mark | None:
-    """The mark of a class attribute, or None."""
+    """Return the mark on a class attribute, None without one."""
     function = attribute.__func__ if isinstance(attribute, (staticmethod, classmethod)) else attribute
     mark = getattr(function, _ATTRIBUTE, None)
     return mark if isinstance(mark, Mark) else None
@@ -82,17 +82,17 @@ def skills(target: F) -> F:
 
 
 def chat_model_connection(target: F) -> F:
-    """Mark a function that returns how to reach a provider; its name is what a setup's ``connection`` names."""
+    """Mark a function that returns the connection to a provider. A setup refers to it in ``connection``."""
     return _set(target, Mark("chat_model_connection"))
 
 
 def chat_model_setup(target: F) -> F:
-    """Mark a function that returns a chat model; its name is what ``ctx.chat(model=…)`` names."""
+    """Mark a function that returns a chat model. ``ctx.chat(model=…)`` refers to it by its name."""
     return _set(target, Mark("chat_model_setup"))
 
 
 def prompt(target: F) -> F:
-    """Mark a function that returns a prompt: a text or a :class:`flink_skills.Prompt`."""
+    """Mark a function that returns a prompt: a string or a :class:`flink_skills.Prompt`."""
     return _set(target, Mark("prompt"))
 
 
@@ -122,13 +122,23 @@ def tool(
 ) -> Any:
     """Mark a function or method as a tool that models may call.
 
-    Its annotations become the schema, the first paragraph of its docstring the description. A parameter
-    annotated with :class:`flink_skills.ToolContext` is filled in by the runtime and hidden from models. A tool that is
-    ``dynamic`` belongs to the agent's pool: models get it with a loaded skill that names it, see :func:`tool_pool`.
-    One that must not be called twice for one call of a model says ``idempotent=False``. ``timeout`` (seconds),
-    ``max_output`` (characters) and ``max_concurrent`` (calls at once in a worker) are its own limits.
+    The schema follows from its annotations, the description from the first paragraph of its docstring. The runtime
+    passes a :class:`flink_skills.ToolContext` to a parameter with this annotation, and hides it from models. A method
+    without arguments whose return annotation is a :class:`Tool` declares the returned tool, under that tool's name.
 
-    A method without arguments whose return annotation is a :class:`Tool` gives that tool, under the tool's name.
+    Args:
+        target: The function or method.
+        name: Name for models. The default is the name of the function.
+        description: Description for models.
+        dynamic: True to put the tool into the agent's pool: models get it with a loaded skill that names it, see
+            :func:`tool_pool`.
+        idempotent: False if the tool must not be called twice for one call of a model.
+        timeout: Maximum duration of a call in seconds.
+        max_output: Maximum number of characters of a result that models read.
+        max_concurrent: Maximum number of calls at the same time in a worker.
+
+    Raises:
+        ConfigError: An argument is invalid, or the target cannot be marked.
 
     >>> class Shop(Agent):
     ...     @tool
@@ -156,11 +166,11 @@ def tool(
 
 
 def tool_set(target: F) -> F:
-    """Mark a method that returns tools which models always have: one or a list of functions, of :class:`Tool` and
-    :class:`BaseToolSet` objects, and of names of registered tools.
+    """Mark a method that returns tools which models always have.
 
-    A tool set is asked in each turn which tools it gives for the event's key. A chat model has all of them, or those
-    that its ``tools`` names, where ``shop_*`` is a pattern.
+    It returns one function, :class:`Tool`, :class:`BaseToolSet` or name of a registered tool, or a list of these. The
+    runtime asks a tool set for its tools in each turn. A chat model has all of them, or those that its ``tools`` names,
+    where ``shop_*`` is a pattern.
 
     >>> class Clerk(Agent):
     ...     @tool_set
@@ -171,11 +181,11 @@ def tool_set(target: F) -> F:
 
 
 def tool_pool(target: F) -> F:
-    """Mark a method that returns tools which models get through skills only: a list of functions, of :class:`Tool` and
-    :class:`BaseToolSet` objects, and of names of registered tools (:func:`register_tool`).
+    """Mark a method that returns tools which models get only through skills.
 
-    A tool of the pool is offered while a skill is loaded whose ``Tools:`` section names it, or for which the model
-    selected it. An agent may have several pools; their tools must have different names.
+    It returns a list of functions, :class:`Tool` and :class:`BaseToolSet` objects, and names of registered tools
+    (:func:`register_tool`). Models have a tool from the pool while a skill is loaded whose ``Tools:`` section names it,
+    or for which the model selected it. An agent can have several pools. Their tools must have different names.
 
     >>> class Shop(Agent):
     ...     @tool_pool
@@ -207,8 +217,9 @@ def mcp_server(
     interval: float = 60.0,
     required: bool = True,
 ) -> Any:
-    """Mark a method that returns how to reach an MCP server, whose tools models then have: a URL, a mapping, or
-    parameters of :mod:`flink_skills.tools.mcp`. The arguments are those of
+    """Mark a method that returns the address of an MCP server, whose tools models then have.
+
+    It returns a URL, a mapping, or parameters from :mod:`flink_skills.tools.mcp`. The arguments are those of
     :class:`flink_skills.tools.mcp.McpToolSet`, where ``tools`` is ``tool_filter``.
 
     >>> class Clerk(Agent):
@@ -253,17 +264,21 @@ def agent_tool(
     max_steps: int = 0,
     max_tokens: int = 0,
 ) -> Any:
-    """Mark a method that returns an agent, which models may call as a tool of the method's name.
+    """Mark a method that returns an agent, which models can call as a tool.
 
-    The agent has its own models, skills and tools; each call is a new conversation within the turn of the caller. The
-    model gives it a ``request``, or the fields of its ``input_type``, and gets its answer. The first paragraph of the
-    method's docstring, or of the agent's, is what models are told of it.
+    The agent has its own models, skills and tools. Each call is a new conversation within the turn of the caller. The
+    model passes a ``request``, or the fields of the agent's ``input_type``, and receives the answer.
 
-    With ``skip_summarization`` its answer is that of the caller, where the model calls nothing else beside it and the
-    answer fits the caller's ``output_type``: the model is not asked once more. With ``share_state`` it begins with a
-    copy of the caller's ``ctx.state``, and what it changes there is changed for the caller when it has answered.
-    ``max_steps`` and ``max_tokens`` are the most for one call, with those of agents that it calls itself; 0: what the
-    turn has left.
+    Args:
+        target: The method.
+        name: Name for models. The default is the name of the method.
+        description: Description for models. The default is the first paragraph of the docstring of the method, or of
+            the agent.
+        skip_summarization: True to return its answer as the answer of the caller, without another request to the model.
+            This applies if the response has no other call, and the answer fits the caller's ``output_type``.
+        share_state: True to begin with a copy of the caller's ``ctx.state``. The caller gets the changes after it.
+        max_steps: Maximum number of steps of a call, including agents that it calls. 0: the limit of the turn applies.
+        max_tokens: Maximum number of tokens of a call, in the same way.
 
     >>> class Desk(Agent):
     ...     @agent_tool(max_steps=20)
