@@ -40,25 +40,34 @@ _logger = logging.getLogger(__name__)
 
 
 class AgentSkillManager(Resource):
-    """Loads skills from paths, job-JAR resources and URLs, and shows models what they may see of them.
+    """Loads skills from paths, job-JAR resources and URLs, and returns the skills that a model may see.
 
-    One bad skill or source takes nothing else down: it is a diagnostic, or an entry of :attr:`failures`,
-    unless ``strict`` (``skills.strict`` by default) asks otherwise. Loading happens once, when first needed,
-    and again where :meth:`refresh` is asked for it. With a ``lock`` (that of ``skills.lock`` by default) no
-    skill with another digest is ever offered. Threads may share a manager; :meth:`close` gives its folders
-    back to the store.
+    Loading happens once, on first use, and again with :meth:`refresh`. An invalid skill or source does not affect
+    others: it becomes a diagnostic, or an entry of :attr:`failures`. Threads can share a manager. :meth:`close` returns
+    its folders to the store. If two skills have the same name, one of ``skills`` takes precedence over one of a path, a
+    resource or a URL.
 
-    ``limits`` are those of ``skills.limits.*`` unless they are given, ``audit`` is told of each use of a skill.
-    ``opened`` (seconds since 1970, now by default) is when the opening began that this manager is part of: servers
-    that another process has asked since then are not asked again. ``environment`` is given where commands run: a
-    skill that requires what is not there is in no view then, and a diagnostic says why. ``inspectors`` are called by
-    :meth:`inspect` with a skill and whether loading is strict, and return more diagnostics. ``tools`` are the names of
-    the tools that models have besides those for skills, None if they are not known. The option ``skills.unsupported``
-    says what happens with skills that need more than the job has.
+    Args:
+        paths: Folders and archives: a list of sources, or one source as a string.
+        resources: Resources of the job's JARs, in the same form.
+        urls: URLs, in the same form.
+        skills: Skills that a program created. Their files are in the store while the manager uses them.
+        config: The options.
+        resource_paths: The paths of the resources on this machine, by name.
+        store_dir: The directory of the store, unless ``skills.store.dir`` names one.
+        strict: True to reject skills with errors. The default is ``skills.strict``.
+        limits: The limits. The default is ``skills.limits.*``.
+        lock: No skill with another digest is offered. The default is the file of ``skills.lock``.
+        audit: Receives each use of a skill.
+        opened: When the opening began, in seconds since 1970. Servers that another process has asked since then are not
+            asked again. The default is now.
+        environment: The environment of commands. A skill that requires something else is in no view, and has a
+            diagnostic with the reason.
+        inspectors: Called by :meth:`inspect` with a skill and ``strict``. They return more diagnostics.
+        tools: The names of the tools that models have, except those for skills. None: they are not known.
 
-    ``paths``, ``resources`` and ``urls`` are lists of sources, one source as a string, or None. ``skills`` are skills
-    that a program made: each is a source of its own, whose files are in the store while the manager uses them. Of two
-    skills with the same name, one of ``skills`` takes precedence over one of a path, a resource or a URL.
+    Raises:
+        ConfigError: An argument is of the wrong type.
 
     >>> AgentSkillManager().get_system_prompt() == ""
     True
@@ -110,7 +119,7 @@ class AgentSkillManager(Resource):
         self._refused: SkillsError | None = None
         self._closed = False
         self._views: OrderedDict[tuple[str, ...] | None, SkillView] = OrderedDict()
-        # Trees of all generations that anybody still uses.
+        # The trees of all generations that are still in use.
         self._trees: weakref.WeakSet[LoadedTree] = weakref.WeakSet()
         self._lock = threading.RLock()
         self._outdated: tuple[str, ...] = ()
@@ -173,7 +182,7 @@ class AgentSkillManager(Resource):
 
     @property
     def config(self) -> SkillConfig:
-        """The options that the manager was made with."""
+        """The options of the manager."""
         return self._config
 
     def _declared_as(self, name: str) -> list[str]:
@@ -181,39 +190,40 @@ class AgentSkillManager(Resource):
         return [str(replace(spec, location=spec.shown)) for spec in specs]
 
     def load_skills(self) -> list[AgentSkill]:
-        """Load all sources, the first time; the skills sorted by name.
+        """Load all sources unless they are loaded. Return the skills sorted by name.
 
-        Raises :class:`ConfigError` for a source that can never work (a relative path, a plain http URL that
-        no option allows), :class:`SkillLockError` for skills that are not those of the lock, and
-        :class:`UnsupportedSkillError` for skills that ``skills.unsupported`` refuses, with all reasons. With
-        ``strict``, raises :class:`SkillFormatError` (:class:`SourceError` if only sources failed) with all
-        errors at once, those of :meth:`inspect` among them.
+        Raises:
+            ConfigError: A source can never work, such as a relative path or a plain http URL that no option allows.
+            SkillLockError: Skills differ from the lock.
+            UnsupportedSkillError: ``skills.unsupported`` rejects skills. The message has all reasons.
+            SkillFormatError: With ``strict``, skills have errors. The message has all errors, including those of
+                :meth:`inspect`.
+            SourceError: With ``strict``, sources cannot be read, and no skill has an error.
         """
         return list(self._loaded().skills.values())
 
     def get_skills(self) -> list[AgentSkill]:
-        """All loaded skills, sorted by name."""
+        """Return all loaded skills, sorted by name."""
         return self.load_skills()
 
     def _load_skills_from_paths(self, paths: Sequence[SourceItem]) -> list[AgentSkill]:
-        """The skills of these folders and archives alone, whatever else is declared."""
+        """Return the skills of these folders and archives only."""
         return self._skills_of(SkillScope("job", paths=paths))
 
     def _load_skills_from_resources(self, resources: Sequence[SourceItem]) -> list[AgentSkill]:
-        """The skills of these job-JAR resources alone."""
+        """Return the skills of these job-JAR resources only."""
         return self._skills_of(SkillScope("job", resources=resources))
 
     def _load_skills_from_urls(self, urls: Sequence[SourceItem]) -> list[AgentSkill]:
-        """The skills of these URLs alone."""
+        """Return the skills of these URLs only."""
         return self._skills_of(SkillScope("job", urls=urls))
 
     def refresh(self) -> Refreshed | None:
-        """Look at all sources again; what changed in the skills, or None.
+        """Read all sources again. Return the changes of the skills, None without changes.
 
-        Views that were made before keep the content that they had. Folders are looked at without reading
-        what was not touched; whether a skill that was touched has changed is said by its digest where that
-        is known from before. A source that fails keeps its skills and is in :attr:`failures`; so is the whole
-        refresh, and everything stays as it was, where ``strict`` or the lock refuses what was found.
+        Existing views keep their content. Unmodified files in folders are not read. The digest of a modified skill
+        decides whether it has changed. A source that fails keeps its skills, and is in :attr:`failures`. If ``strict``
+        or the lock rejects the result, the skills stay as they are, and :attr:`failures` has the reason.
         """
         with self._refreshing:
             before = self._loaded()
@@ -236,12 +246,12 @@ class AgentSkillManager(Resource):
 
     @property
     def generation(self) -> int:
-        """How often the skills have changed: 0 before they are loaded, 1 then, one more with each change."""
+        """The number of changes of the skills: 0 before they are loaded, 1 then, and one more with each change."""
         return self._generation
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        """What loading had to say, sources in order, then what inspections found, by skill."""
+        """The diagnostics of loading, in the order of the sources, then those of inspections, by skill."""
         catalog = self._loaded()
         found = [*catalog.diagnostics, *self._unfit.values()]
         for skill in catalog.skills.values():
@@ -253,15 +263,14 @@ class AgentSkillManager(Resource):
 
     @property
     def failures(self) -> list[SourceError]:
-        """The sources that could not be read at all, and why the last refresh was refused if it was."""
+        """The sources that cannot be read, and the reason if the last refresh was rejected."""
         refused = [] if self._refused is None else [SourceError(f"the refreshed skills are rejected: {self._refused}")]
         return [*self._loaded().failures, *refused]
 
     def check_sources(self) -> None:
-        """Raise :class:`SourceError` naming every source that cannot be read; ``retryable`` if all of them
-        are.
+        """Raise :class:`SourceError` with all sources that cannot be read. It is ``retryable`` if all of them are.
 
-        For the places where a missing source must not pass: submit, and the operator's open.
+        Call it if no source may be missing, such as at submission and when an operator opens.
         """
         failures = self.failures
         if len(failures) == 1:
@@ -275,11 +284,13 @@ class AgentSkillManager(Resource):
             )
 
     def inspect(self, names: Sequence[str] | None = None) -> list[Diagnostic]:
-        """What is to be said of these skills (all by default) that only reading them shows: problems of the
-        body, what this runtime does not do, files that cannot be read.
+        """Read these skills, by default all, and return their diagnostics.
 
-        Takes their digests too: from then on a change is an error, not new content (format rule S08). Several are
-        read at once; those that were inspected before cost nothing. Raises :class:`UnknownNameError`.
+        Diagnostics report problems of the body, features that this runtime does not have, and files that cannot be
+        read. The digests are computed as well: from then on a change is an error instead of new content (rule S08 in
+        the skill format). Several skills are read concurrently, and each of them only once.
+
+        Raises :class:`UnknownNameError`.
         """
         catalog = self._loaded()
         entries = [catalog.entry(skill) for skill in _chosen(catalog, names, hidden=True)]
@@ -300,7 +311,7 @@ class AgentSkillManager(Resource):
         return self._unfit
 
     def summary(self) -> dict[str, Any]:
-        """Counts of skills, sources and diagnostics, for metrics and one line in the log."""
+        """Return the counts of skills, sources and diagnostics, for metrics and a line in the log."""
         catalog, diagnostics = self._loaded(), self.diagnostics
         severities = Counter(diagnostic.severity for diagnostic in diagnostics)
         return {
@@ -324,10 +335,10 @@ class AgentSkillManager(Resource):
         return Prompt(system=self.view(names).menu())
 
     def view(self, names: Sequence[str] | None = None) -> SkillView:
-        """The skills that one model may use: ``names``, or all that do not ask to be hidden from models.
+        """Return the skills that one model may use: ``names``, or all skills that are not hidden from models.
 
-        Without those that cannot work here. The same view for the same names until the skills change. Raises
-        :class:`UnknownNameError` for a name that no source has, with near names.
+        Skills that cannot work here are omitted. The view is the same object for the same names until the skills
+        change. Raises :class:`UnknownNameError`, with close matches, for a name that no source has.
         """
         with self._lock:
             catalog = self._loaded()
@@ -350,7 +361,7 @@ class AgentSkillManager(Resource):
             return view
 
     def menu_diagnostics(self, names: Sequence[str] | None = None) -> list[Diagnostic]:
-        """What the budget does to the menu of these skills."""
+        """Return the diagnostics for a menu that is shortened to its maximum length."""
         budget = self._config.get(SkillOptions.PROMPT_MAX_CHARS)
         menu = self.view(names).rendered()
         if not menu.shortened and not menu.left_out:
@@ -366,9 +377,9 @@ class AgentSkillManager(Resource):
         return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", fix=fix)]
 
     def close(self) -> None:
-        """Give the folders of all generations back to the store, which may remove them from then on.
+        """Return the folders of all generations to the store, which can then remove them.
 
-        What is loaded stays; there is no refresh any more. Closing twice changes nothing.
+        Loaded skills stay available. A closed manager does not refresh. A second call has no effect.
         """
         with self._lock:
             self._closed = True
@@ -405,7 +416,7 @@ class AgentSkillManager(Resource):
         self._trees.update(_trees(catalog.sources))
 
     def _refusal(self, catalog: Catalog) -> SkillsError | None:
-        """Why a catalog is not used: errors with ``strict``, or skills that are not those of the lock."""
+        """Return the reason to reject a catalog: errors with ``strict``, or skills that differ from the lock."""
         errors = self._errors(catalog) if self._strict else []
         if errors:
             text = "\n".join(f"- {error}" for error in errors)
@@ -449,7 +460,7 @@ class AgentSkillManager(Resource):
         return SkillLock.read(path) if path else None
 
     def _errors(self, catalog: Catalog) -> list[str]:
-        """All errors that loading and inspecting find: with ``strict`` they are told together."""
+        """Return all errors of loading and inspecting. With ``strict`` they are reported together."""
         entries = [catalog.entry(skill) for skill in catalog.skills.values()]
         unfit = unavailable_skills(catalog.skills.values(), self._environment, strict=True)
         found = [*catalog.diagnostics, *unfit.values(), *chain.from_iterable(self._inspect(entries))]
@@ -468,7 +479,7 @@ class AgentSkillManager(Resource):
         )
 
     def _without_guesses(self, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
-        """Without what an inspection says of requirements, where the surroundings say it for certain."""
+        """Return the diagnostics without guesses about requirements, if the environment is known."""
         return (one for one in found if self._environment is None or one.code != "U09")
 
     def _skills_of(self, scope: SkillScope) -> list[AgentSkill]:
@@ -479,7 +490,7 @@ class AgentSkillManager(Resource):
 
 
 def _chosen(catalog: Catalog, names: Sequence[str] | None, *, hidden: bool) -> list[AgentSkill]:
-    """The skills of these names; by default all, those that hide from models only if ``hidden``."""
+    """Return the skills with these names, by default all. ``hidden`` includes skills that hide from models."""
     if isinstance(names, str):
         raise ConfigError(f"skill names must be a list, such as [{names!r}], not the string {names!r}")
     if names is None:
