@@ -24,7 +24,7 @@ __all__ = ["AgentAnswer", "Caller", "Tool", "ToolContext", "ToolResult", "ToolSp
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """What a model is told of a tool. ``parameters`` is a JSON schema of type ``object``."""
+    """The description of a tool for models. ``parameters`` is a JSON schema of type ``object``."""
 
     name: str
     description: str
@@ -35,13 +35,17 @@ class ToolSpec:
 class ToolResult:
     """The outcome of a tool call.
 
-    ``content`` is the text for the model. ``value`` is the same as JSON-like data for code that called the
-    tool itself. ``effects`` are changes of the turn's skill state (see
-    :meth:`flink_skills.tools.state.SkillState.apply`), kept in the journal, so that a replay ends in
-    the same state without calling the tool again. ``retryable`` says of an error that the same call may succeed later.
-    ``sections`` are the parts of ``content`` in order, if it has parts that are shortened separately when it is longer
-    than ``skills.tool.max-output``. They are not stored. ``media`` are images, PDF documents and audio that the model
-    receives with ``content``. The journal contains their locations.
+    Attributes:
+        content: The result for the model.
+        is_error: True if the call failed.
+        value: The result as JSON-like data, for code that calls the tool.
+        effects: Changes of the skill state, see :meth:`flink_skills.tools.state.SkillState.apply`. The journal stores
+            them, so that a replay has the same state without the call.
+        retryable: True if the same call may succeed later.
+        sections: The parts of ``content`` in order, if they are shortened separately when it is longer than
+            ``skills.tool.max-output``. They are not stored.
+        media: Images, PDF documents and audio that the model receives with ``content``. The journal has their
+            locations.
     """
 
     content: str
@@ -169,9 +173,9 @@ class ToolContext:
         self._state = _UNREAD
 
     async def get_workspace(self) -> Workspace:
-        """The key's workspace, opened if no tool of this turn has used it yet.
+        """Return the workspace of the key. Open it if no tool of this turn has used it yet.
 
-        Raises :class:`~flink_skills.errors.ExecutionError` where the job has none.
+        Raises :class:`~flink_skills.errors.ExecutionError` if the job has no workspaces.
         """
         if self.workspace is None:
             if self.open_workspace is None:
@@ -181,29 +185,32 @@ class ToolContext:
 
     @property
     def display_key(self) -> str:
-        """The stream key as audit trails and metadata show it."""
+        """The key in the form of audit trails and metadata."""
         return "" if self.key is None else str(self.key)
 
 
 class TurnInterruptedError(Exception):
-    """Ends or restarts the turn that a tool was called in. The one error of a tool that becomes no result."""
+    """Ends or restarts the turn. It is the only exception of a tool that does not become a result."""
 
 
 class Tool(Resource, ABC):
     """A tool. A mistake by the model is a :class:`ToolResult` with ``is_error``, never an exception.
 
-    ``uses_workspace`` says whether calls need ``context.workspace``: a key's workspace is only made for those that do.
-    ``changes_state`` says that its effects decide what other tools do: of the calls of one model response, those after
-    it wait for it, and it waits for those before. ``ends_chat`` says that its result, where it is the only call of a
-    model response and no error, is the answer that the model was asked for.
-
-    ``runs_in`` is the execution location of a call: the worker (code of the job), the sandbox (code of a skill or of a
-    model) or a remote machine. A tool that is not ``idempotent`` must not be called twice for one call of a model, see
-    ``skills.tool.lost-calls``. ``timeout`` (seconds), ``max_output`` (characters) and ``max_concurrent`` are its own
-    limits; None: those of the job (:class:`flink_skills.tools.calling.CallLimits`).
-
-    One that ``is_streaming`` is given arguments while the model writes them (:meth:`on_arguments`), before it is called
-    with all of them; requests that offer it are made as streams.
+    Attributes:
+        uses_workspace: True if calls need ``context.workspace``. Only these calls create the workspace of a key.
+        changes_state: True if its effects decide what other tools do. In one model response, the calls after it wait
+            for it, and it waits for the calls before.
+        ends_chat: True if its result is the answer of the model. This applies if the response has no other call, and
+            the result is not an error.
+        runs_in: The execution location of a call: the worker (code of the job), the sandbox (code of a skill or a
+            model) or a remote machine.
+        idempotent: False if it must not be called twice for one call of a model. See ``skills.tool.lost-calls``.
+        timeout: Maximum duration of a call in seconds. None: the limit of the job, see
+            :class:`flink_skills.tools.calling.CallLimits`.
+        max_output: Maximum number of characters of a result. None: the limit of the job.
+        max_concurrent: Maximum number of calls at the same time in a worker. None: the limit of the job.
+        is_streaming: True if it receives arguments while the model writes them, see :meth:`on_arguments`. Requests that
+            offer it are streams.
     """
 
     resource_type: ClassVar[str] = "tool"
@@ -221,19 +228,19 @@ class Tool(Resource, ABC):
     @property
     @abstractmethod
     def spec(self) -> ToolSpec:
-        """What models are told. Must not change while a turn runs."""
+        """The description for models. It must not change during a turn."""
 
     def prompt_addition(self) -> str:
-        """What the system text of a model that may call this tool has besides; empty: nothing.
+        """Return an addition to the system text of models that can call this tool. It can be empty.
 
-        Asked for once in a chat, when the tool is first offered there, and kept with the response to that request: the
-        later requests have the same text, after a failover too, whatever this would say by then.
+        A chat calls this method once, when it first offers the tool, and stores the addition with the response to that
+        request. All later requests have the same addition, including those after a failover.
         """
         return ""
 
     @property
     def speaks(self) -> bool:
-        """Whether it has a :meth:`prompt_addition` of its own."""
+        """True if the tool overrides :meth:`prompt_addition`."""
         return getattr(self.prompt_addition, "__func__", None) is not Tool.prompt_addition
 
     @abstractmethod
@@ -241,9 +248,9 @@ class Tool(Resource, ABC):
         """Run the tool. ``arguments`` were parsed from the model's JSON and not yet validated."""
 
     async def on_arguments(self, streamed: StreamedArguments, context: ToolContext) -> None:
-        """A model has written more of the arguments of a call. Asked of tools that are ``is_streaming``.
+        """Receive the arguments of a call that a model has written so far, if the tool ``is_streaming``.
 
-        ``context`` is that of the call to come, with the same ``call_id``, but no call may follow: what is given may be
-        withdrawn, refused or wrong, so this only looks. What it raises is logged, and it is not asked again for this
-        call; nothing of it is journalled, and an answer that is taken from the journal is not given again.
+        ``context`` has the ``call_id`` of the later call. The call can be withdrawn, rejected or invalid, so this
+        method must have no lasting effect. An exception is logged, and ends the notifications for this call. Nothing is
+        stored in the journal, and a response from the journal is not reported again.
         """

@@ -25,17 +25,17 @@ _SHOWN_CHARS = 200
 
 
 class Speaker(Protocol):
-    """A tool, or a set of them, with something to say to models."""
+    """A tool, or a set of tools, with an addition to the system text."""
 
     def prompt_addition(self) -> str:
-        """The text, which may be empty."""
+        """Return the addition, which can be empty."""
 
 
 class ToolSet:
-    """Tools by name. Raises :class:`ConfigError` for equal names and for names that no provider takes.
+    """Tools by name. Raises :class:`ConfigError` for duplicate names and for names that providers reject.
 
-    ``guard`` keeps the limits of calls; without it tools are called as they are. ``is_streaming`` says whether any tool
-    is.
+    ``guard`` enforces the limits of calls. Without it, calls have no limits. ``is_streaming`` is True if any tool is
+    streaming.
 
     >>> def weather(city: str) -> str: ...
     >>> [spec.name for spec in ToolSet([FunctionTool(weather)]).specs()]
@@ -48,7 +48,7 @@ class ToolSet:
         self._specs: dict[str, ToolSpec] = {}
         self._not_there: Callable[[str], str | None] = _nothing
         self.is_streaming = False
-        #: What has something to say to the model beside its tools (``prompt_addition``), by the name of a tool.
+        #: Tools and tool sets with a ``prompt_addition``, by the name of a tool.
         self.speakers: dict[str, Speaker] = {}
         self._add(tools)
 
@@ -58,11 +58,10 @@ class ToolSet:
         not_there: Callable[[str], str | None],
         speakers: Mapping[str, Speaker] | None = None,
     ) -> ToolSet:
-        """These tools, and ``tools`` behind them. ``speakers`` are tool sets with a ``prompt_addition`` of their own,
-        by the names of their tools.
+        """Return these tools followed by ``tools``.
 
-        ``not_there`` says why a name that is none of them is missing, or None where there is nothing better to say than
-        which tools there are.
+        ``not_there`` returns the reason why a name is missing, None if a list of the tools is the best answer.
+        ``speakers`` are tool sets with a ``prompt_addition``, by the names of their tools.
         """
         found = ToolSet((), self._guard)
         found._tools, found._specs, found._not_there = self._tools.copy(), self._specs.copy(), not_there
@@ -95,11 +94,11 @@ class ToolSet:
         return list(self._tools)
 
     def get(self, name: str) -> Tool | None:
-        """The tool ``name``; None if there is none."""
+        """Return the tool ``name``, None if it does not exist."""
         return self._tools.get(name)
 
     def specs(self, names: Sequence[str] | None = None) -> list[ToolSpec]:
-        """What a model is told, of all tools or of ``names``; raises :class:`UnknownNameError`."""
+        """Return the descriptions of all tools or of ``names``. Raises :class:`UnknownNameError`."""
         if names is None:
             return list(self._specs.values())
         for name in names:
@@ -108,10 +107,12 @@ class ToolSet:
         return [self._specs[name] for name in names]
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str, context: ToolContext) -> ToolResult:
-        """Call a tool as a model asked for it.
+        """Call a tool as a model requested it. ``arguments`` can be the JSON that the model wrote.
 
-        ``arguments`` may be the model's raw text. Whatever is wrong with the call, and any error of the tool,
-        is a result that says so. Raised are cancellation, and what ends or restarts the whole turn.
+        An invalid call and an error of the tool return a result with the problem.
+
+        Raises:
+            LimitError, TurnInterruptedError: The turn ends or restarts.
         """
         tool = self._tools.get(name)
         if tool is None:
@@ -149,7 +150,7 @@ def _nothing(name: str) -> None:
 
 
 def _parse(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] | ToolResult:
-    """The arguments as an object, or what to tell the model that wrote something else."""
+    """Return the arguments as an object, or the error result for a model that wrote something else."""
     if isinstance(arguments, Mapping):
         return arguments
     value: Any = arguments
@@ -180,7 +181,7 @@ def _parse(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] |
 
 
 def _unfenced(text: str) -> str:
-    """``text`` without the code fence around it; by hand, as patterns for that can be kept busy for hours."""
+    """Return ``text`` without the code fence around it. A regular expression would take hours for some inputs."""
     if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
         return text
     return text[len(_FENCE) : -len(_FENCE)].removeprefix("json").strip()
