@@ -1,8 +1,7 @@
-"""What a conversation did with skills: what is loaded, selected and saved.
+"""The skill state of a conversation: loaded skills, selected documents and tools, saved artifacts.
 
-Changes travel as *effects*, so that a replay ends the same. An effect is a small JSON object in a tool's result. It is
-kept in the journal with the result and applied when the result is, so that a turn which is restarted after a failure
-has the same state without calling the tool again.
+Tools change it by *effects*, small JSON objects in their results. The journal stores them with the result. A turn that
+is restarted after a failure therefore has the same state without calling the tool again.
 """
 
 from __future__ import annotations
@@ -28,27 +27,29 @@ __all__ = [
     "unload_effect",
 ]
 
-#: Stands for everything there is, instead of a list of names.
+#: Selects everything, instead of a list of names.
 ALL: Literal["*"] = "*"
 
-# Names of documents or tools, in the order of their selection; "*" is all that the skill has.
+# Names of documents or tools, in the order of their selection. "*" selects everything in the skill.
 Selection = tuple[str, ...] | Literal["*"]
 
-# A conversation without end may not fill its state with the names of files.
+# An endless conversation must not fill its state with the names of files.
 _MAX_ARTIFACTS = 256
 
-#: Most names of brought tools that a conversation remembers.
+#: Maximum number of tool names from skills that a conversation stores.
 MAX_TOOL_NAMES = 512
 
 
 @dataclass(frozen=True)
 class LoadedSkill:
-    """A skill that is loaded, in the version ``digest``.
+    """A loaded skill.
 
-    ``docs`` are the selected documents. ``tools`` are the selected tools, None for those that the skill's ``Tools:``
-    section names. ``bundled`` describes the tools that the skill brings itself, each with the name ``exposed`` that it
-    has in this conversation. ``shown`` says that a request to the model had its content, which is the end of it for the
-    life time ``once``.
+    Attributes:
+        digest: Its version.
+        docs: The selected documents.
+        tools: The selected tools. None: those in the ``Tools:`` section of the skill.
+        bundled: Descriptions of the tools that the skill brings. ``exposed`` is the name in this conversation.
+        shown: True if a request to the model had its content. With the lifetime ``once``, the skill is then unloaded.
     """
 
     digest: str
@@ -88,37 +89,37 @@ def load_effect(
     tools: Selection | None = None,
     bundled: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """``skill`` was loaded in the version ``digest``, with these documents and tools selected."""
+    """Return the effect that loads ``skill`` in the version ``digest``, with a selection of documents and tools."""
     return {"op": "load", **LoadedSkill(digest, docs, tools, tuple(bundled)).to_json(skill)}
 
 
 def touch_effect(skill: str) -> dict[str, Any]:
-    """``skill`` was asked for again, unchanged."""
+    """Return the effect that marks ``skill`` as used last."""
     return {"op": "touch", "skill": skill}
 
 
 def unload_effect(skill: str) -> dict[str, Any]:
-    """``skill`` was put away."""
+    """Return the effect that unloads ``skill``."""
     return {"op": "unload", "skill": skill}
 
 
 def docs_effect(skill: str, docs: Selection) -> dict[str, Any]:
-    """Of ``skill`` exactly these documents are selected now."""
+    """Return the effect that replaces the selected documents of ``skill``."""
     return {"op": "docs", "skill": skill, "docs": _to_json(docs)}
 
 
 def tools_effect(skill: str, tools: Selection | None) -> dict[str, Any]:
-    """Of ``skill`` exactly these tools are selected now; None for those that it names itself."""
+    """Return the effect that replaces the selected tools of ``skill``. None selects those that it names itself."""
     return {"op": "tools", "skill": skill, "tools": None if tools is None else _to_json(tools)}
 
 
 def artifacts_effect(call_id: str, artifacts: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """The call ``call_id`` saved these pairs of name and version."""
+    """Return the effect that stores saved artifacts, as pairs (name, version)."""
     return {"op": "artifacts", "call_id": call_id, "artifacts": [list(pair) for pair in artifacts]}
 
 
 def pin_effect(place: str, name: str, version: str) -> dict[str, Any]:
-    """The input ``place`` of a workspace is artifact ``name`` in this version from now on."""
+    """Return the effect that fixes the version of artifact ``name`` for the input ``place`` of a workspace."""
     return {"op": "pin", "place": place, "name": name, "version": version}
 
 
@@ -143,40 +144,40 @@ class SkillState:
 
     @property
     def revision(self) -> int:
-        """Another number after each change of what is loaded or chosen, whatever was used since."""
+        """A number that changes when a skill is loaded or unloaded, or a selection changes."""
         return self._revision
 
     @property
     def names(self) -> list[str]:
-        """Names of the loaded skills, the one used last at the end."""
+        """The names of the loaded skills, in the order of their last use."""
         return list(self._loaded)
 
     @property
     def last(self) -> str | None:
-        """The skill that was loaded, or asked for again, last."""
+        """The skill that was used last."""
         return next(reversed(self._loaded), None)
 
     def get(self, skill: str) -> LoadedSkill | None:
-        """What is known of a loaded skill; None if it is not loaded."""
+        """Return a loaded skill, None if it is not loaded."""
         return self._loaded.get(skill)
 
     def digest(self, skill: str) -> str | None:
-        """The digest of a loaded skill; None if it is not loaded."""
+        """Return the digest of a loaded skill, None if it is not loaded."""
         found = self._loaded.get(skill)
         return None if found is None else found.digest
 
     @property
     def tool_names(self) -> Mapping[str, tuple[str, str]]:
-        """Skill and tool by the name that this conversation gave to a tool which a skill brings.
+        """Skill and tool by the name that a tool from a skill has in this conversation.
 
-        It stays when the skill is put away, so that a name never comes to mean another skill's code. The first
-        ``MAX_TOOL_NAMES`` are kept, and none is forgotten for a later one.
+        A name stays after its skill is unloaded, so that it never refers to another skill's code. The first
+        ``MAX_TOOL_NAMES`` names are stored. Later names do not replace them.
         """
         return self._tool_names
 
     @property
     def artifacts(self) -> Mapping[str, str]:
-        """The version in which this conversation saved each artifact last, by name."""
+        """The last version of each artifact that this conversation saved, by name."""
         return self._artifacts
 
     @property
@@ -189,21 +190,21 @@ class SkillState:
         return {"tool_call_id": call_id, "artifacts": refs}
 
     def pinned(self, place: str, name: str) -> str | None:
-        """The version of artifact ``name`` that the input ``place`` got first; None for a new one."""
+        """Return the first version of artifact ``name`` in the input ``place``, None for a new one."""
         found = self._pins.get(place)
         return found[1] if found is not None and found[0] == name else None
 
     def apply(self, effect: Mapping[str, Any]) -> None:
-        """Apply the change ``effect``; raises :class:`ConfigError` for one that is not known.
+        """Apply an effect. Raises :class:`ConfigError` for an unknown one.
 
-        What is about a skill that is not loaded changes nothing, a load apart: two calls of one response may have had
-        the same idea.
+        Except for a load, an effect on a skill that is not loaded changes nothing: two calls of one response may have
+        the same effect.
         """
         op = effect.get("op")
         if op in ("artifacts", "pin"):
             self._apply_artifacts(effect)
             return
-        # Which tools there are does not depend on the order of use.
+        # The tools do not depend on how recently a skill was used.
         self._revision += op != "touch"
         skill = effect.get("skill")
         if not isinstance(skill, str) or op not in ("load", "touch", "unload", "docs", "tools"):
