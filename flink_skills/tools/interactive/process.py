@@ -1,4 +1,4 @@
-"""One process of a model's: what it printed, what is written to it, how it ended."""
+"""A process that a model started: its output, its input and its result."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ _REST_SECONDS = 0.1
 
 
 class Outcome(Protocol):
-    """What is to be done when a process has ended, besides giving its output."""
+    """Creates the result of a process that has ended, in addition to its output."""
 
     async def finish(
         self, result: CommandResult, context: ToolContext
     ) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]] | None:
-        """The result object for the model, and effects; None for a process that has no result besides its output.
+        """Return the result object for the model and its effects, None for a process without a result.
 
-        Called again if it was cancelled or raised an error that is ``retryable``.
+        It is called again if it was cancelled or raised an error that is ``retryable``.
         """
 
     def started(self) -> None:
         """Record that the process is permitted and about to start."""
 
     def ended(self) -> None:
-        """The process has ended just now; called once, before anything else."""
+        """Record that the process has ended. It is called once, before all other methods."""
 
     async def close(self) -> None:
-        """Nobody will ask for the result any more."""
+        """Release everything. The result is no longer needed."""
 
 
 class Process:
-    """A process that was started by a call and is used by others. Made by :class:`ProcessSessions`.
+    """A process that one call starts and later calls use. :class:`ProcessSessions` creates it.
 
     Attributes:
-        id: What the model calls it.
-        command: Its command line, for texts.
-        tty: Whether it has a terminal.
-        result: How it ended, without its output; None while it runs.
-        ended_at: When it ended, in seconds of the loop's clock.
-        used_at: When a call used it last.
+        id: Its id for the model.
+        command: Its command line, for messages.
+        tty: True if it has a terminal.
+        result: Its result without its output. None while it runs.
+        ended_at: The time of its end, in seconds of the event loop's clock.
+        used_at: The time of the last call that used it.
         agent: The agent whose model started it.
-        skill: The skill that it was started for; None for a command outside of skills.
-        answered: Whether the call that started it has been answered.
-        answering: How many calls that started it wait for their answer: one, and more if it is made again meanwhile.
-        ended_because: Why it was ended by somebody other than the model; empty if it was not.
-        killed: Whether the model had it ended.
+        skill: The skill that it was started for. None for a command outside skills.
+        answered: True if the call that started it has its result.
+        answering: Number of calls that started it and wait for their result. It is above 1 if the call is repeated.
+        ended_because: The reason if the runtime ended it, else empty.
+        killed: True if the model ended it.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class Process:
         self._delivered = False
 
     def attach(self, live: LiveProcess, on_end: Callable[[], None]) -> None:
-        """It is ``live`` from now on; ``on_end`` is called when it has ended."""
+        """Use the running process ``live``. Call ``on_end`` when it has ended."""
         self._live = live
         self._watching = self._loop.create_task(self._watch(live, on_end))
 
     def take(self, stream: int, data: bytes) -> None:
-        """Take output as it comes."""
+        """Receive output."""
         text = self._texts.get(stream)
         if text is None:
             text = self._texts[stream] = ShownText(self._hidden)
@@ -132,7 +132,7 @@ class Process:
     async def _watch(self, live: LiveProcess, on_end: Callable[[], None]) -> None:
         try:
             result = await live.wait()
-        except Exception as error:  # a process of which nothing is known any more must not look as if it ran
+        except Exception as error:  # an unknown process must not appear to run
             _log.exception("waiting for the end of process %s (%s) failed", self.id, self.command)
             result = CommandResult(error=f"the end of the process is unknown: {type(error).__name__}: {error}")
         if self._outcome is not None:
@@ -155,11 +155,11 @@ class Process:
 
     @property
     def left_alone(self) -> bool:
-        """Whether the call that started it was interrupted before a model was told of it."""
+        """True if the call that started it was interrupted before a model got the result."""
         return not (self.answered or self.answering)
 
     async def kill(self) -> str:
-        """End it, with SIGTERM first; how it is with it now: ``exited`` if it had ended before, or ``killed``."""
+        """End it, first with SIGTERM. Return ``killed``, or ``exited`` if it had ended before."""
         if self.result is None and self._live is not None:
             self.killed = True
             await self._live.terminate(_GRACE_SECONDS)
@@ -167,20 +167,20 @@ class Process:
         return "killed" if self.killed else "exited"
 
     async def stop(self, because: str) -> None:
-        """End it as :meth:`kill` does, for a reason that the model is told."""
+        """End it as :meth:`kill` does. The model gets the reason."""
         if self.result is None and self._live is not None:
             self.ended_because = self.ended_because or because
             await self._live.terminate(_GRACE_SECONDS)
             await self._ended.wait()
 
     async def close(self) -> None:
-        """End it at once and forget about its result."""
+        """End it immediately and drop its result."""
         if self._live is not None:
             self._live.close()
             await self._ended.wait()
         if self._outcome is not None:
             outcome, self._outcome = self._outcome, None
-            with suppress(SkillsError):  # what cannot be tidied up is in a workspace that goes, too
+            with suppress(SkillsError):  # the workspace with the remaining files is removed as well
                 await outcome.close()
 
     def _print(self, text: str) -> None:
@@ -204,14 +204,14 @@ class Process:
             self._live.resume_output()
 
     async def wait_for_output(self, deadline: float, *, after_input: bool = False) -> None:
-        """Wait until it has printed something new and then paused, or has ended; to ``deadline`` at most.
+        """Wait until it has printed something new and then paused, until it has ended, or until ``deadline``.
 
-        ``after_input`` counts only what it prints after what was written last.
+        ``after_input`` ignores output before the last input.
         """
         while self.result is None:
             new = self._ring.end.char > (self._input_at if after_input else self._seen).char
             now = self._loop.time()
-            # While its output rests, it is not silent.
+            # While reading is suspended, the process is not silent.
             paused_at = self._printed_at if self._resting is None else now
             until = min(deadline, paused_at + _SETTLE_SECONDS) if new else deadline
             if until <= now:
@@ -222,33 +222,33 @@ class Process:
             await _wait(event, until - now)
 
     async def wait_for_end(self, deadline: float) -> None:
-        """Wait until it has ended; to ``deadline`` at most."""
+        """Wait until it has ended, or until ``deadline``."""
         if self.result is None:
             await _wait(self._ended, deadline - self._loop.time())
 
     def read(self, *, lines: int | None, chars: int) -> Piece:
-        """What was printed and not read yet, at most so much of it."""
+        """Return unread output, at most ``lines`` lines and ``chars`` characters."""
         piece = self._ring.read(self._seen, lines=lines, chars=chars)
         self._seen = piece.end
-        # A value may have become known since it was printed.
+        # A hidden value may be known only since then.
         return replace(piece, text=self._hidden.in_text(piece.text))
 
     @property
     def is_read(self) -> bool:
-        """Whether all that was printed has been read."""
+        """True if all output has been read."""
         return self._seen == self._ring.end
 
     def interaction(self) -> Interaction | None:
-        """What it seems to wait for."""
+        """Return the interaction that it probably waits for, None for none."""
         if self.result is not None:
             return None
         return find_interaction(self._ring.tail(self._input_at, _SEEN_FOR_INTERACTION))
 
     async def write(self, data: bytes, call_id: str, deadline: float, *, ends: bool = False) -> None:
-        """Write ``data`` to its input, and end that if it ``ends``; waits to ``deadline`` at most.
+        """Write ``data`` to its input, and close the input if it ``ends``. Wait until ``deadline`` at most.
 
-        What the call ``call_id`` has written is not written again before that call is answered. Raises
-        :class:`ArgumentError` where it takes no input; one that has ended is no error.
+        A repeated call with the same ``call_id`` does not write again before its result was delivered. Raises
+        :class:`ArgumentError` if the process accepts no input. A process that has ended is not an error.
         """
         live = self._live
         if live is None or self.result is not None or call_id in self._unanswered_writes:
@@ -261,7 +261,7 @@ class Process:
         self._input_at = self._ring.end
         if call_id:
             self._unanswered_writes.add(call_id)
-        # A task of its own: a call that is cancelled must not leave half a line behind.
+        # In a separate task: a cancelled call must not leave half a line.
         self._writing = self._loop.create_task(_write(live, data, ends))
         self._writing.add_done_callback(_note_failure)
         await asyncio.wait([self._writing], timeout=max(0.0, deadline - self._loop.time()))
@@ -273,11 +273,11 @@ class Process:
 
     @property
     def reads_slowly(self) -> bool:
-        """Whether it has not yet read all that was written to it."""
+        """True if it has not yet read all input."""
         return self.result is None and self._writing is not None and not self._writing.done()
 
     async def finish(self, context: ToolContext) -> None:
-        """Have the result object made, if it has ended; :meth:`deliver` gives it."""
+        """Create the result object if it has ended. :meth:`deliver` returns it."""
         async with self._finishing:
             if self.result is not None and self._outcome is not None and self._finished is None:
                 try:
@@ -290,19 +290,16 @@ class Process:
                 await outcome.close()
 
     def _with_output(self, result: CommandResult) -> CommandResult:
-        """``result`` with the end of what was printed as its stdout: the streams came as one."""
+        """Return ``result`` with the end of the output as stdout, because the streams are merged."""
         printed = self._ring.end.char
         kept = self._ring.tail(START, _MAX_OF_RESULT)
-        # Not a character that needs more bytes than it is wide may make it longer than a result can show.
+        # Characters with several bytes must not exceed the maximum size of a result.
         encoded = self._hidden.in_text(kept).encode("utf-8", "replace")
         data = encoded[-_MAX_OF_RESULT:]
         return replace(result, stdout=data, stdout_dropped=printed - len(kept) + len(encoded) - len(data))
 
     def deliver(self, call_id: str) -> tuple[dict[str, Any] | None, tuple[Mapping[str, Any], ...]]:
-        """The result object and its effects: the first time there are any, and then never again.
-
-        The call ``call_id`` is answered with it.
-        """
+        """Return the result object and its effects for the call ``call_id``. They are returned only once."""
         self.used_at = self._loop.time()
         self._unanswered_writes.discard(call_id)
         if self._finished is None or self._delivered:
@@ -319,7 +316,7 @@ async def _write(live: LiveProcess, data: bytes, ends: bool) -> None:
 
 
 def _note_failure(writing: asyncio.Task[None]) -> None:
-    # What waited for the program to read on may fail long after the call that wrote it.
+    # Input that waits for the program to read can fail long after the call that wrote it.
     if not writing.cancelled() and writing.exception() is not None:
         _log.debug("what was written to a process was not read: %s", writing.exception())
 
