@@ -2,16 +2,16 @@
 
     <root>/ws_<hash of the key and of a secret of the job>/
         skills/<name>/      the loaded skills, read-only, each with a writable .venv/
-        work/               where commands work when no skill is loaded
-        work/inputs/        what the turn and the job hand to commands; event.json is the event
-        out/                what commands hand back
+        work/               working directory for commands without a skill
+        work/inputs/        inputs from the turn and the job; event.json is the event
+        out/                results from commands
         runs/run_<…>/       one folder per command
-        tmp/, home/         temporary files; what programs keep for their user
+        tmp/, home/         temporary files; files that programs store for their user
         bin/                python, python3 and pip, if the path of commands does not have the worker's
-        metadata.json       what is in it
+        metadata.json       its content
 
-Everything that commands cannot write is worked on by its path. What is in the folders that they can write is only
-touched through held folders, and links are never followed there: a command may have put anything in any place.
+The worker accesses everything that commands cannot write by its path. In folders that commands can write, it uses only
+open descriptors and follows no links, because a command can put anything anywhere.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ _UNFINISHED = ".new-"
 
 
 class Workspace:
-    """The folder of one key. Nothing is on disk before it is used; made by :class:`WorkspaceManager`.
+    """The folder of one key. :class:`WorkspaceManager` creates the object, and the first use creates the folder.
 
-    It is in use, and not removed for its age, from the first use on until :meth:`release` or until nobody has this
-    object any more, and as long as somebody holds it (:meth:`hold`).
+    The folder is in use from the first use until :meth:`release`, or until this object is freed, and while it is held
+    (:meth:`hold`). A folder in use is not removed for its age.
     """
 
     def __init__(self, root: Path, job: JobFolder, base_env: Mapping[str, str], inputs: tuple[Input, ...]) -> None:
@@ -78,7 +78,7 @@ class Workspace:
         self._inputs = inputs
         self._lock = threading.RLock()
         self.file_tools = threading.Lock()
-        """Held by the call of a file tool that changes files."""
+        """Held by calls of file tools that change files."""
         self._lease: Lease | None = None
         self._holds = 0
         self._released = False
@@ -86,26 +86,26 @@ class Workspace:
 
     @property
     def user(self) -> CommandUser | None:
-        """The user that commands run as, where it is not the worker's own."""
+        """The user for commands. None: the worker's own."""
         return self._job.user
 
     @property
     def interpreters(self) -> Mapping[str, str]:
-        """The scripts in ``bin/`` that only start an interpreter, by name, with its path."""
+        """The scripts in ``bin/`` that start an interpreter: their names, each with the path to the interpreter."""
         return self._job.interpreters
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """The folders that commands may write: their contents count against the quota."""
+        """The folders that commands can write. Their contents count against the quota."""
         folders = (self.work_dir, self.out_dir, self.runs_dir, self.tmp_dir, self.home_dir)
         with self._lock:
             venvs = [self.root / skill.rel_path / VENV for skill in self._metadata.skills.values() if skill.venv]
         return (*map(str, folders), *(str(venv) for venv in venvs if _is_folder(venv)))
 
     def writable_for(self, skill_name: str | None) -> tuple[str, ...]:
-        """The folders that commands of one skill may write: not what programs of another skill are started from.
+        """Return the folders that one skill's commands can write. Other skills' virtual environments are excluded.
 
-        All of :attr:`writable` counts against the quota all the same.
+        All folders in :attr:`writable` count against the quota.
         """
         own = folder_name(skill_name) if skill_name else ""
         venvs = {str(self.skills_dir / name / VENV): name for name in self._staged_names()}
@@ -117,7 +117,7 @@ class Workspace:
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """What commands may read: the workspace as a whole, and the job's inputs."""
+        """The paths that commands can read: the workspace and the inputs of the job."""
         return (str(self.root), *(given.resolved for given in self._inputs))
 
     def ensure(self) -> None:
@@ -131,10 +131,10 @@ class Workspace:
             return
 
     def stage(self, skill: StageableSkill) -> Path:
-        """Have ``skill`` in ``skills/<name>``, read-only, unless it is there with the same digest.
+        """Copy ``skill`` to ``skills/<name>``, read-only, unless it is there with the same digest. Return its folder.
 
-        What commands of other keys did to files that it shares with them is undone. Takes as long as the copy: call
-        it from a thread. Raises :class:`ExecutionError`.
+        Changes to shared files by other keys' commands are undone. Blocks: call it from a thread. Raises
+        :class:`ExecutionError`.
         """
         with self._lock:
             self._released = False
@@ -144,13 +144,13 @@ class Workspace:
             return target
 
     def staged_digest(self, name: str) -> str:
-        """The digest of the skill ``name`` as commands find it here; empty for one that is not staged."""
-        # Without the lock: staging holds it for as long as a copy takes, and this is called on the event loop.
+        """Return the digest of the staged skill ``name``, an empty string if it is not staged."""
+        # Without the lock: staging holds it during a copy, and this method runs on the event loop.
         known = self._metadata.skills.get(name)
         return known.digest if known is not None else ""
 
     def new_run(self) -> Path:
-        """Make a folder of its own for one command."""
+        """Create a folder for one command."""
         name = f"run_{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}_{secrets.token_hex(8)}"
         with (
             self._lock,
@@ -163,15 +163,15 @@ class Workspace:
             return self.runs_dir / name
 
     def end_run(self, folder: Path) -> None:
-        """Remove the folder of a command that left nothing in it."""
-        # Not empty, or removed by the command itself: both are its business.
+        """Remove a command's folder if it is empty."""
+        # The command may have left files, or removed the folder.
         with suppress(OSError), pinned(self.runs_dir) as runs:
             os.rmdir(folder.name, dir_fd=runs)
 
     def env(self, skill_name: str | None, call_id: str, run_dir: str | Path) -> dict[str, str]:
-        """The whole environment of a command: an allowlist, nothing else of the worker's.
+        """Return the complete environment for a command: an allowlist, and nothing else from the worker.
 
-        A virtual environment that is in the skill's ``.venv`` is active, and its ``bin/`` is searched last.
+        A virtual environment in the skill's ``.venv`` is active. The skill's ``bin/`` is the last entry of ``PATH``.
         """
         env = {
             **self._base_env,
@@ -199,7 +199,7 @@ class Workspace:
         return env
 
     def write_event(self, data: bytes) -> Path:
-        """Write ``work/inputs/event.json``, at once or not at all. Raises :class:`ExecutionError`."""
+        """Write ``work/inputs/event.json`` atomically. Raises :class:`ExecutionError`."""
         target = self.inputs_dir / EVENT_FILE
         with (
             self._lock,
@@ -211,9 +211,9 @@ class Workspace:
         return target
 
     def hold(self) -> Callable[[], None]:
-        """Have it in use beyond :meth:`release`, for a process that lives in it, until the result is called.
+        """Keep the folder in use beyond :meth:`release`, for a process that runs in it. Call the result to end this.
 
-        Any number may hold it. Raises :class:`ExecutionError` where it cannot be used.
+        Several processes can hold it. Raises :class:`ExecutionError` if it cannot be used.
         """
         with self._lock, self._job.failing(f"workspace {self.root} cannot be used"):
             with self._held_root():
@@ -234,7 +234,7 @@ class Workspace:
 
     @property
     def input_names(self) -> frozenset[str]:
-        """Names in ``work/inputs`` that are taken: the event's own file and the inputs that the job grants."""
+        """The reserved names in ``work/inputs``: the event's file, and the inputs that the job grants."""
         return frozenset((EVENT_FILE, *(given.name for given in self._inputs)))
 
     def collect(
@@ -246,7 +246,7 @@ class Workspace:
         max_total_bytes: int = 64 << 20,
         roots: Collection[str] = WRITABLE,
     ) -> Collected:
-        """Files that match patterns relative to the workspace, such as ``out/**/*.csv``, sorted by path.
+        """Return the files that match patterns relative to the workspace, such as ``out/**/*.csv``, sorted by path.
 
         Links are not followed, and only regular files are read. ``problems`` names all other entries and unreadable
         files. Blocks: call it from a thread. Raises :class:`WorkspacePathError` for a pattern that cannot match, and
@@ -258,7 +258,7 @@ class Workspace:
             return collect_files(root, globs, roots, self._reach, **limits)
 
     def read(self, path: str, limit: int, *, roots: Collection[str] = READABLE) -> bytes:
-        """The whole content of one file of at most ``limit`` bytes. Raises as :meth:`read_part`."""
+        """Return the content of one file with at most ``limit`` bytes. Raises like :meth:`read_part`."""
         part = self.read_part(path, 0, limit, roots=roots)
         if part.total > limit:
             raise WorkspacePathError(
@@ -267,7 +267,7 @@ class Workspace:
         return part.data
 
     def read_part(self, path: str, offset: int, limit: int, *, roots: Collection[str] = READABLE) -> FilePart:
-        """At most ``limit`` bytes from ``offset`` of one file, by its path in the workspace.
+        """Return at most ``limit`` bytes from ``offset`` of one file, by its path in the workspace.
 
         ``inputs/x`` is ``work/inputs/x``. Blocks. Raises :class:`WorkspacePathError` with the ``reason``.
         """
@@ -286,19 +286,21 @@ class Workspace:
         max_files: int = 10_000,
         max_bytes: int = 1 << 30,
     ) -> Placed:
-        """Put bytes, or a file or folder, at the place ``to`` below ``work/``, at once or not at all.
+        """Write bytes, a file or a folder to the path ``to`` below ``work/`` atomically. Blocks.
 
         Args:
-            to: A path in the workspace. A file that is there is replaced, a folder only if an earlier call made it.
+            to: A path in the workspace. An existing file is replaced, a folder only if an earlier call created it.
             data: The content, or None for ``source``.
-            source: Absolute path: in the workspace (links are left out), or the real path of what the job grants.
-            mode: ``link`` makes a link to a ``source`` in the workspace; anything else is copied all the same.
-            record: ``from``, ``resolved`` and ``version`` of its line in ``metadata.json``.
-            replace: Also replace a folder that nobody placed there.
-            max_files: Most files and folders of a folder that is copied, and
-            max_bytes: most bytes of what is copied.
+            source: An absolute path: in the workspace (links are omitted), or the real path of a granted input.
+            mode: ``link`` creates a link to a ``source`` in the workspace. Everything else is copied.
+            record: ``from``, ``resolved`` and ``version`` for ``metadata.json``.
+            replace: True to replace any existing folder.
+            max_files: Maximum number of copied files and folders.
+            max_bytes: Maximum number of copied bytes.
 
-        Blocks. Raises :class:`WorkspacePathError` and :class:`ExecutionError`.
+        Raises:
+            WorkspacePathError: The path or the source cannot be used.
+            ExecutionError: The workspace cannot be used.
         """
         if (data is None) == (source is None):
             raise ValueError("place() accepts either data or a source")
@@ -316,7 +318,7 @@ class Workspace:
         return placed
 
     def note_outputs(self, record: Mapping[str, Any]) -> None:
-        """Note in ``metadata.json`` what was collected: ``globs``, ``saved_as``, ``versions``, ``limits_hit``."""
+        """Add a record about collected files to ``metadata.json``: globs, names, versions, limits."""
         with self._lock, self._job.failing(f"workspace {self.root} cannot be used"), self._held_root() as root:
             self._metadata.note_output(record)
             self._metadata.write(root, self._ownership.data)
@@ -327,7 +329,7 @@ class Workspace:
 
     @contextmanager
     def _looked_at(self) -> Iterator[int]:
-        """The root, open, for what takes long and needs nobody to wait for it."""
+        """Return a root descriptor for long operations, which do not hold the lock."""
         with self._lock, self._held_root() as root, self._made_folders(root):
             held = os.dup(root)
         try:
@@ -336,14 +338,11 @@ class Workspace:
             os.close(held)
 
     def release(self) -> None:
-        """Say that it is not used any more for now. The time until it may be removed counts from here.
-
-        While somebody holds it, it counts from the end of that.
-        """
+        """End the use by a turn. The time until it may be removed starts now, or when the last hold ends."""
         with self._lock:
             self._released = True
             if self._lease is not None and not self._holds:
-                # What cannot be noted makes it look older than it is, which is no reason to fail a turn.
+                # Without the record it appears older than it is, which must not fail a turn.
                 with suppress(OSError), pinned(self.root) as root:
                     self._metadata.write(root, self._ownership.data)
                 self._lease.close()
@@ -362,7 +361,7 @@ class Workspace:
 
     @contextmanager
     def _held_root(self) -> Iterator[int]:
-        """The root, open, made if it is missing, and in use from now on."""
+        """Return a root descriptor, and take the root into use. Create the root if it is missing."""
         self._released = False
         for _ in range(_TRIES):
             begins = self._lease is None
@@ -384,7 +383,7 @@ class Workspace:
                 if self._lease is not None:
                     break
                 os.close(descriptor)
-            except FileNotFoundError:  # it is being removed just now, or was removed by hand
+            except FileNotFoundError:  # something else removes it, or has removed it
                 self._lease = None
         else:
             raise ExecutionError(f"creating workspace {self.root} failed: it was removed repeatedly")
@@ -399,7 +398,7 @@ class Workspace:
 
     def _check_ours(self) -> None:
         found = self.root.lstat()
-        # Somebody else's folder of that name, made before ours, would be theirs to read.
+        # Another user who created the folder before could read it.
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             raise ExecutionError(
                 f"workspace {self.root} is not a folder of this user: remove it, or set "
@@ -408,7 +407,7 @@ class Workspace:
 
     @contextmanager
     def _made_folders(self, root: int) -> Iterator[int]:
-        """Make the folders in ``root`` as they have to be, with the job's inputs; gives ``work/inputs``, open."""
+        """Create and restore the folders in ``root`` and the job's inputs. Return a ``work/inputs`` descriptor."""
         for name in ("out", "runs", "tmp", "home"):
             with folder_in(root, name, self._ownership.open):
                 continue
@@ -449,7 +448,7 @@ class Workspace:
             try:
                 shared = self._build(skill, building)
                 venv = finish_skill(building, self._ownership, target if known is not None and known.venv else None)
-                # From here on a crash means that it is staged anew: the digest is written last.
+                # After a crash from here on it is staged again, because the digest is written last.
                 remove_tree(target)
                 building.rename(target)
             except BaseException:
