@@ -1,10 +1,15 @@
-"""The content-addressed store: archives unpacked once, at a path that depends on their content alone.
+"""The content-addressed store: it unpacks an archive once, to a path that depends only on the content.
 
-Layout: ``<store>/<sha256 of the archive>/…`` (read-only once it is there), ``.index/<sha256>/…`` (what is known
-of each tree, see :mod:`~flink_skills.sources.catalog_index`), ``.work/<key>`` (what is being made),
-``.locks/<key>``, ``.urls/<key>.json`` (what was last fetched from where). A folder appears under its final name
-by one rename, after everything in it and its index are written: whoever sees it may use it without asking, and
-holds a lease on it meanwhile. What a killed process left behind is removed by the next one.
+Layout:
+
+    <sha256>/…              an unpacked archive, read-only
+    .index/<sha256>/…       the index for each tree, see :mod:`~flink_skills.sources.catalog_index`
+    .work/<key>             unfinished trees
+    .locks/<key>            lock files
+    .urls/<key>.json        the last download from each URL
+
+A rename publishes a tree after its files and its index are written. A process can therefore use every tree that it
+finds, with a lease while it does. The next process removes the remains that a killed process left.
 """
 
 from __future__ import annotations
@@ -45,15 +50,15 @@ _logger = logging.getLogger(__name__)
 
 
 def usual_folder(parent: str) -> str:
-    """Where a store is below a temporary folder: one for each user of the machine, shared by all jobs."""
+    """Return the store's path below a temporary folder. Each user has one, which all jobs share."""
     return os.path.join(parent, f"{FOLDER_PREFIX}{os.geteuid()}")
 
 
 @dataclass(frozen=True)
 class StoredTree:
-    """A folder of the store: its path, the sha256 of what was unpacked, its index if it has one.
+    """A tree in the store: its path, the archive's sha256, and its index, None without one.
 
-    The store keeps it for as long as the ``lease`` is open.
+    The store keeps it while the ``lease`` is open.
     """
 
     path: str
@@ -63,12 +68,15 @@ class StoredTree:
 
 
 class Store:
-    """A store below ``folder``; an empty name is a private folder below the machine's temporary one.
+    """A store, which threads and processes can share.
 
-    ``max_size``: most bytes that it keeps (``skills.store.max-size``); 0: no limit. Safe for any number of
-    threads and processes.
+    Args:
+        folder: Its path. An empty string selects a private folder below the machine's temporary folder.
+        limits: Limits for archives and skills.
+        max_size: Maximum number of bytes that it keeps (``skills.store.max-size``). 0 means no limit.
 
-        with store.add_archive("/data/skills.zip", "skills.zip").lease: ...
+    Example:
+        >>> with store.add_archive("/data/skills.zip", "skills.zip").lease: ...
     """
 
     def __init__(
@@ -79,9 +87,9 @@ class Store:
         self._max_size = max_size
 
     def open_tree(self, sha256: str, origin: str = "") -> StoredTree | None:
-        """The tree of an archive with this digest; None if it is not there. ``origin`` is for messages.
+        """Return the tree with this digest, None if it does not exist. ``origin`` appears in messages.
 
-        Raises :class:`SourceError` where the store cannot be read.
+        Raises :class:`SourceError` if the store cannot be read.
         """
         if len(sha256) != _SHA256 or not set(sha256) <= set("0123456789abcdef"):
             return None
@@ -100,12 +108,18 @@ class Store:
     def add_archive(
         self, path: str, origin: str, *, deadline: float | None = None, name: str = "", pin: str | None = None
     ) -> StoredTree:
-        """Unpack an archive, unless its content is there already.
+        """Unpack an archive, unless the store has its content. Return its tree.
 
-        ``deadline`` (monotonic seconds) bounds the wait for other processes; ``name`` is the archive's name
-        where ``path`` has a temporary one, ``pin`` the sha256 that it must have. Raises :class:`SourceError` for
-        what is no archive, has other content than the pinned one, is refused or too large, or does not fit on the
-        disk; nothing of it stays on the disk then.
+        Args:
+            path: The archive.
+            origin: Its source, for messages.
+            deadline: The latest end for waiting for other processes, in monotonic seconds.
+            name: The archive's name, if ``path`` is a temporary file.
+            pin: The sha256 that it must have.
+
+        Raises:
+            SourceError: The file is not an archive, is too large, differs from the pin, is rejected, or does not fit on
+                the disk. Nothing stays on the disk.
         """
         try:
             sha256, head, size = file_sha256(path, self._limits.download)
@@ -131,9 +145,9 @@ class Store:
         return self._open_or_make(sha256, fill, origin, deadline)
 
     def add_file(self, data: bytes, file_name: str, origin: str, *, deadline: float | None = None) -> StoredTree:
-        """Write a single skill file there, in a folder with the name of its skill.
+        """Store a single skill file, in a folder with its skill's name. Return its tree.
 
-        Raises :class:`SourceError` where it does not fit on the disk.
+        Raises :class:`SourceError` if it does not fit on the disk.
         """
         sha256 = hashlib.sha256(data).hexdigest()
 
@@ -147,10 +161,10 @@ class Store:
         return self._open_or_make(sha256, fill, origin, deadline)
 
     def add_skill(self, skill: AgentSkill, origin: str, *, deadline: float | None = None) -> StoredTree:
-        """Write the files of a skill there, in a folder of its name, under the skill's digest.
+        """Store a skill's files, in a folder with its name, under the skill's digest. Return its tree.
 
-        Raises :class:`SourceError` for a skill that is larger than the limits allow, whose files cannot be read, or
-        that does not fit on the disk.
+        Raises :class:`SourceError` for a skill that exceeds the limits, that has unreadable files, or that does not
+        fit on the disk.
         """
         try:
             sha256, files = skill.digest, skill.files.manifest()
@@ -188,28 +202,28 @@ class Store:
                 raise SourceError(f"{message} ({option.key}).", source=origin)
 
     def lock_path(self, key: str) -> str:
-        """The lock file of a key, its folder made; what a holder left behind that was killed is removed."""
+        """Return the lock file for a key. Create its folder, and remove the work that a killed holder left."""
         path = os.path.join(self._own_folder(LOCKS), key)
         work = os.path.join(self.folder, WORK, key)
-        if os.path.lexists(work):  # while somebody holds the lock, its work is swept up by nobody
+        if os.path.lexists(work):  # a holder of the lock still needs its work
             with try_lock(path) as dead:
                 if dead:
                     remove_tree(work)
         return path
 
     def work_path(self, key: str) -> str:
-        """An empty folder for what the holder of the lock ``key`` makes."""
+        """Create an empty folder for the holder of the lock ``key``."""
         work = os.path.join(self._own_folder(WORK), key)
         remove_tree(work)
         os.mkdir(work, 0o700)
         return work
 
     def record_path(self, key: str) -> str:
-        """Where the holder of the lock ``key`` notes what it fetched."""
+        """Return the file in which the holder of the lock ``key`` records its download."""
         return os.path.join(self._own_folder(RECORDS), f"{key}.json")
 
     def disk_error(self, error: OSError, origin: str) -> SourceError:
-        """The error for a disk that fails: retryable where space may come free."""
+        """Return the error for a failing disk. It is retryable if space can become free."""
         number = error.errno or 0
         fix = os_error_hint(error) or "check the disk"
         if isinstance(error, PlantedError):
@@ -246,7 +260,7 @@ class Store:
             if self._max_size:
                 evict(self.folder, self._max_size, deadline)
         except (OSError, SourceError) as error:
-            # What was asked for is there; the next one tidies up.
+            # The tree exists, and the next process can clean up.
             _logger.warning("skill store %s: the cleanup failed (%s)", self.folder, error)
         return tree
 
@@ -264,14 +278,14 @@ class Store:
             lease.close()
             raise
         lease.touch()
-        if os.stat(path).st_mode & 0o222:  # its maker was killed after the rename
+        if os.stat(path).st_mode & 0o222:  # its process was killed after the rename
             with suppress(OSError):
                 os.chmod(path, 0o555)  # noqa: S103 - read-only
         index = self._index_path(sha256)
         return StoredTree(path, sha256, index if os.path.isfile(index) else None, lease=lease)
 
     def _make(self, sha256: str, fill: Callable[[str], Mapping[str, tuple[int, str]]]) -> StoredTree:
-        """Make the tree, read-only and with its index, and show it; the caller holds its lock."""
+        """Create a read-only tree with its index, and publish it. The caller holds its lock."""
         work = self.work_path(sha256)
         lease = None
         try:
@@ -300,7 +314,7 @@ class Store:
             remove_tree(work)
 
     def _indexed(self, tree: StoredTree) -> StoredTree:
-        """The tree with an index for these limits; the caller holds its lock."""
+        """Return the tree with an index for these limits. The caller holds its lock."""
         if tree.index is not None:
             return tree
         try:
@@ -326,7 +340,7 @@ class Store:
         return os.path.join(self.folder, INDEXES, sha256, index_name(self._limits))
 
     def _wrapped(self, folder: str, hashes: Mapping[str, tuple[int, str]]) -> Mapping[str, tuple[int, str]]:
-        """A skill at the root gets a folder of its own name."""
+        """Move a skill at the root into a folder with its name. Return the hashes for the new paths."""
         skill_file = skill_file_in(os.listdir(folder))
         if not skill_file:
             return hashes
@@ -338,7 +352,7 @@ class Store:
         return {f"{name}/{path}": entry for path, entry in hashes.items()}
 
     def _skill_folder(self, skill_file: str) -> str:
-        """The name that the skill gives itself, where it can be a folder's; depends on the content alone."""
+        """Return the skill's own name if a folder can have it. The result depends only on the content."""
         with open(skill_file, "rb") as file:
             head = file.read(self._limits.front_matter)
         report = Report()
@@ -357,7 +371,7 @@ class Store:
         return folder
 
     def _check_place(self) -> None:
-        """Where anybody may make folders, such as ``/tmp``, anybody could have made it first and put skills into it."""
+        """Raise :class:`PlantedError` if another user may have created the store, for example in ``/tmp``."""
         folder = os.path.abspath(self.folder)
         if os.path.ismount(folder):
             return
@@ -365,7 +379,7 @@ class Store:
         try:
             parent, status = os.stat(os.path.dirname(folder)), os.lstat(folder)
         except FileNotFoundError:
-            return  # this user makes it later and checks it again
+            return  # this user creates it later, and checks it again
         _restore(folder, 0o755)
         if not parent.st_mode & stat.S_IWOTH:
             return
@@ -379,7 +393,7 @@ class Store:
 
 
 def _restore(folder: str, mode: int) -> None:
-    """Undo that a command of this user took rights of the owner away: Landlock does not cover modes."""
+    """Restore the owner's rights, which a command of this user can remove: Landlock does not cover modes."""
     with suppress(OSError):
         found = os.lstat(folder)
         if stat.S_ISDIR(found.st_mode) and mode & stat.S_IRWXU & ~found.st_mode and found.st_uid == os.geteuid():
