@@ -135,12 +135,12 @@ class Offerings(Agent):
     model = "offline"
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
-        names = [name for name, _ in parse_menu(ctx._run.generation.model(None).system)]
+        names = [name for name, _ in parse_menu(ctx._generation.model(None).system)]
         found = {"names": names, "paths": {}, "bodies": {}}
         for name in names:
             loaded = await ctx.call_tool("load_skill", name=name)
             found["paths"][name] = loaded["path"]
-            view = ctx._run.generation.model(None).view
+            view = ctx._generation.model(None).view
             found["bodies"][name] = view.get(name).instructions
         return found
 
@@ -163,4 +163,4 @@ class Guarded(Agent):
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
         if event.startswith("/"):
             await ctx.step("wait", wait_for_file, event)
-        return [name for name, _ in parse_menu(ctx._run.generation.model(None).system)]
+        return [name for name, _ in parse_menu(ctx._generation.model(None).system)]
