@@ -49,25 +49,19 @@ class AgentSkillManager(Resource):
 
     Args:
         paths: Folders and archives: a list of sources, or one source as a string.
-        resources: Resources of the job's JARs, in the same form.
-        urls: URLs, in the same form.
+        resources, urls: Resources of the job's JARs, and URLs, in the same form.
         skills: Skills that a program created. Their files are in the store while the manager uses them.
         config: The options.
-        resource_paths: The paths of the resources on this machine, by name.
+        resource_paths: The resources' paths on this machine, by name.
         store_dir: The directory of the store, unless ``skills.store.dir`` names one.
         strict: True to reject skills with errors. The default is ``skills.strict``.
         limits: The limits. The default is ``skills.limits.*``.
         lock: No skill with another digest is offered. The default is the file of ``skills.lock``.
         audit: Receives each use of a skill.
-        opened: When the opening began, in seconds since 1970. Servers that another process has asked since then are not
-            asked again. The default is now.
-        environment: The environment of commands. A skill that requires something else is in no view, and has a
-            diagnostic with the reason.
+        opened: Start of the opening in seconds since 1970, by default now. Servers with a request since are skipped.
+        environment: The environment of commands. A skill that requires something else is in no view.
         inspectors: Called by :meth:`inspect` with a skill and ``strict``. They return more diagnostics.
         tools: The names of the tools that models have, except those for skills. None: they are not known.
-
-    Raises:
-        ConfigError: An argument is of the wrong type.
 
     >>> AgentSkillManager().get_system_prompt() == ""
     True
@@ -196,9 +190,8 @@ class AgentSkillManager(Resource):
             ConfigError: A source can never work, such as a relative path or a plain http URL that no option allows.
             SkillLockError: Skills differ from the lock.
             UnsupportedSkillError: ``skills.unsupported`` rejects skills. The message has all reasons.
-            SkillFormatError: With ``strict``, skills have errors. The message has all errors, including those of
-                :meth:`inspect`.
-            SourceError: With ``strict``, sources cannot be read, and no skill has an error.
+            SkillFormatError: With ``strict``, skills have errors. The message also has those of :meth:`inspect`.
+            SourceError: With ``strict``, only sources have errors.
         """
         return list(self._loaded().skills.values())
 
@@ -268,10 +261,7 @@ class AgentSkillManager(Resource):
         return [*self._loaded().failures, *refused]
 
     def check_sources(self) -> None:
-        """Raise :class:`SourceError` with all sources that cannot be read. It is ``retryable`` if all of them are.
-
-        Call it if no source may be missing, such as at submission and when an operator opens.
-        """
+        """Raise :class:`SourceError` with all sources that cannot be read. It is ``retryable`` if all of them are."""
         failures = self.failures
         if len(failures) == 1:
             raise failures[0]
@@ -286,11 +276,9 @@ class AgentSkillManager(Resource):
     def inspect(self, names: Sequence[str] | None = None) -> list[Diagnostic]:
         """Read these skills, by default all, and return their diagnostics.
 
-        Diagnostics report problems of the body, features that this runtime does not have, and files that cannot be
-        read. The digests are computed as well: from then on a change is an error instead of new content (rule S08 in
-        the skill format). Several skills are read concurrently, and each of them only once.
-
-        Raises :class:`UnknownNameError`.
+        They report problems of the body, missing features of this runtime, and unreadable files. The digests are
+        computed as well: a later change is an error instead of new content (rule S08 in the skill format). Several
+        skills are read concurrently, and each of them once. Raises :class:`UnknownNameError`.
         """
         catalog = self._loaded()
         entries = [catalog.entry(skill) for skill in _chosen(catalog, names, hidden=True)]
@@ -337,8 +325,8 @@ class AgentSkillManager(Resource):
     def view(self, names: Sequence[str] | None = None) -> SkillView:
         """Return the skills that one model may use: ``names``, or all skills that are not hidden from models.
 
-        Skills that cannot work here are omitted. The view is the same object for the same names until the skills
-        change. Raises :class:`UnknownNameError`, with close matches, for a name that no source has.
+        Skills that cannot work here are omitted. The view for the same names is one object until the skills change.
+        Raises :class:`UnknownNameError`, with close matches, for a name that no source has.
         """
         with self._lock:
             catalog = self._loaded()
