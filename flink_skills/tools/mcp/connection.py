@@ -316,6 +316,8 @@ class McpConnection:
             # take hours. Nothing here relies on the server's own schema.
             session: Any = client.session
             session.validate_tool_result = _accept_result
+            # Before the list of tools: a change that the server reports afterwards is not in it.
+            self._changed.clear()
             await self._on_open(client)
             self._come_up(client)
             listening = asyncio.create_task(self._listen(client))
@@ -397,7 +399,6 @@ class McpConnection:
     def _come_up(self, client: Any) -> None:
         self._client = client
         self._was_up = self.was_reached = True
-        self._changed.clear()
         self._hear()
         if self._tried.is_set():
             self.reconnects += 1

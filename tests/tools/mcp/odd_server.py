@@ -135,6 +135,8 @@ for line in sys.stdin:
         say({"id": "x" * 1_000, "error": {"code": 1, "message": "nobody asked"}})
         say({"method": "notifications/" + "y" * 1_000})
         say({"id": 7, "method": "sampling/createMessage", "params": {"messages": []}})
+    if WHAT == "early" and method == "tools/list" and LISTED == 1:
+        say({"method": "notifications/tools/list_changed"})
     say(answer)
     if WHAT == "storm" and method == "tools/list":
         for _ in range(1_000):

@@ -110,6 +110,15 @@ async def test_a_storm_of_changes_is_a_few_looks(opened: OpenToolSet) -> None:
     assert await lists() <= 4, "one at once, and one after 1 s"
 
 
+async def test_a_change_during_the_first_look_is_not_missed(opened: OpenToolSet) -> None:
+    toolset = await opened(odd("early"))
+
+    async def listed_again() -> bool:
+        return int((await said(toolset, "lists")).content) == 2
+
+    await until(listed_again)
+
+
 async def test_a_server_that_works_is_not_taken_for_lost(opened: OpenToolSet) -> None:
     toolset = await opened(odd("nothing", timeout=2.0), interval=0.2)
     await until(lambda: tools_of(toolset))
