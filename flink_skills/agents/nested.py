@@ -36,7 +36,7 @@ class ToolCaller:
 
     async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Budget) -> AgentAnswer:
         """Run an agent in the turn. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
-        number = f"~{len(self._calls)}" if self._calls else ""
-        call = NestedCall(agent, event, state, f"{self._step}{number}/", budget)
+        # A repeated call has the same prefix, and so the same call ids.
+        call = NestedCall(agent, event, state, f"{self._step}/", budget)
         self._calls.append(call)
         return await self._agent_turn.attempt.call_agent(self._agent_turn.attempt, call)

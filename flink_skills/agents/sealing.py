@@ -95,7 +95,7 @@ def split_agent(agent: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def secret_values(secrets: Secrets) -> list[str]:
-    """Return the texts in ``secrets`` that must not appear in logs and messages, longest first.
+    """Return the values in ``secrets`` that must not appear in logs and messages, longest first.
 
     Call it on the machine that reads the sources: the values of ``${env:…}`` and ``${file:…}`` are included.
     """

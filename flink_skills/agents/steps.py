@@ -122,7 +122,7 @@ class Steps:
     def close(self) -> None:
         """Reject all further steps."""
         self.closed = True
-        # They may refer to the turn. Cutting the cycle frees an ended turn without a garbage collection.
+        # Callbacks may refer to the turn. Cutting the cycle frees an ended turn without a garbage collection.
         self._append, self._flush = _keep_nothing, None
 
     def check_open(self) -> None:
@@ -150,7 +150,7 @@ class Steps:
         return self.call_id(_current_step.get())
 
     async def durable(self, step: str, run: Callable[[], Awaitable[Any]], asked: Asked = NOTHING_ASKED) -> Any:
-        """Return the result of ``step`` from the journal. Without one, run the step and add its result to the journal.
+        """Return the result of ``step`` from the journal. If it is missing, run the step and add its result.
 
         Args:
             step: The id of the step, which follows from the program alone.

@@ -119,7 +119,6 @@ class ToolContext:
         accepts: The kinds of media that the model accepts: ``image``, ``pdf`` and ``audio``.
         open_state: Returns a copy of the agent's state for :attr:`state`. None outside turns.
         caller: The agent that calls, which can run other agents. None outside turns.
-        extra: Values that tools of the job share in a call.
     """
 
     key: Any = None
@@ -143,7 +142,6 @@ class ToolContext:
     session_id: str = ""
     open_state: Callable[[], Any] | None = field(default=None, repr=False)
     caller: Caller | None = field(default=None, repr=False)
-    extra: dict[str, Any] = field(default_factory=dict)
 
     _state: Any = field(default=_UNREAD, init=False, repr=False, compare=False)
 

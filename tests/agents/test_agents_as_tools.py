@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
@@ -247,6 +248,32 @@ async def test_a_call_has_a_budget_of_its_own(open_agent: OpenAgent, script: Scr
     script([calls(call("ask", request="?")), "went on"])
     bench = await open_agent(desk_with(Middle, max_steps=6))
     assert (await bench.turn("x")).outputs == (("", "went on"),), "what it calls counts, too"
+
+
+class Slow(Agent):
+    """Hangs when it is called for the first time, after its step."""
+
+    name = "slow"
+    ids: ClassVar[list[str]] = []
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> str:
+        async def pay() -> None:
+            self.ids.append(ctx.call_id)
+
+        await ctx.step("pay", pay)
+        if len(self.ids) == 1:
+            await asyncio.Event().wait()
+        return "paid"
+
+
+async def test_a_repeated_call_has_the_call_ids_of_the_first(open_agent: OpenAgent, script: Script) -> None:
+    script([calls(call("ask", request="pay")), "done"])
+    bench = await open_agent(desk_with(Slow), **{"skills.tool.timeout.ask": 0.2, "skills.tool.retries.ask": 1})
+    Slow.ids.clear()
+    outcome = await bench.turn("x")
+    assert outcome.outputs == (("", "done"),)
+    assert len(Slow.ids) == 2
+    assert len(set(Slow.ids)) == 1
 
 
 async def test_the_limit_of_the_turn_is_above_all(open_agent: OpenAgent, script: Script) -> None:

@@ -132,7 +132,7 @@ class SharedCopies:
         """The files of the copy, made anew; none if it is spoiled again already."""
         with self._lock:
             spoiled = copy.is_dir()
-            files = self._repaired(copy)  # another turn may have made it meanwhile
+            files = self._repaired(copy)  # another turn may have created it
             if files is None:
                 if spoiled:
                     remove_tree(copy)

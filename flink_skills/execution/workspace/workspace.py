@@ -131,7 +131,7 @@ class Workspace:
             return
 
     def stage(self, skill: StageableSkill) -> Path:
-        """Copy ``skill`` to ``skills/<name>``, read-only, unless it is there with the same digest. Return its folder.
+        """Copy ``skill`` to ``skills/<name>``, read-only, unless it exists with the same digest. Return its folder.
 
         Changes to shared files by other keys' commands are undone. Blocks: call it from a thread. Raises
         :class:`ExecutionError`.

@@ -230,7 +230,7 @@ class Process:
         """Return unread output, at most ``lines`` lines and ``chars`` characters."""
         piece = self._ring.read(self._seen, lines=lines, chars=chars)
         self._seen = piece.end
-        # A hidden value may be known only since then.
+        # A value may have become hidden after it was printed.
         return replace(piece, text=self._hidden.in_text(piece.text))
 
     @property

@@ -77,7 +77,7 @@ class WorkspaceSaveArtifact(SkillFace[_SaveArguments]):
 
 
 def _path(text: str, workspace: Workspace) -> str:
-    """The file relative to the workspace; raises :class:`WorkspacePathError` and :class:`ArgumentError`."""
+    """Return the path in the workspace. Raises :class:`WorkspacePathError` and :class:`ArgumentError`."""
     places = Places(workspace, workspace.work_dir, workspace.runs_dir, workspace.out_dir)
     path = places.relative("path", text)
     if path is None or path.split("/", 1)[0] not in WRITABLE:

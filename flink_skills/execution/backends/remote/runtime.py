@@ -38,7 +38,7 @@ class RouterError(ExecutionError):
 
 
 class Executed(NamedTuple):
-    """What a command of the runtime printed, and how it ended.
+    """Output and exit code of a command in the runtime.
 
     ``repeated`` is True if an earlier request for the same command failed. That request may have run the command.
     """
