@@ -77,6 +77,7 @@ lint: setup ## Check style, types, layers, structure and prose
 	$(BIN)/lint-imports
 	$(BIN)/python -m checks.structure
 	$(BIN)/python -m checks.prose
+	$(BIN)/python -m docs.gen_features --check
 	$(BIN)/python -m pip check
 
 .PHONY: test-java

@@ -2,7 +2,7 @@
 
 python -m docs.gen_features           write the page; rows whose tests are new stand as "not run"
 python -m docs.gen_features --run     run the tests of all rows first; exit with 1 when one fails, and write nothing
-python -m docs.gen_features --junit FILE…   take the outcomes from JUnit reports of "make test" instead of running tests
+python -m docs.gen_features --junit FILE…   take outcomes from JUnit reports of pytest; rows that they do not cover stay
 python -m docs.gen_features --check   exit with 1 when the page is not what rows and tests say, or has "not run"
 
 The rows are in ``docs/features/rows.yaml``, by sections. A row is a sentence, or a map with the sentence as ``is`` and,
@@ -302,10 +302,12 @@ def main(arguments: list[str]) -> int:
         sections = read_rows(ROWS)
         marked = marked_tests(TESTS)
         tests = by_row(sections, marked)
-        if run or reports:
-            states = states_of_run(tests, run_tests(TESTS) if run else read_reports(reports, marked))
+        if run:
+            states = states_of_run(tests, run_tests(TESTS))
         else:
-            states = states_of_page(tests, before)
+            outcomes = read_reports(reports, marked)
+            reported = {id_: found for id_, found in tests.items() if any(one.test in outcomes.of for one in found)}
+            states = states_of_page(tests, before) | states_of_run(reported, outcomes)
     except FeatureError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -94,6 +94,16 @@ def test_only_a_run_says_pass_and_only_of_these_tests(features: ModuleType, page
     assert [line.split(" | ")[-1] for line in rows_of(page)] == ["not run. Because. |", "pass |"]
 
 
+def test_a_report_of_some_tests_changes_only_their_rows(features: ModuleType, page: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text('<testsuite><testcase classname="tests.test_a" name="test_two"/></testsuite>')
+    assert features.main(["--junit", str(report)]) == 0
+    assert [line.split(" | ")[-1] for line in rows_of(page)] == ["not run. Because. |", "pass |"]
+    report.write_text('<testsuite><testcase classname="tests.test_a" name="test_both"/></testsuite>')
+    assert features.main(["--junit", str(report)]) == 0
+    assert [line.split(" | ")[-1] for line in rows_of(page)] == ["pass. Because. |", "pass |"]
+
+
 def test_many_tests_are_counted(features: ModuleType, page: Path) -> None:
     many = "".join(f'\n@pytest.mark.row("A2")\ndef test_{n}():\n    pass\n' for n in range(9))
     (page.parent / "tests/test_a.py").write_text(TESTS + many)
