@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from flink_skills import Agent, ChatModel, ResourceDescriptor, SkillConfig, chat_model_setup, tool
-from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, ToolMessage, Usage
 from flink_skills.agents.models.registry import ModelSetup, Provider, register_provider
+from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall, ToolMessage, Usage
 
 ANSWER = "This is the answer of a model of no particular wisdom, about as long as a short answer is."
 

@@ -13,24 +13,24 @@ from flink_skills.lazy import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from flink_skills.agents.agent import Agent as Agent
-    from flink_skills.agents.agent_file import load_agent_yaml as load_agent_yaml
-    from flink_skills.agents.context import AgentContext as AgentContext
-    from flink_skills.agents.decorators import agent_tool as agent_tool
-    from flink_skills.agents.decorators import chat_model_connection as chat_model_connection
-    from flink_skills.agents.decorators import chat_model_setup as chat_model_setup
-    from flink_skills.agents.decorators import mcp_server as mcp_server
-    from flink_skills.agents.decorators import prompt as prompt
-    from flink_skills.agents.decorators import skills as skills
-    from flink_skills.agents.decorators import tool as tool
-    from flink_skills.agents.decorators import tool_pool as tool_pool
-    from flink_skills.agents.decorators import tool_set as tool_set
-    from flink_skills.agents.event import Record as Record
+    from flink_skills.agents.declare.agent import Agent as Agent
+    from flink_skills.agents.declare.context import AgentContext as AgentContext
+    from flink_skills.agents.declare.decorators import agent_tool as agent_tool
+    from flink_skills.agents.declare.decorators import chat_model_connection as chat_model_connection
+    from flink_skills.agents.declare.decorators import chat_model_setup as chat_model_setup
+    from flink_skills.agents.declare.decorators import mcp_server as mcp_server
+    from flink_skills.agents.declare.decorators import prompt as prompt
+    from flink_skills.agents.declare.decorators import skills as skills
+    from flink_skills.agents.declare.decorators import tool as tool
+    from flink_skills.agents.declare.decorators import tool_pool as tool_pool
+    from flink_skills.agents.declare.decorators import tool_set as tool_set
+    from flink_skills.agents.declare.resource import ResourceDescriptor as ResourceDescriptor
+    from flink_skills.agents.declare.resource import ResourceName as ResourceName
+    from flink_skills.agents.declare.route import Route as Route
     from flink_skills.agents.models.base import ChatModel as ChatModel
-    from flink_skills.agents.plan import AgentPlan as AgentPlan
-    from flink_skills.agents.resource import ResourceDescriptor as ResourceDescriptor
-    from flink_skills.agents.resource import ResourceName as ResourceName
-    from flink_skills.agents.route import Route as Route
+    from flink_skills.agents.plan.agent_file import load_agent_yaml as load_agent_yaml
+    from flink_skills.agents.plan.plan import AgentPlan as AgentPlan
+    from flink_skills.agents.state.event import Record as Record
     from flink_skills.errors import ConfigError as ConfigError
     from flink_skills.errors import ExecutionError as ExecutionError
     from flink_skills.errors import IsolationError as IsolationError
@@ -73,10 +73,10 @@ if TYPE_CHECKING:
     from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
 
 _HOMES = {
-    "Agent": "agents.agent",
-    "AgentContext": "agents.context",
+    "Agent": "agents.declare.agent",
+    "AgentContext": "agents.declare.context",
     "AgentEvent": "telemetry.event_record",
-    "AgentPlan": "agents.plan",
+    "AgentPlan": "agents.plan.plan",
     "AgentSkill": "skill",
     "AgentSkillManager": "manager",
     "AgentsConfiguration": "flink.configuration",
@@ -94,12 +94,12 @@ _HOMES = {
     "Option": "options",
     "PlanError": "errors",
     "Prompt": "prompts",
-    "Record": "agents.event",
+    "Record": "agents.state.event",
     "Resource": "resource",
-    "ResourceDescriptor": "agents.resource",
+    "ResourceDescriptor": "agents.declare.resource",
     "ResourceError": "errors",
-    "ResourceName": "agents.resource",
-    "Route": "agents.route",
+    "ResourceName": "agents.declare.resource",
+    "Route": "agents.declare.route",
     "SkillConfig": "options",
     "SkillFormatError": "errors",
     "SkillLockError": "errors",
@@ -115,22 +115,22 @@ _HOMES = {
     "UnknownNameError": "errors",
     "UnsupportedSkillError": "errors",
     "WorkerError": "errors",
-    "agent_tool": "agents.decorators",
-    "chat_model_connection": "agents.decorators",
-    "chat_model_setup": "agents.decorators",
+    "agent_tool": "agents.declare.decorators",
+    "chat_model_connection": "agents.declare.decorators",
+    "chat_model_setup": "agents.declare.decorators",
     "execute_shell_command": "tools.direct",
     "get_tool": "tools.dynamic.registry",
-    "load_agent_yaml": "agents.agent_file",
+    "load_agent_yaml": "agents.plan.agent_file",
     "load_skill": "tools.direct",
     "load_skill_resource": "tools.direct",
-    "mcp_server": "agents.decorators",
-    "prompt": "agents.decorators",
+    "mcp_server": "agents.declare.decorators",
+    "prompt": "agents.declare.decorators",
     "register_tool": "tools.dynamic.registry",
     "register_tools": "tools.dynamic.registry",
-    "skills": "agents.decorators",
-    "tool": "agents.decorators",
-    "tool_pool": "agents.decorators",
-    "tool_set": "agents.decorators",
+    "skills": "agents.declare.decorators",
+    "tool": "agents.declare.decorators",
+    "tool_pool": "agents.declare.decorators",
+    "tool_set": "agents.declare.decorators",
 }
 
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604

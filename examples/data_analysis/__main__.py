@@ -17,7 +17,7 @@ from rich.table import Table
 from examples.data_analysis.agent import Analyst
 from examples.data_analysis.model import use_script
 from flink_skills import AgentsExecutionEnvironment, ConfigError, SkillConfig, SkillOptions
-from flink_skills.agents.keys import key_to_text
+from flink_skills.agents import key_to_text
 from flink_skills.artifacts import ArtifactStore, owner_of
 
 HERE = Path(__file__).resolve().parent

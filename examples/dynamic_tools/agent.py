@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from examples.dynamic_tools import tools
-from flink_skills import Agent, ResourceDescriptor, chat_model_setup, prompt
-from flink_skills.agents.decorators import tool_pool
+from flink_skills import Agent, ResourceDescriptor, chat_model_setup, prompt, tool_pool
 
 
 class ShopAgent(Agent):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills import Agent
-from flink_skills.agents.decorators import tool_pool
+from flink_skills import Agent, tool_pool
 from flink_skills.tools.files import FileToolSet
 
 

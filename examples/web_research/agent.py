@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from flink_skills import Agent, ResourceDescriptor, Tool, chat_model_setup
-from flink_skills.agents.decorators import tool_pool
+from flink_skills import Agent, ResourceDescriptor, Tool, chat_model_setup, tool_pool
 
 
 class ResearchAgent(Agent):

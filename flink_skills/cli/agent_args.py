@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.agent_file import load_agent_yaml
+from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.plan.agent_file import load_agent_yaml
 from flink_skills.cli.source_args import parse_source
 from flink_skills.errors import ConfigError
 from flink_skills.job.agent_source import import_agent, search_modules

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flink_skills.agents import compile_plan
-from flink_skills.agents.declaration import declared_pool, read_declaration
+from flink_skills.agents.declare.declaration import declared_pool, read_declaration
 from flink_skills.cli.agent_args import find_agent
 from flink_skills.options import SkillConfig
 from flink_skills.tools import SkillSettings

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.agent_file import absolute_path
-from flink_skills.agents.compilation import compile_plan
-from flink_skills.agents.generation import effective_view
-from flink_skills.agents.opening import tool_inspectors
-from flink_skills.agents.plan import AgentPlan, ModelPlan
-from flink_skills.agents.shared import SharedResources
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.declare.shared import SharedResources
+from flink_skills.agents.open.generation import effective_view
+from flink_skills.agents.open.opening import tool_inspectors
+from flink_skills.agents.plan.agent_file import absolute_path
+from flink_skills.agents.plan.compilation import compile_plan
+from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.cli.agent_args import find_agent, job_scope
 from flink_skills.cli.catalog_skill import CatalogSkill, describe_skill
 from flink_skills.cli.output import diagnostic_json

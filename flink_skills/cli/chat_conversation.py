@@ -9,15 +9,15 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from flink_skills.agents.event import Record
-from flink_skills.agents.generation import ModelRuntime
-from flink_skills.agents.keys import key_to_text
-from flink_skills.agents.messages import Usage
-from flink_skills.agents.observers import telemetry_of
-from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.plan_opening import open_plan
-from flink_skills.agents.session import Session
-from flink_skills.agents.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents.open.generation import ModelRuntime
+from flink_skills.agents.open.observers import telemetry_of
+from flink_skills.agents.open.plan_opening import open_plan
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.state.event import Record
+from flink_skills.agents.state.keys import key_to_text
+from flink_skills.agents.state.messages import Usage
+from flink_skills.agents.state.session import Session
+from flink_skills.agents.turn.turn import Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import Observer
 from flink_skills.tools import SkillState

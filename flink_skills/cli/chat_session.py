@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any
 
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.turn import ERROR_TAG, TurnOutcome, TurnStatus
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.cli.agent_args import find_agent, model_setup, skill_sources
 from flink_skills.cli.chat_commands import COMMANDS, run_command, tokens_text
 from flink_skills.cli.chat_conversation import Conversation

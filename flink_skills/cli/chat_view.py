@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from flink_skills.agents.messages import ModelResponse
+from flink_skills.agents.state.messages import ModelResponse
 from flink_skills.cli.output import Styled, print_line, visible
 from flink_skills.execution import CommandResult
 from flink_skills.telemetry import Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta

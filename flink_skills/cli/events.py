@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from flink_skills.agents.event import Record, field_of
+from flink_skills.agents.state.event import Record, field_of
 from flink_skills.errors import ConfigError
 
 __all__ = ["BadLine", "InputEvent", "bad_line_record", "read_error_records", "read_events"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flink_skills.agents.route import Route
+from flink_skills.agents.declare.route import Route
 from flink_skills.cli.output import counted, print_json, print_line
 from flink_skills.cli.source_args import display_path
 from flink_skills.job.explaining import explain_job

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flink_skills.agents.event import key_of
-from flink_skills.agents.turn import TurnOutcome
+from flink_skills.agents.state.event import key_of
+from flink_skills.agents.turn.turn import TurnOutcome
 from flink_skills.cli.agent_args import model_setup
 from flink_skills.cli.events import BadLine, bad_line_record, read_events
 from flink_skills.cli.output import print_error

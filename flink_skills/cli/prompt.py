@@ -328,7 +328,7 @@ def _read_agent_menu(
         config: Options of the job.
     """
     from flink_skills.agents import compile_plan
-    from flink_skills.agents.generation import check_names
+    from flink_skills.agents.open.generation import check_names
     from flink_skills.cli.agent_args import find_agent, job_scope
     from flink_skills.errors import UnknownNameError
     from flink_skills.manager import AgentSkillManager

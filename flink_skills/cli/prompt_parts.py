@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.compilation import compile_plan
-from flink_skills.agents.described import described_models
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.open.described import described_models
+from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill.inspection import about_tokens

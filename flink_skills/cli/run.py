@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.keys import key_to_text
-from flink_skills.agents.local import run_events
+from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.turn import ERROR_TAG, TurnStatus
-from flink_skills.agents.turn_counts import kind_of, listed_kinds
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.state.keys import key_to_text
+from flink_skills.agents.turn.local import run_events
+from flink_skills.agents.turn.turn import ERROR_TAG, TurnStatus
+from flink_skills.agents.turn.turn_counts import kind_of, listed_kinds
 from flink_skills.cli.agent_args import find_agent, model_setup, skill_sources
 from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_error_records, read_events
 from flink_skills.cli.output import counted, print_error, print_line

@@ -12,7 +12,7 @@ from flink_skills.cli.common_options import FAILED, Format, OutputFormat
 from flink_skills.errors import ConfigError
 
 if TYPE_CHECKING:
-    from flink_skills.agents.messages import Message
+    from flink_skills.agents.state.messages import Message
     from flink_skills.flink.savepoints import KeyState, Savepoint
 
 __all__ = ["sessions"]
@@ -61,7 +61,7 @@ def sessions(
 
         flink-skills sessions ./savepoint-3f2a91-0c --agent triage --key order-7
     """
-    from flink_skills.agents.keys import key_to_text
+    from flink_skills.agents.state.keys import key_to_text
     from flink_skills.cli.output import print_error
     from flink_skills.flink.savepoints import Savepoint
 
@@ -102,7 +102,7 @@ def _select_agent(savepoint: Savepoint, agent: str | None) -> str:
 
 def _key_from_json(key: str) -> list[str]:
     """Return the canonical text of a key in JSON. Return an empty list if ``key`` is not valid JSON."""
-    from flink_skills.agents.keys import key_to_text
+    from flink_skills.agents.state.keys import key_to_text
 
     try:
         return [key_to_text(json.loads(key))]
@@ -124,9 +124,9 @@ def _show(state: KeyState, format_: Format, *, whole: bool) -> None:
 
 def _to_json(state: KeyState) -> dict[str, Any]:
     """Return the complete session of a key as JSON data."""
-    from flink_skills.agents.codec import decode
-    from flink_skills.agents.session import Session
-    from flink_skills.agents.stored_event import stored_event
+    from flink_skills.agents.state.codec import decode
+    from flink_skills.agents.state.session import Session
+    from flink_skills.agents.state.stored_event import stored_event
     from flink_skills.tools import SkillState
 
     session = Session.decode(state.session)
@@ -153,7 +153,7 @@ def _to_json(state: KeyState) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    from flink_skills.agents.messages import AssistantMessage, ToolMessage
+    from flink_skills.agents.state.messages import AssistantMessage, ToolMessage
 
     if isinstance(message, ToolMessage):
         return {"role": "tool", "tool": message.name, "call_id": message.call_id, "content": message.content}

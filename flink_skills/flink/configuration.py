@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 import yaml
 
-from flink_skills.agents.declaration import declared_sources
+from flink_skills.agents.declare.declaration import declared_sources
 from flink_skills.errors import ConfigError, SkillsError, near_misses
 from flink_skills.flink.fixed_attributes import FixedAttributes
 from flink_skills.options import Option, SkillConfig, SkillOptions

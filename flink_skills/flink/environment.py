@@ -14,14 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.compilation import compile_plan
-from flink_skills.agents.declaration import declared_sources
-from flink_skills.agents.key_selection import check_key_selector
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.declare.declaration import declared_sources
+from flink_skills.agents.declare.resource import ResourceDescriptor
+from flink_skills.agents.declare.shared import SharedResources
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.resource import ResourceDescriptor
-from flink_skills.agents.shared import SharedResources
+from flink_skills.agents.plan.compilation import compile_plan
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.state.key_selection import check_key_selector
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration, table_values
 from flink_skills.flink.fixed_attributes import FixedAttributes
@@ -47,7 +47,7 @@ ignore_package_warnings()
 
 if find_spec("cloudpickle"):
     # Here, because PyFlink pickles the functions of a stream when the script declares them.
-    importlib.import_module("flink_skills.agents.by_value")
+    importlib.import_module("flink_skills.agents.plan.by_value")
 
 __all__ = ["AgentsExecutionEnvironment"]
 

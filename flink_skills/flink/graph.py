@@ -9,8 +9,8 @@ from pyflink.common import Configuration
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.util.java_utils import get_j_env_configuration
 
-from flink_skills.agents.operator_names import operator_uid
-from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.declare.operator_names import operator_uid
+from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import ConfigError
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.options import SkillConfig, SkillOptions

@@ -17,12 +17,12 @@ from pyflink.table import types as table_types
 from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import get_j_env_configuration
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.column_types import ColumnType
-from flink_skills.agents.columns import TableFill
-from flink_skills.agents.next_event import NEXT_TAG
-from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.rows.column_types import ColumnType
+from flink_skills.agents.rows.columns import TableFill
+from flink_skills.agents.rows.next_event import NEXT_TAG
+from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
 from flink_skills.flink.environment import AgentsExecutionEnvironment

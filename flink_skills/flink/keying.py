@@ -13,8 +13,8 @@ from pyflink.datastream.functions import FlatMapFunction, KeyedProcessFunction, 
 from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import is_instance_of
 
-from flink_skills.agents.event import Record
-from flink_skills.agents.key_selection import key_text_of, selected_key
+from flink_skills.agents.state.event import Record
+from flink_skills.agents.state.key_selection import key_text_of, selected_key
 from flink_skills.errors import ConfigError
 
 # Names and shapes of the fields of a row, as plain data that can be sent.

@@ -10,7 +10,7 @@ from typing import Any
 from pyflink.common import Configuration
 from pyflink.datastream import StreamExecutionEnvironment
 
-from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import ConfigError, TurnError
 from flink_skills.flink.environment import AgentsExecutionEnvironment
 from flink_skills.flink.failures import job_failure

@@ -14,9 +14,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, RootModel
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.attributes import reads_attribute
-from flink_skills.agents.declarative import DeclarativeAgent
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.declare.attributes import reads_attribute
+from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.row_shape import INTEGERS, TypeShape
 from flink_skills.prompts import fields_of_type

@@ -12,7 +12,7 @@ from typing import Any
 from pyflink.common import Configuration
 from pyflink.datastream import DataStream
 
-from flink_skills.agents.operator_names import operator_of
+from flink_skills.agents.declare.operator_names import operator_of
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.flink.failures import job_failure
@@ -24,8 +24,8 @@ __all__ = ["KeyState", "Savepoint"]
 
 @dataclass(frozen=True)
 class KeyState:
-    """What a savepoint has of one key, as bytes: see :mod:`flink_skills.agents.session` and
-    :mod:`flink_skills.agents.journal` for those of ``session`` and ``journal``.
+    """What a savepoint has of one key, as bytes: see :mod:`flink_skills.agents.state.session` and
+    :mod:`flink_skills.agents.state.journal` for those of ``session`` and ``journal``.
 
     ``key`` is the canonical text, ``turns`` how many ended, ``pending`` the events that have not, ``journal`` the
     finished steps of the first one's turn.

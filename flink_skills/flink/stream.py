@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.compilation import instantiate
-from flink_skills.agents.key_selection import KeyText, key_text_of, selected_key
-from flink_skills.agents.local import ListOutcome, run_outcomes
-from flink_skills.agents.overriding import ModelOverrides, current_overrides
-from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.turn import ERROR_TAG
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.declare.overriding import ModelOverrides, current_overrides
+from flink_skills.agents.plan.compilation import instantiate
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.state.key_selection import KeyText, key_text_of, selected_key
+from flink_skills.agents.turn.local import ListOutcome, run_outcomes
+from flink_skills.agents.turn.turn import ERROR_TAG
 from flink_skills.errors import ConfigError
 from flink_skills.flink.inputs import check_name, check_type_info
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent

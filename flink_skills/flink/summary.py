@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from flink_skills.agents.turn_counts import TurnCounts, listed_kinds
+from flink_skills.agents.turn.turn_counts import TurnCounts, listed_kinds
 from flink_skills.errors import counted
 
 __all__ = ["Applied", "JobSummary", "summary_of"]

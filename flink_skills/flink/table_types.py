@@ -6,7 +6,7 @@ from typing import Any
 
 from pyflink.table import types as table_types
 
-from flink_skills.agents.column_types import ColumnType
+from flink_skills.agents.rows.column_types import ColumnType
 from flink_skills.errors import ConfigError
 
 __all__ = ["column_type"]

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flink_skills.agents.generation import effective_view
-from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.open.generation import effective_view
+from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, SourceError

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.columns import OutputShape
-from flink_skills.agents.declarative import DeclarativeAgent
-from flink_skills.agents.next_event import NextEvent
-from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.plan.declarative import DeclarativeAgent
+from flink_skills.agents.rows.columns import OutputShape
+from flink_skills.agents.rows.next_event import NextEvent
+from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, AgentSources
@@ -24,7 +24,7 @@ from flink_skills.job.stages import Stage
 from flink_skills.job.table_filling import AgentTables
 
 if TYPE_CHECKING:
-    from flink_skills.agents.plan import AgentPlan
+    from flink_skills.agents.plan.plan import AgentPlan
     from flink_skills.flink.job_graph import PlacedAgent
 
 __all__ = ["AgentBuilder"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.agent_file import agent_of, read_agent_document, with_absolute_paths
-from flink_skills.agents.compilation import instantiate
-from flink_skills.agents.plan import import_object, unknown_in_module
-from flink_skills.agents.spec import AgentSpec
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.plan.agent_file import agent_of, read_agent_document, with_absolute_paths
+from flink_skills.agents.plan.compilation import instantiate
+from flink_skills.agents.plan.plan import import_object, unknown_in_module
+from flink_skills.agents.plan.spec import AgentSpec
 from flink_skills.documents.document import Document
 from flink_skills.documents.problems import DocumentError, Path
 from flink_skills.documents.validation import schema_problems

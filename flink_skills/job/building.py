@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.agent_file import absolute_path
-from flink_skills.agents.spec import SkillsSection, SourcePins
+from flink_skills.agents.plan.agent_file import absolute_path
+from flink_skills.agents.plan.spec import SkillsSection, SourcePins
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.agent_building import AgentBuilder

@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.agent_file import with_absolute_paths
-from flink_skills.agents.declarative import DeclarativeAgent
-from flink_skills.agents.messages import ModelRequest, UserMessage
+from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.models.fallback import Fallback
 from flink_skills.agents.models.registry import create_model
-from flink_skills.agents.plan import AgentPlan, ModelPlan
-from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.plan.agent_file import with_absolute_paths
+from flink_skills.agents.plan.declarative import DeclarativeAgent
+from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
+from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.state.messages import ModelRequest, UserMessage
 from flink_skills.documents.problems import DocumentError, Problem
 from flink_skills.errors import ConfigError, SkillsError, counted
 from flink_skills.job.advice import job_warnings

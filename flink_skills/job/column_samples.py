@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.column_types import ColumnType, MisfitError, fit
-from flink_skills.agents.columns import ColumnFill, OutputShape, value_of
+from flink_skills.agents.rows.column_types import ColumnType, MisfitError, fit
+from flink_skills.agents.rows.columns import ColumnFill, OutputShape, value_of
 from flink_skills.job.input_shape import InputShape
 from flink_skills.job.value_samples import TEXTS, samples_at, samples_of_type
 from flink_skills.telemetry.event_record import EVENT_COLUMNS
 
 if TYPE_CHECKING:
-    from flink_skills.agents.columns import FieldPath
+    from flink_skills.agents.rows.columns import FieldPath
 
 __all__ = ["Samples", "may_not_fit", "never_fits", "never_fits_event"]
 

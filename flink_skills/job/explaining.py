@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.operator_names import operator_uid
-from flink_skills.agents.sealing import public_options
+from flink_skills.agents.declare.operator_names import operator_uid
+from flink_skills.agents.plan.sealing import public_options
 from flink_skills.errors import SkillsError
 from flink_skills.job.advice import job_warnings
 from flink_skills.job.agent_building import AgentBuilder
@@ -20,8 +20,8 @@ from flink_skills.job.skills_here import skills_here
 from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:
-    from flink_skills.agents.columns import TableFill
-    from flink_skills.agents.plan import AgentPlan
+    from flink_skills.agents.plan.plan import AgentPlan
+    from flink_skills.agents.rows.columns import TableFill
     from flink_skills.flink.job_graph import JobGraph
 
 __all__ = ["explain_job"]

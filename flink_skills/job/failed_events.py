@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.columns import TableFill
+from flink_skills.agents.rows.columns import TableFill
 from flink_skills.errors import ConfigError
 
 if TYPE_CHECKING:
-    from flink_skills.agents.column_types import ColumnType
+    from flink_skills.agents.rows.column_types import ColumnType
     from flink_skills.flink.job_graph import TableColumn, TableShape
 
 __all__ = ["FAILED_EVENTS", "event_column", "failed_rows", "table_of_rows"]

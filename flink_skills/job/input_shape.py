@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flink_skills.agents.columns import OutputShape
+from flink_skills.agents.rows.columns import OutputShape
 
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import TableShape

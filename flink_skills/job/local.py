@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from flink_skills.agents.columns import OutputShape, checked_path
-from flink_skills.agents.event import key_of
-from flink_skills.agents.local import run_events
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.next_event import NextEvent
-from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.turn import ERROR_TAG, TurnOutcome, TurnStatus
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.rows.columns import OutputShape, checked_path
+from flink_skills.agents.rows.next_event import NextEvent
+from flink_skills.agents.state.event import key_of
+from flink_skills.agents.turn.local import run_events
+from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.building import add_to_environment

@@ -18,7 +18,7 @@ from flink_skills.job.isolation_probe import check_isolation
 from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:
-    from flink_skills.agents.plan import AgentPlan
+    from flink_skills.agents.plan.plan import AgentPlan
 
 __all__ = ["agent_requirements", "job_requirements"]
 

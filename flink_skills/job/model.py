@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, Tag
 
-from flink_skills.agents.spec import (
+from flink_skills.agents.plan.spec import (
     AgentParts,
     AgentSpec,
     ConnectionSpec,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flink_skills.agents.agent_file import agent_of
-from flink_skills.agents.compilation import compile_plan
-from flink_skills.agents.declarative import DeclarativeAgent
-from flink_skills.agents.spec import AgentSpec
-from flink_skills.agents.spec_problems import route_problems, setup_problems
+from flink_skills.agents.plan.agent_file import agent_of
+from flink_skills.agents.plan.compilation import compile_plan
+from flink_skills.agents.plan.declarative import DeclarativeAgent
+from flink_skills.agents.plan.spec import AgentSpec
+from flink_skills.agents.plan.spec_problems import route_problems, setup_problems
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import AgentSource

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declarative import descriptor_of, prompt_of
-from flink_skills.agents.shared import SharedResources
+from flink_skills.agents.declare.shared import SharedResources
+from flink_skills.agents.plan.declarative import descriptor_of, prompt_of
 from flink_skills.errors import SkillsError
 from flink_skills.job.reading import ReadJob
 

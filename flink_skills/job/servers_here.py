@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.declaration import Declaration, read_declaration
-from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.declare.declaration import Declaration, read_declaration
+from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import SkillsError
 from flink_skills.execution.workspace.scratch import scratch_workspaces
 from flink_skills.manager import SkillView

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flink_skills.agents.declaration import declared_sources
+from flink_skills.agents.declare.declaration import declared_sources
 from flink_skills.documents.document import Document
 from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, near_misses

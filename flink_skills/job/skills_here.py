@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.described import described_models
-from flink_skills.agents.generation import effective_view
-from flink_skills.agents.opening import tool_inspectors
-from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.open.described import described_models
+from flink_skills.agents.open.generation import effective_view
+from flink_skills.agents.open.opening import tool_inspectors
+from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.endpoint import redact
 from flink_skills.errors import UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope, SkillView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flink_skills.agents.columns import ColumnFill, Filling, OutputShape, TableFill, checked_path, plan_columns
+from flink_skills.agents.rows.columns import ColumnFill, Filling, OutputShape, TableFill, checked_path, plan_columns
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError
 from flink_skills.job.column_samples import Samples, may_not_fit, never_fits, never_fits_event
@@ -14,7 +14,7 @@ from flink_skills.job.placing import Placing
 from flink_skills.job.stages import Stage
 
 if TYPE_CHECKING:
-    from flink_skills.agents.columns import FieldPath
+    from flink_skills.agents.rows.columns import FieldPath
     from flink_skills.flink.job_graph import TableShape
 
 __all__ = ["AgentTables"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from flink_skills.agents.agent import Agent
-from flink_skills.agents.declarative import DeclarativeAgent
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.documents.problems import path_text
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.reading import ReadJob
 
 if TYPE_CHECKING:
-    from flink_skills.agents.plan import AgentPlan
+    from flink_skills.agents.plan.plan import AgentPlan
 
 __all__ = ["unasked_models"]
 

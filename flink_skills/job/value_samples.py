@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from flink_skills.agents.column_types import ColumnType
+from flink_skills.agents.rows.column_types import ColumnType
 
 __all__ = ["TEXTS", "samples_at", "samples_of_type"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from flink_skills.agents.messages import (
+from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.state.messages import (
     AssistantMessage,
     Message,
     ModelRequest,
@@ -13,7 +14,6 @@ from flink_skills.agents.messages import (
     ToolMessage,
     UserMessage,
 )
-from flink_skills.agents.models.base import ChatModel
 from flink_skills.telemetry import Delta, Discarded, TextDelta, ToolCallDelta
 from flink_skills.tools.base import ToolSpec
 

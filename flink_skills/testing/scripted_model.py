@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall, Usage
 from flink_skills.agents.models.base import ChatModel
+from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall, Usage
 from flink_skills.errors import counted
 
 __all__ = ["Answer", "ScriptedModel", "call", "calls"]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import NoReturn, TextIO
 
-from flink_skills.agents.redaction import Redactor
+from flink_skills.agents.open.redaction import Redactor
 from flink_skills.telemetry.log_fields import LogFields
 from flink_skills.worker.abandoned import StepThreads
 from flink_skills.worker.event_loop import new_event_loop

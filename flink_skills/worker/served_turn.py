@@ -8,15 +8,15 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flink_skills.agents.error_text import error_text
-from flink_skills.agents.event import Record
-from flink_skills.agents.next_event import KeyedEvent
-from flink_skills.agents.record_rows import RecordRows, TableRow
-from flink_skills.agents.redaction import Redactor
-from flink_skills.agents.session import UNCHANGED, Session, SessionOp
-from flink_skills.agents.stored_event import plain_event
-from flink_skills.agents.turn import Turn
-from flink_skills.agents.turn_ends import TurnOutcome, TurnStart, TurnStatus, crash_problem
+from flink_skills.agents.open.redaction import Redactor
+from flink_skills.agents.rows.next_event import KeyedEvent
+from flink_skills.agents.rows.record_rows import RecordRows, TableRow
+from flink_skills.agents.state.error_text import error_text
+from flink_skills.agents.state.event import Record
+from flink_skills.agents.state.session import UNCHANGED, Session, SessionOp
+from flink_skills.agents.state.stored_event import plain_event
+from flink_skills.agents.turn.turn import Turn
+from flink_skills.agents.turn.turn_ends import TurnOutcome, TurnStart, TurnStatus, crash_problem
 from flink_skills.errors import SkillsError, WorkerError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
@@ -25,7 +25,7 @@ from flink_skills.worker.frames import StartTurn, encode_end, encode_need_sessio
 from flink_skills.worker.session_cache import SessionCache
 
 if TYPE_CHECKING:
-    from flink_skills.agents.open_agent import OpenAgent
+    from flink_skills.agents.open.open_agent import OpenAgent
 
 __all__ = ["ServedTurn", "Serving", "encoder_of"]
 
@@ -251,6 +251,6 @@ def encode_output(value: Any) -> bytes:
     try:
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError):
-        from flink_skills.agents.by_value import dumps
+        from flink_skills.agents.plan.by_value import dumps
 
         return dumps(value)

@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from flink_skills.agents.observers import telemetry_of
-from flink_skills.agents.open_agent import OpenAgent
-from flink_skills.agents.plan import AgentPlan
-from flink_skills.agents.plan_opening import open_plan
-from flink_skills.agents.record_rows import RecordRows
-from flink_skills.agents.redaction import Redactor
-from flink_skills.agents.sealing import secret_values
+from flink_skills.agents.open.observers import telemetry_of
+from flink_skills.agents.open.open_agent import OpenAgent
+from flink_skills.agents.open.plan_opening import open_plan
+from flink_skills.agents.open.redaction import Redactor
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.plan.sealing import secret_values
+from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.errors import SkillsError, counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.worker.abandoned import AbandonedCode, StepThreads

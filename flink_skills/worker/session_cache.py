@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from flink_skills.agents.session import Session
+from flink_skills.agents.state.session import Session
 
 __all__ = ["SessionCache"]
 

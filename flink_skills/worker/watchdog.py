@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from flink_skills.agents.plan import AgentPlan
+from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.metrics import resident_memory

@@ -32,7 +32,7 @@ from flink_skills.agents import (
     compile_plan,
     open_plan,
 )
-from flink_skills.agents.observers import telemetry_of
+from flink_skills.agents.open.observers import telemetry_of
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import (
     EVENT_COLUMNS,

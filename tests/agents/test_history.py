@@ -25,7 +25,7 @@ from flink_skills.agents import (
     UserMessage,
     compile_plan,
 )
-from flink_skills.agents.history import about_tokens_of, cut
+from flink_skills.agents.state.history import about_tokens_of, cut
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

@@ -246,7 +246,7 @@ def test_what_cannot_be_sent_is_named_with_the_fix(case: str, tmp_path: Path) ->
         "import threading\n"
         "from dataclasses import dataclass, field\n"
         "from flink_skills import Agent\n"
-        "from flink_skills.agents.compilation import compile_plan\n"
+        "from flink_skills.agents.plan.compilation import compile_plan\n"
         f"{declared}"
         "class Main(Agent):\n"
         "    async def on_event(self, event, ctx):\n"
@@ -264,7 +264,7 @@ def test_class_of_the_main_script_reaches_another_process(tmp_path: Path) -> Non
     script.write_text(
         "import json\n"
         "from flink_skills import Agent\n"
-        "from flink_skills.agents.compilation import compile_plan\n"
+        "from flink_skills.agents.plan.compilation import compile_plan\n"
         "class Main(Agent):\n"
         "    async def on_event(self, event, ctx):\n"
         "        return 'from main'\n"

@@ -22,7 +22,7 @@ from flink_skills import (
     skills,
 )
 from flink_skills.agents import compile_plan, load_agent
-from flink_skills.agents.sealing import secret_values
+from flink_skills.agents.plan.sealing import secret_values
 from flink_skills.manager import SkillScope
 from flink_skills.sources import SourceSpec
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from flink_skills.agents.column_types import ColumnType, MisfitError, fit
-from flink_skills.agents.columns import Filling, OutputShape, TableFill, plan_columns
-from flink_skills.agents.record_rows import RecordRows
+from flink_skills.agents.rows.column_types import ColumnType, MisfitError, fit
+from flink_skills.agents.rows.columns import Filling, OutputShape, TableFill, plan_columns
+from flink_skills.agents.rows.record_rows import RecordRows
 
 ANSWERS = Filling(("output",), ("output", "answer"))
 FAILURES = Filling(("error",), ("error", "message"))

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flink_skills.agents.messages import AssistantMessage, Message, ModelRequest, ToolMessage
 from flink_skills.agents.models.menus import offered_skills
+from flink_skills.agents.state.messages import AssistantMessage, Message, ModelRequest, ToolMessage
 from flink_skills.tools.commands.result_text import says_failure
 
 __all__ = [

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
-from flink_skills.agents.well_formed import well_formed_calls
+from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall
+from flink_skills.agents.state.well_formed import well_formed_calls
 from flink_skills.resource import Resource
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flink_skills.agents.messages import ModelResponse
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.circuit import Admission, Circuit
 from flink_skills.agents.models.permits import Permits
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.state.messages import ModelResponse
 from flink_skills.errors import ModelError
 
 __all__ = ["Attempt", "Candidate", "Fallback", "FallbackChain"]

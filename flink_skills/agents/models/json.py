@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.agents.models.actions import ANSWER, Action, action_schema, all_actions, allowed_actions
 from flink_skills.agents.models.base import tell_whole
 from flink_skills.agents.models.json_answer import AnswerText
 from flink_skills.agents.models.native import calls_in_text
 from flink_skills.agents.models.transcript import render_messages, render_system
 from flink_skills.agents.models.wrapped import WrappedModel
+from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 
 __all__ = ["INVALID", "JsonActions"]

@@ -7,8 +7,8 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from flink_skills.agents.messages import Media, Message, ToolMessage, UserMessage
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.state.messages import Media, Message, ToolMessage, UserMessage
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.tools.media import KINDS
 

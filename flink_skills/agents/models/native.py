@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.agents.models.base import tell_calls
 from flink_skills.agents.models.wrapped import WrappedModel
+from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 
 __all__ = ["NativeCalls", "calls_in_text"]

@@ -15,7 +15,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from flink_skills.agents.messages import (
+from flink_skills.agents.models.base import ChatModel, tell_calls
+from flink_skills.agents.models.instructions import first_command, first_paragraph
+from flink_skills.agents.models.matching import SkillIndex
+from flink_skills.agents.models.menus import has_menu, offered_skills
+from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.state.messages import (
     AssistantMessage,
     Message,
     ModelRequest,
@@ -25,12 +30,7 @@ from flink_skills.agents.messages import (
     Usage,
     UserMessage,
 )
-from flink_skills.agents.models.base import ChatModel, tell_calls
-from flink_skills.agents.models.instructions import first_command, first_paragraph
-from flink_skills.agents.models.matching import SkillIndex
-from flink_skills.agents.models.menus import has_menu, offered_skills
-from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.notices import named_in_notice
+from flink_skills.agents.state.notices import named_in_notice
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta, TextDelta
 from flink_skills.tools.base import ToolSpec

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from flink_skills.agents.messages import ModelRequest, Usage
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.quota import Quota
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.models.shared_limits import POLL, SharedLimits, TokenCost
+from flink_skills.agents.state.messages import ModelRequest, Usage
 from flink_skills.errors import ModelError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.inspection import about_tokens

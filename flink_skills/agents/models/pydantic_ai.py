@@ -19,7 +19,6 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.client_errors import explain
 from flink_skills.agents.models.keys import api_key
@@ -27,6 +26,7 @@ from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.pydantic_ai_mapping import from_response, parameters, to_messages
 from flink_skills.agents.models.pydantic_ai_stream import Told, is_about_streaming, read_stream
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.agents.state.messages import ModelRequest, ModelResponse
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError, ModelError
 from flink_skills.options import SkillConfig

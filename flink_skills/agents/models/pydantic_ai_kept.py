@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from pydantic_ai import messages as theirs
 from pydantic_core import PydanticSerializationError
 
-from flink_skills.agents.messages import AssistantMessage, Usage, Verbatim
 from flink_skills.agents.models.results import arguments_of, arguments_to_send
+from flink_skills.agents.state.messages import AssistantMessage, Usage, Verbatim
 
 __all__ = ["kept_response", "kept_verbatim", "usage_of"]
 

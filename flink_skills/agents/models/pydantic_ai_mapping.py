@@ -12,7 +12,10 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
-from flink_skills.agents.messages import (
+from flink_skills.agents.models.pydantic_ai_kept import kept_response, kept_verbatim, usage_of
+from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, has_error
+from flink_skills.agents.models.schemas import schema_name, schema_text
+from flink_skills.agents.state.messages import (
     AssistantMessage,
     Media,
     ModelRequest,
@@ -20,9 +23,6 @@ from flink_skills.agents.messages import (
     ToolCall,
     ToolMessage,
 )
-from flink_skills.agents.models.pydantic_ai_kept import kept_response, kept_verbatim, usage_of
-from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, has_error
-from flink_skills.agents.models.schemas import schema_name, schema_text
 
 __all__ = ["from_response", "parameters", "to_messages"]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flink_skills.agents.messages import ToolCall, ToolMessage
+from flink_skills.agents.state.messages import ToolCall, ToolMessage
 
 __all__ = [
     "NO_ANSWER",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flink_skills.agents.messages import ModelRequest
+from flink_skills.agents.state.messages import ModelRequest
 
 __all__ = ["is_strict", "schema_in_text", "schema_name", "schema_text"]
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flink_skills.agents.messages import AssistantMessage, Media, Message, ToolMessage, UserMessage
 from flink_skills.agents.models.actions import ANSWER, THOUGHT, Action, failed_command
+from flink_skills.agents.state.messages import AssistantMessage, Media, Message, ToolMessage, UserMessage
 from flink_skills.manager.menu import escape
 from flink_skills.skill.text import clean_line
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from flink_skills.agents.messages import ModelRequest
 from flink_skills.agents.models.base import ChatModel, OnQuota
+from flink_skills.agents.state.messages import ModelRequest
 
 __all__ = ["WrappedModel"]
 

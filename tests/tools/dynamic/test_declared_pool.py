@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, BaseToolSet, load_agent_yaml, register_tool, tool, tool_pool
-from flink_skills.agents.declaration import declared_pool, read_declaration
+from flink_skills.agents.declare.declaration import declared_pool, read_declaration
 from flink_skills.errors import ConfigError, PlanError
 from flink_skills.tools import FunctionTool, ToolContext
 

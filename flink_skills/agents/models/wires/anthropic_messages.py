@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Union
 
-from flink_skills.agents.messages import (
+from flink_skills.agents.models.results import NO_ANSWER, NO_TEXT, arguments_of, arguments_to_send, number_of, with_ids
+from flink_skills.agents.models.wires.anthropic_settings import AnthropicSettings
+from flink_skills.agents.models.wires.anthropic_stream import AnthropicStreamReader
+from flink_skills.agents.models.wires.fixed import Fixed
+from flink_skills.agents.models.wires.json_bytes import decoded, dump, object_of
+from flink_skills.agents.models.wires.media_parts import anthropic_block, parts
+from flink_skills.agents.models.wires.prefix import Prefixes
+from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
+from flink_skills.agents.state.messages import (
     AssistantMessage,
     Message,
     ModelRequest,
@@ -20,14 +28,6 @@ from flink_skills.agents.messages import (
     Usage,
     Verbatim,
 )
-from flink_skills.agents.models.results import NO_ANSWER, NO_TEXT, arguments_of, arguments_to_send, number_of, with_ids
-from flink_skills.agents.models.wires.anthropic_settings import AnthropicSettings
-from flink_skills.agents.models.wires.anthropic_stream import AnthropicStreamReader
-from flink_skills.agents.models.wires.fixed import Fixed
-from flink_skills.agents.models.wires.json_bytes import decoded, dump, object_of
-from flink_skills.agents.models.wires.media_parts import anthropic_block, parts
-from flink_skills.agents.models.wires.prefix import Prefixes
-from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["AnthropicMessages"]

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flink_skills.agents.messages import ModelResponse
 from flink_skills.agents.models.results import arguments_of
 from flink_skills.agents.models.wires.json_bytes import dump, object_of
 from flink_skills.agents.models.wires.wire import NoCompletionError, StreamReader
+from flink_skills.agents.state.messages import ModelResponse
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 
 __all__ = ["AnthropicStreamReader"]

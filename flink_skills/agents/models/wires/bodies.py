@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flink_skills.agents.messages import ModelRequest
 from flink_skills.agents.models.keys import keys_not_needed
 from flink_skills.agents.models.registry import create_model, has_wire
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.models.wires.http_model import HttpModel
 from flink_skills.agents.models.wrapped import WrappedModel
+from flink_skills.agents.state.messages import ModelRequest
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
 

@@ -9,7 +9,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flink_skills.agents.messages import (
+from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, error_text, with_ids
+from flink_skills.agents.models.schemas import is_strict, schema_name
+from flink_skills.agents.models.wires.chat_settings import ChatSettings
+from flink_skills.agents.models.wires.chat_stream import ChatStreamReader
+from flink_skills.agents.models.wires.fixed import Fixed
+from flink_skills.agents.models.wires.json_bytes import dump, object_of
+from flink_skills.agents.models.wires.media_parts import chat_part, heading, parts
+from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
+from flink_skills.agents.state.messages import (
     AssistantMessage,
     Media,
     Message,
@@ -20,14 +28,6 @@ from flink_skills.agents.messages import (
     Usage,
     Verbatim,
 )
-from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, error_text, with_ids
-from flink_skills.agents.models.schemas import is_strict, schema_name
-from flink_skills.agents.models.wires.chat_settings import ChatSettings
-from flink_skills.agents.models.wires.chat_stream import ChatStreamReader
-from flink_skills.agents.models.wires.fixed import Fixed
-from flink_skills.agents.models.wires.json_bytes import dump, object_of
-from flink_skills.agents.models.wires.media_parts import chat_part, heading, parts
-from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["ChatCompletions"]

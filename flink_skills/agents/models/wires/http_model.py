@@ -8,7 +8,6 @@ from typing import Any
 
 import aiohttp
 
-from flink_skills.agents.messages import ModelRequest, ModelResponse
 from flink_skills.agents.models.base import ChatModel, OnQuota, tell_whole
 from flink_skills.agents.models.client_errors import explain
 from flink_skills.agents.models.schemas import schema_in_text
@@ -17,6 +16,7 @@ from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.events import EventData
 from flink_skills.agents.models.wires.json_bytes import decoded, object_of
 from flink_skills.agents.models.wires.wire import NoCompletionError, StreamReader, Wire
+from flink_skills.agents.state.messages import ModelRequest, ModelResponse
 from flink_skills.errors import ModelError
 from flink_skills.telemetry import OnDelta
 

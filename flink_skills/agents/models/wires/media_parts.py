@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flink_skills.agents.messages import Media
+from flink_skills.agents.state.messages import Media
 
 __all__ = ["anthropic_block", "chat_part", "heading", "parts", "responses_part"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from flink_skills.agents.messages import Message
+from flink_skills.agents.state.messages import Message
 
 __all__ = ["MessageEncoder", "Prefixes"]
 

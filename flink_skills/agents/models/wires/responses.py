@@ -9,17 +9,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flink_skills.agents.messages import (
-    AssistantMessage,
-    Media,
-    Message,
-    ModelRequest,
-    ModelResponse,
-    ToolCall,
-    ToolMessage,
-    Usage,
-    Verbatim,
-)
 from flink_skills.agents.models.results import (
     NO_ANSWER,
     arguments_of,
@@ -36,6 +25,17 @@ from flink_skills.agents.models.wires.media_parts import parts, responses_part
 from flink_skills.agents.models.wires.responses_settings import ResponsesSettings
 from flink_skills.agents.models.wires.responses_stream import ResponsesStreamReader
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
+from flink_skills.agents.state.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    Verbatim,
+)
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["Responses"]

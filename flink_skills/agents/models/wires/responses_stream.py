@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flink_skills.agents.messages import ModelResponse
 from flink_skills.agents.models.wires.connection import AnswerError
 from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.json_bytes import object_of
 from flink_skills.agents.models.wires.wire import NoCompletionError, StreamReader
+from flink_skills.agents.state.messages import ModelResponse
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 
 __all__ = ["ResponsesStreamReader"]

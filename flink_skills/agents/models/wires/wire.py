@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flink_skills.agents.messages import Message, ModelRequest, ModelResponse
 from flink_skills.agents.models.wires.prefix import Prefixes
+from flink_skills.agents.state.messages import Message, ModelRequest, ModelResponse
 from flink_skills.telemetry import OnDelta
 
 __all__ = ["NoCompletionError", "StreamReader", "Wire"]

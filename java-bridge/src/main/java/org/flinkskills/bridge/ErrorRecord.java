@@ -11,7 +11,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
 
 /**
  * The error record of a turn that no worker can end. It has what the TaskManager knows: agent, key,
- * turn and error, as the records of workers ({@code flink_skills/agents/turn_record.py}), and
+ * turn and error, as the records of workers ({@code flink_skills/agents/turn/turn_record.py}), and
  * neither the event nor the calls of the turn.
  */
 final class ErrorRecord {

@@ -29,7 +29,7 @@ import org.apache.flink.types.Row;
  * <p>The worker has made every value fit already. A date is its number of days since 1970, a time
  * its nanoseconds since midnight, a point in time a pair of seconds since 1970 and nanoseconds, a
  * decimal its text, a map a list of pairs, a row a tuple. The Python side is {@code
- * flink_skills.agents.column_types}; both must change together.
+ * flink_skills.agents.rows.column_types}; both must change together.
  */
 final class TableRows implements MapFunction<byte[], Row> {
   private static final long serialVersionUID = 1L;

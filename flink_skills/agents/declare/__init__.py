@@ -1,0 +1,1 @@
+"""Declarations of a user: agents, their context, decorators, resources, answers and agents as tools."""

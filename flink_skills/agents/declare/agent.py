@@ -1,0 +1,159 @@
+"""The agent class that users write."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    from flink_skills.agents.declare.context import AgentContext
+    from flink_skills.agents.models.base import ChatModel
+    from flink_skills.telemetry import Observer
+    from flink_skills.tools.calling import Approval, ApprovalRequest
+
+__all__ = ["Agent"]
+
+
+class _Override:
+    """``Agent.override`` of a class and of an instance."""
+
+    def __get__(self, agent: Agent | None, cls: type[Agent]) -> Callable[..., Any]:
+        from flink_skills.agents.declare.overriding import override_models
+
+        name = (agent if agent is not None else cls).name
+        id_ = name if isinstance(name, str) and name else f"{cls.__module__}.{cls.__qualname__}"
+
+        def override(*, model: Any) -> Any:
+            return override_models(id_, model)
+
+        return override
+
+
+class Agent:
+    """An agent: its instructions, skills, models and tools, and the code that handles an event.
+
+    Subclass it and declare attributes. Without more code, each event goes through the loop of model and tools, and the
+    agent emits the answer. Override :meth:`on_event` for another workflow.
+
+    Attributes:
+        instructions: The system text. A ``@prompt`` method named ``instructions`` has the same effect.
+        output_type: The type of the answer: a pydantic model, or any type that pydantic can validate. The model gets
+            another request if its answer does not fit. None: a string.
+        input_type: For an agent that is a tool of another one (``@agent_tool``): a pydantic model for the request.
+            None: a string, ``request``.
+        session: ``"event"``: each event has its own conversation. ``"key"``: the conversation continues over the
+            events of a key.
+        session_selector: With ``session = "key"``, selects a conversation: a field of the events, or a function or
+            method that receives the event and returns a string or a number. None, or an event without the field: the
+            key has one conversation. All conversations of a key share ``ctx.state`` and the workspace.
+        state_type: A pydantic model or a dataclass for ``ctx.state``. None: a dict.
+        skill_names: The names of the only skills of the job and of the agent that its models may see. None: all of
+            them. The ``skill_names`` of a chat model narrow this further. An agent that is a tool has its own.
+        approve_tools: Names or patterns of tools whose calls :meth:`approve` decides, in addition to those of
+            ``skills.tools.approve``.
+        run_code: True to run the code of its models' answers in the sandbox. None: the value of
+            ``skills.code.enabled``.
+        route: A :class:`Route`. A field of the event then chooses the chat model of chats that name no model. None: the
+            first chat model.
+        model: Shorthand for a chat model without a ``@chat_model_setup``: ``"offline"`` or ``"provider:model"``.
+
+    >>> class Triage(Agent):
+    ...     instructions = "You triage incidents of Flink jobs."
+    ...     model = "offline"
+    """
+
+    if not TYPE_CHECKING:  # a type checker finds these arguments itself
+
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            if arguments or named:
+                given = ", ".join([*("…" for _ in arguments), *(f"{name}=…" for name in named)])
+                raise PlanError(
+                    f"{type(self).__qualname__}({given}): an agent is configured by attributes of a class, such as "
+                    "'class Triage(Agent): name = \"triage\"', or by arguments that its own __init__ declares"
+                )
+
+    # Any: a method with @prompt or @chat_model_setup may have the name of either.
+    instructions: Any = ""
+    output_type: Any = None
+    input_type: Any = None
+    session: str = "event"
+    session_selector: Any = None
+    state_type: Any = None
+    model: Any = None
+    route: Any = None
+    run_code: bool | None = None
+    approve_tools: Sequence[str] = ()
+    skill_names: Sequence[str] | None = None
+
+    #: Field of an event that holds files for commands: a list of mappings with ``name`` and ``data`` (bytes or base64),
+    #: ``text`` or ``uri`` (``artifact://…``). They are staged to ``work/inputs/``, and models read only their names.
+    files_field: str = "files"
+
+    #: Fields of an event that hold images, PDF documents and audio for models: bytes, base64, ``data:`` URLs, addresses
+    #: under ``skills.files.allowed``, artifacts, or lists of these. The text of the event has their names instead.
+    content_fields: Sequence[str] = ()
+
+    #: Name of the agent in plans, metrics and call ids; empty: the class's qualified name.
+    name: str = ""
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def override(cls, *, model: Mapping[str, ChatModel | str] | ChatModel | str) -> AbstractContextManager[Any]:
+            """Replace the chat models of the agent in a ``with`` block, for tests with ``from_list``.
+
+            Call it on the class or on an instance. The replacement applies to agents that are tools of this one as
+            well, unless they have another one. The agent keeps its skills, tools and prompts.
+
+            Args:
+                model: A :class:`ChatModel` or ``"provider:model"`` for all models, or a dict of these by the name of
+                    the model.
+
+            Raises:
+                ConfigError: ``model`` is of another type.
+
+            >>> with Triage.override(model=ScriptedModel(["Ask payments."])):
+            ...     answers = agents_env.from_list(["billing is down"]).apply(Triage).to_list()
+            """
+    else:
+        override = _Override()
+
+    def visible_skills(self, event: Any, ctx: AgentContext) -> Iterable[str] | None:
+        """Return the names of the only skills that the models may see for this event. None: all skills that they have.
+
+        The runtime calls it when a turn begins, and again when it is restarted. It must return the same for the same
+        event, key and state.
+        """
+        return None
+
+    def approve(self, request: ApprovalRequest) -> Approval | bool | str | Awaitable[Approval | bool | str]:
+        """Approve or reject a call of a tool that ``skills.tools.approve`` names. It can be asynchronous.
+
+        Return True to approve, and False or a reason for the model to reject. It may take as long as the turn. The
+        runtime calls it before the call, and again if the turn is restarted before the call has a result.
+        """
+        return "this agent approves no calls: give it a method approve"
+
+    def listeners(self) -> Sequence[Observer]:
+        """Return the observers of the turns of this agent. They run in the process of the turns.
+
+        They receive calls and results, and with ``wants_deltas`` answers while they arrive. The content is unchanged,
+        including secrets. A worker calls this method one time, and closes the observers with the agent. An exception of
+        an observer is logged and affects no turn.
+        """
+        return ()
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        """Handle one event. A result that is not None is emitted.
+
+        Put everything that is slow, costs money or has an effect into a durable step (``ctx.chat``, ``ctx.call_tool``,
+        ``ctx.step``). After a failure the method runs again from its beginning, and finished steps return their results
+        from the journal. The code between the steps must therefore request the same steps for the same event, state
+        and results.
+        """
+        return await ctx.chat(event)

@@ -1,0 +1,189 @@
+"""The interface that the code of an agent works with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.state.messages import Media, Usage
+from flink_skills.errors import near_misses
+from flink_skills.other_frameworks import CONTEXT_WORDS
+
+__all__ = ["AgentContext"]
+
+
+class AgentContext(ABC):
+    """One turn, as the code of an agent sees it.
+
+    ``chat``, ``call_tool`` and ``step`` are durable: their results are stored in the journal of the turn, and a turn
+    that is restarted after a failure reads them from there. All other attributes can be read at any time.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker finds these attributes itself
+
+        def __getattr__(self, name: str) -> Any:
+            public = [known for known in dir(AgentContext) if not known.startswith("_")]
+            near = near_misses(name, public) if not name.startswith("_") else []
+            advice = CONTEXT_WORDS.get(name) or (f"did you mean {near[0]!r}?" if near else "")
+            raise AttributeError(f"AgentContext has no attribute {name!r}{': ' if advice else ''}{advice}")
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            try:
+                super().__setattr__(name, value)
+            except AttributeError:
+                raise AttributeError(
+                    f"ctx.{name} cannot be set, because a context lasts for one turn: keep values in ctx.state, such "
+                    f"as ctx.state[{name!r}] = …"
+                ) from None
+
+    @property
+    @abstractmethod
+    def key(self) -> Any:
+        """The key of the event."""
+
+    @property
+    @abstractmethod
+    def session_id(self) -> str:
+        """The id of the conversation by the agent's ``session_selector``, empty without one."""
+
+    @property
+    @abstractmethod
+    def turn(self) -> int:
+        """The number of this turn on its key, from 1."""
+
+    @property
+    @abstractmethod
+    def timestamp(self) -> int | None:
+        """The timestamp of the event in milliseconds since 1970, None if the stream has no event time."""
+
+    @property
+    @abstractmethod
+    def call_id(self) -> str:
+        """The id of the step whose function runs now, the id of the turn outside steps.
+
+        It is the same on every retry, so that a receiver can recognize a repetition.
+        """
+
+    @property
+    @abstractmethod
+    def state(self) -> Any:
+        """The state of the key: a dict, or an instance of the agent's ``state_type``.
+
+        Change it in place. It is stored when the turn succeeds. A dict can have JSON values, tuples, sets, dates,
+        times, ``Decimal``, ``UUID`` and ``bytes``. An assignment of anything else to a key of the state raises
+        :class:`TurnError`. A value that was added to a list or dict in the state raises it at the end of the turn.
+        """
+
+    @state.setter
+    @abstractmethod
+    def state(self, value: Any) -> None: ...
+
+    @property
+    @abstractmethod
+    def usage(self) -> Usage:
+        """The tokens and model requests of this turn so far."""
+
+    @property
+    @abstractmethod
+    def loaded_skills(self) -> list[str]:
+        """The names of the skills that this turn loaded, in order."""
+
+    @property
+    @abstractmethod
+    def artifacts(self) -> dict[str, str]:
+        """References to the newest version of each artifact that the conversation saved, by name.
+
+        Example: ``{"report.csv": "artifact://report.csv@0f3a…"}``.
+        """
+
+    @property
+    @abstractmethod
+    def content(self) -> tuple[Media, ...]:
+        """The images, PDF documents and audio in the ``content_fields`` of the event, in order."""
+
+    @abstractmethod
+    def chat(
+        self,
+        message: Any = None,
+        *,
+        model: str | None = None,
+        output_type: Any = ...,
+        content: Sequence[Media] | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Let a chat model answer, with its skills and tools.
+
+        Args:
+            message: A text, or anything that an event can be. None: the event of this turn. The chats of a turn
+                continue one conversation for each model.
+            model: The name of a ``@chat_model_setup``. None: the first one of the agent.
+            output_type: The type of the answer. The default is the agent's ``output_type``. None: text.
+            content: The images, PDF documents and audio that the model receives with the message. None: those of the
+                event if the message is the event, else none.
+
+        Returns:
+            The answer: a ``str``, or an instance of ``output_type``.
+
+        Raises:
+            ModelError: The model cannot be reached, after all retries.
+            LimitError: The turn is at a limit (steps, tokens).
+            TurnError: The model gave no usable answer.
+
+        Example:
+            >>> answer = await ctx.chat("Summarize the order.", output_type=Summary)
+        """
+
+    @abstractmethod
+    def call_tool(
+        self, name: str, arguments: Any = None, /, *, model: str | None = None, **more: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Call a tool as a model would, as a durable step.
+
+        Args:
+            name: A tool of the agent, or one of the runtime such as ``execute_shell_command``.
+            arguments: The arguments as a mapping. Keyword arguments are added to it.
+            model: The chat model whose skills and tools apply. None: the first one of the agent. An agent without
+                models can call all of its tools.
+
+        Returns:
+            The result of the tool as JSON-like data.
+
+        Raises:
+            TurnError: The tool returned an error.
+
+        Example:
+            >>> stock = await ctx.call_tool("look_up_stock", item="A-1")
+        """
+
+    @abstractmethod
+    def step(
+        self, name: str, fn: Callable[..., Any], *args: Any, result_type: Any = None, **kwargs: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Run ``fn(*args, **kwargs)`` as a durable step.
+
+        Args:
+            name: The name of the step in the journal. Several steps can have the same name.
+            fn: A plain function, which runs in a thread, or an asynchronous one.
+            result_type: The type of a result that is not JSON-like: anything that pydantic can write and read.
+                A return annotation that pydantic can read has the same effect.
+
+        Raises:
+            TurnError: The result cannot be stored in the journal.
+            Exception: Whatever ``fn`` raises.
+
+        Example:
+            >>> total = await ctx.step("total", add_up, event["items"])
+        """
+
+    @abstractmethod
+    def emit(self, output: Any) -> None:
+        """Emit an output. The outputs of a turn leave together when it ends, with the timestamp of the event."""
+
+    @abstractmethod
+    def emit_to(self, tag: str, output: Any) -> None:
+        """Emit an output to the side output ``tag``.
+
+        Raises :class:`TurnError` for ``events`` and for names that start with ``flink_skills.``, which are reserved.
+        """

@@ -1,0 +1,157 @@
+"""Checks that the attributes and methods of an agent are of the kinds that the runtime uses."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from flink_skills.agents.declare.decorators import mark_of
+from flink_skills.agents.declare.resource import ResourceDescriptor
+from flink_skills.agents.models.base import ChatModel
+from flink_skills.errors import PlanError
+
+__all__ = ["check_kinds", "not_an_agent"]
+
+_TYPE_ADVICE = "give a pydantic model or another type"
+
+
+def not_an_agent(value: Any) -> PlanError:
+    """Return the error of ``apply`` for a value that is not an agent, with what to give instead."""
+    what = _shown(value)
+    if isinstance(value, str) and value.endswith((".yaml", ".yml")):
+        advice = f"load the file with load_agent_yaml({value!r})"
+    elif isinstance(value, str):
+        advice = "give the class of the agent instead of its name"
+    elif isinstance(value, type):
+        advice = f"declare it as 'class {value.__name__}(Agent)'"
+    elif isinstance(value, (list, tuple)):
+        advice = "call apply for each agent"
+    elif isinstance(value, Mapping):
+        advice = "write the mapping to a YAML file, and load it with load_agent_yaml"
+    elif inspect.isroutine(value):
+        advice = "make it the method on_event of a class of Agent"
+    else:
+        advice = "declare an agent as 'class Triage(Agent)'"
+    return PlanError(f"apply() takes an Agent class or instance, not {what}: {advice}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__qualname__}"
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return repr(value)
+    return f"the function {value.__name__}" if inspect.isfunction(value) else f"an object of {type(value).__qualname__}"
+
+
+def check_kinds(agent: Any, id_: str) -> None:
+    """Raise :class:`PlanError` that lists the attributes and methods of an agent that are of a wrong kind."""
+    problems = [*_attribute_problems(agent), *_method_problems(agent)]
+    if problems:
+        raise PlanError(f"agent {id_}: {'; '.join(problems)}")
+
+
+def _attribute_problems(agent: Any) -> Iterator[str]:
+    if not isinstance(agent.name, str):
+        yield f"name is {agent.name!r}: give a string, such as name = 'triage'"
+    if agent.run_code is not None and not isinstance(agent.run_code, bool):
+        yield f"run_code is {agent.run_code!r}: give True or False"
+    if not isinstance(agent.files_field, str):
+        yield f"files_field is {agent.files_field!r}: give the name of a field"
+    content = agent.content_fields
+    if isinstance(content, str) or not (
+        isinstance(content, (list, tuple)) and all(isinstance(n, str) for n in content)
+    ):
+        yield f"content_fields is {content!r}: give a list of names of fields"
+    yield from _model_problems(agent.model)
+    for name in ("output_type", "input_type"):
+        yield from _type_problems(name, getattr(agent, name))
+    yield from _state_problems(agent.state_type)
+    selector = agent.session_selector
+    if selector is not None and inspect.iscoroutinefunction(selector):
+        yield "session_selector is an async function: write it with 'def'"
+
+
+def _model_problems(model: Any) -> Iterator[str]:
+    if model is None or isinstance(model, str) or mark_of(model) is not None:
+        return
+    if isinstance(model, ResourceDescriptor):
+        advice = "return it from a method with @chat_model_setup"
+    elif isinstance(model, ChatModel) or (isinstance(model, type) and issubclass(model, ChatModel)):
+        advice = "register its provider with register_provider, or replace the model of a test with Agent.override"
+    else:
+        advice = "give a string such as 'openai:NAME' or 'offline'"
+    yield f"model is {_shown(model)}: {advice}"
+
+
+def _type_problems(name: str, of: Any) -> Iterator[str]:
+    if isinstance(of, str):
+        yield f"{name} is {of!r}: give the type itself, not its name"
+    elif isinstance(of, Mapping):
+        yield f"{name} is a dict: declare its fields in a pydantic model"
+    elif isinstance(of, BaseModel) or (of is not None and isinstance(of, (bool, int, float, bytes, list, tuple, set))):
+        yield f"{name} is {_shown(of)}: {_TYPE_ADVICE}"
+
+
+def _state_problems(of: Any) -> Iterator[str]:
+    if of is None:
+        return
+    advice = "give a pydantic model or a dataclass whose fields have defaults, or None for a dict"
+    if not isinstance(of, type) or not (issubclass(of, BaseModel) or dataclasses.is_dataclass(of)):
+        yield f"state_type is {_shown(of)}: {advice}"
+        return
+    required = _required_fields(of)
+    if required:
+        yield (
+            f"state_type {of.__name__} has fields without a default ({', '.join(required)}), which a new key has no "
+            "values for: give them defaults"
+        )
+
+
+def _required_fields(of: type) -> list[str]:
+    """Return the fields without which an instance cannot be made, as far as that is known."""
+    if issubclass(of, BaseModel):
+        validators = of.__pydantic_decorators__.model_validators.values()
+        if of.__init__ is not BaseModel.__init__ or any(each.info.mode != "after" for each in validators):
+            return []
+        return [name for name, field in of.model_fields.items() if field.is_required()]
+    parameters = inspect.signature(of).parameters.values()
+    named = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    return [each.name for each in named if each.default is each.empty]
+
+
+# The methods that users override, with their arguments.
+_METHODS = {
+    "on_event": ("event", "ctx"),
+    "visible_skills": ("event", "ctx"),
+    "approve": ("request",),
+    "listeners": (),
+}
+
+
+def _method_problems(agent: Any) -> Iterator[str]:
+    for name, arguments in _METHODS.items():
+        method = getattr(agent, name)
+        wanted = f"{name}({', '.join(('self', *arguments))})"
+        if not callable(method):
+            yield f"{name} is {_shown(method)}: write a method {wanted}"
+        elif not _accepts(method, len(arguments)):
+            yield f"{name} does not accept the arguments of a call: write it as {wanted}"
+        elif name == "on_event" and (inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method)):
+            yield "on_event has a 'yield', so its code would not run: emit outputs with ctx.emit(…), or return one"
+        elif name == "visible_skills" and inspect.iscoroutinefunction(method):
+            yield "visible_skills is an async function: write it with 'def'"
+
+
+def _accepts(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with ``count`` arguments. True if its signature is not known."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True

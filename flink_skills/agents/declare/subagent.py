@@ -1,0 +1,145 @@
+"""An agent as a tool of another one: its own models, skills and conversation, inside the turn of the caller."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from flink_skills.agents.declare.budget import Budget
+from flink_skills.agents.state.event import to_plain
+from flink_skills.agents.state.state_values import StoredState
+from flink_skills.agents.state.typed_state import state_effects, stored_state
+from flink_skills.errors import PlanError, TurnError
+from flink_skills.tools.arguments import plain_schema
+from flink_skills.tools.base import AgentAnswer, Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.state import artifacts_effect
+
+if TYPE_CHECKING:
+    from flink_skills.agents.declare.agent import Agent
+
+__all__ = ["AgentTool", "agent_tool_spec"]
+
+_PACKAGE = __name__.partition(".")[0]
+_REQUEST: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"request": {"type": "string", "description": "What to do, with all that the agent must know."}},
+    "required": ["request"],
+}
+
+
+def agent_tool_spec(name: str, description: str, agent: Agent) -> ToolSpec:
+    """What models are told of an agent that is a tool: ``request``, a text, or the fields of its ``input_type``.
+
+    Raises :class:`PlanError` for an ``input_type`` that has no fields.
+    """
+    # The docstring of a class of this package describes the class, not the agent.
+    own = type(agent).__doc__ if type(agent).__module__.partition(".")[0] != _PACKAGE else ""
+    said = description or (own or "").strip().split("\n\n")[0] or f"Ask the agent {name}."
+    if agent.input_type is None:
+        return ToolSpec(name, " ".join(said.split()), _REQUEST)
+    try:
+        schema = TypeAdapter(agent.input_type).json_schema()
+    except Exception as error:  # what pydantic makes of a user's type
+        raise PlanError(f"agent tool {name!r}: input_type has no JSON schema ({error}): use a model") from error
+    if schema.get("type") != "object":
+        raise PlanError(f"agent tool {name!r}: input_type is not an object with fields: use a pydantic model")
+    return ToolSpec(name, " ".join(said.split()), plain_schema(schema))
+
+
+class OpenedAgent(Protocol):
+    """An open agent, as far as a call of it as a tool needs it."""
+
+    @property
+    def agent(self) -> Agent:
+        """The agent's code."""
+
+    @property
+    def has_plain_state(self) -> bool:
+        """True if its state is a dict."""
+
+    def new_state(self, kept: StoredState) -> Any:
+        """Return its state from the stored form. Raises :class:`TurnError`."""
+
+
+class AgentTool(Tool):
+    """Calls an agent.
+
+    Its steps are part of the turn of the caller and of its journal. Each call has a new conversation. The skills that
+    the agent loads are never in a prompt of the caller.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        opened: OpenedAgent,
+        *,
+        skip_summarization: bool = False,
+        share_state: bool = False,
+        max_steps: int = 0,
+        max_tokens: int = 0,
+    ) -> None:
+        self._opened = opened
+        self.ends_chat = skip_summarization
+        # Of several calls in one response, each sees what the one before it changed.
+        self.changes_state = self._shares_state = share_state
+        self._steps, self._tokens = max_steps, max_tokens
+        self._spec = agent_tool_spec(name, description, opened.agent)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        caller = context.caller
+        if caller is None:
+            return ToolResult(f"{self._spec.name}: only an agent can call another agent", is_error=True)
+        try:
+            event = self._event(arguments)
+        except ValueError as error:
+            return ToolResult(f"{self._spec.name}: {error}", is_error=True)
+        try:
+            before = stored_state(caller.state) if self._shares_state else StoredState()
+            state = self._opened.new_state(before)
+        except TurnError as error:
+            return ToolResult(f"{self._spec.name} failed: {error}", is_error=True)
+        found = await caller.run_agent(self._opened, event, state=state, budget=Budget(self._steps, self._tokens))
+        if found.problem:
+            return ToolResult(f"{self._spec.name} failed: {found.problem}", is_error=True)
+        plain = to_plain(found.answer)
+        return ToolResult(
+            plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False),
+            value=plain,
+            effects=(*_saved(found, context.call_id), *self._changed_state(before, found)),
+        )
+
+    def _event(self, arguments: Mapping[str, Any]) -> Any:
+        of = self._opened.agent.input_type
+        if of is None:
+            request = arguments.get("request")
+            if not isinstance(request, str) or not request.strip():
+                raise ValueError("give the argument request, a text that says what the agent is to do")
+            return request
+        try:
+            value = TypeAdapter(of).validate_python(dict(arguments))
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, problem['loc'])) or 'arguments'}: {problem['msg']}"
+                for problem in error.errors(include_url=False)
+            )
+            raise ValueError(f"the arguments do not fit: {problems}") from None
+        return value.model_dump(mode="json") if isinstance(value, BaseModel) else to_plain(value)
+
+    def _changed_state(self, before: StoredState, found: AgentAnswer) -> list[dict[str, Any]]:
+        """Return the changes of the caller's state. The journal has them with the answer: a replay calls no agent."""
+        if not self._shares_state:
+            return []
+        return state_effects(before, stored_state(found.state), removes=self._opened.has_plain_state)
+
+
+def _saved(found: AgentAnswer, call_id: str) -> list[dict[str, Any]]:
+    """Return the effect by which the caller can read what the agent saved."""
+    return [artifacts_effect(call_id, found.artifacts.items())] if found.artifacts else []

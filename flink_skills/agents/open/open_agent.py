@@ -1,0 +1,215 @@
+"""An agent that is open: its code, skills, models and tools, ready for turns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.declare.declaration import Declaration
+from flink_skills.agents.open.event_content import EventContent
+from flink_skills.agents.open.event_staging import EventStaging
+from flink_skills.agents.open.generation import Generation
+from flink_skills.agents.open.live_skills import LiveSkills
+from flink_skills.agents.open.named_files import NamedFiles
+from flink_skills.agents.open.session_selection import conversation_id
+from flink_skills.agents.open.supervision import Deadlines
+from flink_skills.agents.open.turn_limits import TurnLimits
+from flink_skills.agents.open.turn_media import MediaStore
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.state.state_values import StoredState
+from flink_skills.agents.state.typed_state import assigned_state, new_state
+from flink_skills.execution import WorkspaceManager
+from flink_skills.manager import AgentSkillManager
+from flink_skills.options import SkillConfig
+from flink_skills.telemetry import Telemetry
+from flink_skills.tools.services import ToolServices
+
+__all__ = ["OpenAgent", "OpenHost", "isolation_of"]
+
+
+@dataclass(frozen=True)
+class OpenHost:
+    """The parts of an open agent that the agents that it calls share.
+
+    ``scratch_dir`` is the directory of the job on this machine. ``workspaces`` is None if the job runs no commands.
+    """
+
+    scratch_dir: str
+    telemetry: Telemetry
+    workspaces: WorkspaceManager | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class OpenAgent:
+    """An open agent. A worker opens each plan once with :func:`~flink_skills.agents.open_plan`; all turns share it.
+
+    Attributes:
+        plan: The plan, unsealed.
+        agent: The instance of the agent's class.
+        declared: What the class declares.
+        skills: The skills as they are now.
+        services: What its tools work with.
+        host: What it shares with the agents that it calls.
+        callees: The agents that are its tools, by the name of the tool.
+        resources: Everything that :meth:`close` releases.
+        config: The options of the job.
+        limits: The limits of its turns.
+        deadlines: The deadlines of its turns.
+        rows: The tables of its records. None: records are dicts.
+        records: True if its outputs are records.
+        keeps_conversation: True if the conversation of a key continues in its next turn.
+        named_files: Fetches the files that events name.
+        content: Reads the media of events.
+        media: Stores the media of conversations.
+        files: Reads the files of events, and writes them to workspaces.
+        workspaces: The workspaces of its keys. None: the job runs no commands.
+        telemetry: The observers of its turns.
+    """
+
+    plan: AgentPlan
+    agent: Agent
+    declared: Declaration
+    skills: LiveSkills
+    services: ToolServices
+    host: OpenHost
+    callees: Mapping[str, OpenAgent]
+    resources: AsyncExitStack
+
+    # Computed from the fields above. Not properties: a turn reads each of them several times.
+    config: SkillConfig = field(init=False)
+    limits: TurnLimits = field(init=False)
+    deadlines: Deadlines = field(init=False)
+    rows: RecordRows | None = field(init=False)
+    records: bool = field(init=False)
+    keeps_conversation: bool = field(init=False)
+    named_files: NamedFiles = field(init=False)
+    content: EventContent = field(init=False)
+    media: MediaStore = field(init=False)
+    files: EventStaging = field(init=False)
+    workspaces: WorkspaceManager | None = field(init=False)
+    telemetry: Telemetry = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan, agent, host, artifacts = self.plan, self.agent, self.host, self.services.artifacts
+        config = SkillConfig(plan.options)
+        limits = TurnLimits.of(config)
+        named_files = NamedFiles(config, host.scratch_dir)
+        inputs = host.workspaces.input_names if host.workspaces is not None else frozenset()
+        computed = {
+            "config": config,
+            "limits": limits,
+            "deadlines": Deadlines(limits.seconds),
+            "rows": RecordRows.from_json(plan.rows) if plan.rows is not None else None,
+            "records": plan.outputs == "record",
+            "keeps_conversation": plan.session == "key",
+            "named_files": named_files,
+            "content": EventContent(agent.content_fields, named_files),
+            "media": MediaStore(artifacts, config),
+            "files": EventStaging(agent.files_field, inputs, artifacts),
+            "workspaces": host.workspaces,
+            "telemetry": host.telemetry,
+        }
+        for name, value in computed.items():
+            object.__setattr__(self, name, value)
+
+    async def close(self) -> None:
+        """Release models, processes, workspaces and the directories of the skills."""
+        await self.resources.aclose()
+
+    def tree(self) -> Iterator[OpenAgent]:
+        """Yield this agent, and all agents that it can call."""
+        yield self
+        for callee in self.callees.values():
+            yield from callee.tree()
+
+    @property
+    def manager(self) -> AgentSkillManager:
+        """The loaded skills."""
+        return self.skills.manager
+
+    @property
+    def generation(self) -> Generation:
+        """Models, skills and tools for turns that begin now."""
+        return self.skills.generation
+
+    def new_state(self, kept: StoredState) -> Any:
+        """Return ``ctx.state`` from its stored form. Raises :class:`TurnError` if that does not fit its type."""
+        return new_state(self.declared.state_type, kept)
+
+    def assigned_state(self, value: Any) -> Any:
+        """Return the state for ``ctx.state = value``. Raises :class:`TurnError` for a value that cannot be a state."""
+        return assigned_state(self.declared.state_type, value)
+
+    @property
+    def has_plain_state(self) -> bool:
+        """True if ``ctx.state`` is a dict. It then has only the keys that the agent's code assigned."""
+        return self.declared.state_type is None
+
+    def session_id(self, event: Any) -> str:
+        """Return the id of the conversation that an event belongs to. Raises :class:`TurnError`."""
+        return conversation_id(self.agent.session_selector, event)
+
+    # Reported to operators.
+
+    @property
+    def isolation(self) -> str:
+        """The name of the isolation level of commands."""
+        return isolation_of(self.services)
+
+    def without_hidden(self, text: str) -> str:
+        """Return ``text`` without the values of ``skills.env`` that commands received so far."""
+        shell = self.services.shell
+        return shell.hidden.in_text(text) if shell is not None else text
+
+    def begun_hidden(self, text: str) -> int:
+        """Return how many characters at the end of ``text`` may be the beginning of such a value."""
+        shell = self.services.shell
+        return shell.hidden.begun_in_text(text) if shell is not None else 0
+
+    def figures(self) -> dict[str, int]:
+        """Return the values of metrics: the skills with those of agents that are tools, and the isolation level."""
+        agents = list(self.tree())
+        summaries = [agent.manager.summary() for agent in agents]
+
+        def total(name: str) -> int:
+            return sum(summary[name] for summary in summaries)
+
+        of_tools: Counter[str] = Counter()
+        for agent in agents:
+            for toolset in agent.declared.all_toolsets:
+                of_tools.update(toolset.figures())
+        shell = self.services.shell
+        return {
+            **of_tools,
+            **({"isolationLevel": int(shell.level)} if shell is not None else {}),
+            "skills": total("skills"),
+            "diagnosticErrors": total("errors"),
+            "diagnosticWarnings": total("warnings"),
+            "diagnosticInfos": total("infos"),
+            "failedSources": total("failed_sources"),
+            "generation": self.generation.number,
+            "refreshes": sum(agent.skills.figures.refreshes for agent in agents),
+            "refreshFailures": sum(agent.skills.figures.failures for agent in agents),
+        }
+
+    def report(self) -> dict[str, Any]:
+        """Return what a worker reports to its operator after it opened the agent."""
+        shell = self.services.shell
+        return {
+            "agent": self.plan.agent_id,
+            "skills": [skill.name for skill in self.manager.get_skills()],
+            "models": {name: list(model.view.names) for name, model in self.generation.models.items()},
+            "diagnostics": len(self.manager.diagnostics),
+            "isolation": self.isolation,
+            "isolation_report": shell.report.to_json() if shell is not None else None,
+        }
+
+
+def isolation_of(services: ToolServices) -> str:
+    """Return the name of the isolation level of the commands of an agent."""
+    return services.shell.level.name if services.shell is not None else "none: no commands"

@@ -1,0 +1,152 @@
+"""Opens the skills of an agent where it runs: load, check, inspect, and say once what was found."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flink_skills.agents.declare.declaration import Declaration
+from flink_skills.agents.open.generation import effective_names
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.plan.sealing import public_scope
+from flink_skills.errors import counted
+from flink_skills.execution.levels import IsolationLevel
+from flink_skills.manager import AgentSkillManager, SkillLock
+from flink_skills.manager.inspection import Inspector
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill import Diagnostic
+from flink_skills.telemetry import PointEvent, Telemetry
+from flink_skills.tools import ShellRunner, SkillSettings, Tool
+from flink_skills.tools.skills.command_environment import command_environment
+
+__all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills", "tell", "tool_inspectors"]
+
+_log = logging.getLogger("flink_skills.runtime")
+_MAX_NAMES = 20
+_LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
+
+
+def open_skills(
+    plan: AgentPlan,
+    declared: Declaration,
+    resource_paths: Mapping[str, Sequence[str]] | None,
+    store_dir: str | None,
+    opened: float | None = None,
+) -> AgentSkillManager:
+    """The skills of ``plan``, loaded and inspected. Blocks for as long as the sources take.
+
+    Raises :class:`SkillsError` for a source that cannot be read, a name in
+    ``skill_names`` that no source has, skills that ``skills.lock`` does not name, with ``skills.strict`` for every
+    error in the skills, and with ``skills.unsupported`` = ``refuse`` for every skill that needs what the job does not
+    have, all of them at once.
+    """
+    config = SkillConfig(plan.options)
+    manager = AgentSkillManager.from_scopes(
+        plan.scopes,
+        config=config,
+        resource_paths=resource_paths,
+        store_dir=store_dir,
+        # As the client embedded it, else the manager reads it here.
+        lock=SkillLock.from_json(plan.lock) if plan.lock is not None else None,
+        opened=opened,
+        environment=command_environment(config),
+        inspectors=tool_inspectors(plan, config),
+        tools=_tools_of(plan, declared, config),
+    )
+    try:
+        manager.load_skills()
+        manager.check_sources()
+        manager.inspect(effective_names(plan, manager))
+    except BaseException:
+        manager.close()
+        raise
+    return manager
+
+
+def tool_inspectors(plan: AgentPlan, config: SkillConfig) -> list[Inspector]:
+    """Return the checks of tools that skills bring. Return none if no model of the agent is offered such tools."""
+    settings = [SkillSettings.of(config, model.skill_settings) for model in plan.models]
+    if not config.get(SkillOptions.SHELL_ENABLED) or not any(one.bundled for one in settings):
+        return []
+    # Most agents have no such tools.
+    from flink_skills.tools.dynamic import inspect_tools
+
+    return [inspect_tools]
+
+
+def _tools_of(plan: AgentPlan, declared: Declaration, config: SkillConfig) -> set[str] | None:
+    """Return the names of all tools that models of an agent can have. None with tool sets: these list theirs later."""
+    pool = [item for item in declared.pool if not isinstance(item, Tool)]
+    if declared.toolsets or pool:
+        return None
+    settings = [SkillSettings.of(config, model.skill_settings) for model in plan.models]
+    made = {item.spec.name for item in declared.pool if isinstance(item, Tool)}
+    return {*declared.tools, *declared.agents, *made, *(name for of in settings for name in of.tools)}
+
+
+def log_skills(
+    plan: AgentPlan, manager: AgentSkillManager, telemetry: Telemetry, *, isolation: str, quiet: bool = False
+) -> None:
+    """One line that says what was opened, then what there is to say about the skills; at debug level if ``quiet``.
+
+    Observers are told the same, unless ``quiet``.
+    """
+    summary = manager.summary()
+    shown = [public_scope(scope) for scope in plan.scopes]
+    sources = [" ".join(source) for scope in shown for source in scope.sources]
+    sources += [f"code {skill.name}" for scope in shown for skill in scope.skills]
+    _log.log(
+        logging.DEBUG if quiet else logging.INFO,
+        "agent %s is open: %s from %s (%d failed)%s; %s, %s, %s%s; isolation: %s; sources: %s; skills: %s",
+        plan.agent_id,
+        counted(summary["skills"], "skill"),
+        counted(summary["sources"], "source"),
+        summary["failed_sources"],
+        f", {summary['left_out']} left out by limits" if summary["left_out"] else "",
+        counted(summary["errors"], "error"),
+        counted(summary["warnings"], "warning"),
+        counted(summary["infos"], "info"),
+        "".join(f", {code} x {count}" for code, count in sorted(summary["codes"].items())),
+        isolation,
+        _some(sources),
+        _some([skill.name for skill in manager.get_skills()]),
+    )
+    if telemetry and not quiet:
+        counts = {name: summary[name] for name in ("skills", "failed_sources", "errors", "warnings", "infos")}
+        tell(telemetry, "open", plan, isolation=isolation, sources=sources, generation=manager.generation, **counts)
+    filters = dict.fromkeys(plan.filter_of(model) for model in plan.models or (None,))
+    menus = [diagnostic for names in filters for diagnostic in manager.menu_diagnostics(names)]
+    for diagnostic in dict.fromkeys([*manager.diagnostics, *menus]):
+        log_diagnostic(diagnostic, quiet=quiet)
+        if telemetry and not quiet:
+            tell(telemetry, "diagnostic", plan, **diagnostic.to_json())
+
+
+def tell(telemetry: Telemetry, kind: str, plan: AgentPlan, **attributes: Any) -> None:
+    """Tell observers of something that happens to an agent outside of turns."""
+    telemetry.emitted(PointEvent(kind, {"agent": plan.agent_id, **attributes}, time.time()))
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names for one line of a log: not hundreds of them."""
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return (", ".join(names[:_MAX_NAMES]) or "none") + more
+
+
+def log_isolation(plan: AgentPlan, shell: ShellRunner, *, quiet: bool = False) -> None:
+    """Log what isolates commands, as a warning where files are open to them; at debug level if ``quiet``."""
+    level = logging.INFO if shell.level >= IsolationLevel.LANDLOCK else logging.WARNING
+    _log.log(logging.DEBUG if quiet else level, "agent %s: %s", plan.agent_id, shell.report.summary())
+    for remark in shell.remarks():
+        _log.log(logging.DEBUG if quiet else logging.WARNING, "agent %s: %s", plan.agent_id, remark)
+    if shell.level < IsolationLevel.REMOTE:
+        for remark in shell.workspaces.remarks:
+            _log.log(logging.DEBUG if quiet else logging.INFO, "agent %s: %s", plan.agent_id, remark)
+
+
+def log_diagnostic(diagnostic: Diagnostic, *, quiet: bool = False) -> None:
+    """Log one finding at its own level."""
+    level = logging.DEBUG if quiet else _LEVELS.get(diagnostic.severity, logging.INFO)
+    _log.log(level, "%s", diagnostic)

@@ -1,0 +1,240 @@
+"""Opens an agent in a worker: its code, skills, models and tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.declare.answers import AnswerType
+from flink_skills.agents.declare.declaration import Declaration, read_declaration
+from flink_skills.agents.declare.overriding import ModelOverrides
+from flink_skills.agents.declare.subagent import AgentTool
+from flink_skills.agents.models.circuit import Circuits
+from flink_skills.agents.models.opened import OpenModels
+from flink_skills.agents.open.created_models import created_model
+from flink_skills.agents.open.generation import GenerationParts
+from flink_skills.agents.open.live_skills import LiveSkills
+from flink_skills.agents.open.observers import listeners_of
+from flink_skills.agents.open.open_agent import OpenAgent, OpenHost, isolation_of
+from flink_skills.agents.open.opening import log_isolation, log_skills, open_skills
+from flink_skills.agents.open.opening_tools import with_pool, with_shell
+from flink_skills.agents.plan.plan import AgentPlan, load_agent
+from flink_skills.execution import WorkspaceManager
+from flink_skills.execution.configuration import command_user
+from flink_skills.execution.workspace import open_workspaces
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.sources.store import usual_folder
+from flink_skills.telemetry import Telemetry
+from flink_skills.tools import ShellRunner
+from flink_skills.tools.calling import CallGuard
+from flink_skills.tools.services import ToolServices
+
+__all__ = ["open_plan"]
+
+
+class _Figures:
+    """Reports the metrics of an open agent when they change."""
+
+    def __init__(self, receive: Callable[[Mapping[str, int]], None] | None) -> None:
+        self._receive = receive
+        #: The agent that is not a tool of another one, when it is open.
+        self.agent: OpenAgent | None = None
+
+    def changed(self) -> None:
+        if self._receive is not None and self.agent is not None:
+            self._receive(self.agent.figures())
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The environment in which an agent and the agents that it calls are opened. See :func:`open_plan`."""
+
+    scratch_dir: str
+    resource_paths: Mapping[str, Sequence[str]] | None
+    store_dir: str | None
+    opened: float | None
+    quiet: bool
+    overrides: ModelOverrides
+    circuits: Circuits
+    figures: _Figures
+
+
+async def open_plan(
+    plan: AgentPlan,
+    *,
+    scratch_dir: str,
+    resource_paths: Mapping[str, Sequence[str]] | None = None,
+    store_dir: str | None = None,
+    opened: float | None = None,
+    on_figures: Callable[[Mapping[str, int]], None] | None = None,
+    telemetry: Telemetry | None = None,
+    quiet: bool = False,
+    overrides: ModelOverrides | None = None,
+) -> OpenAgent:
+    """Open the agent of a plan: load its code and its skills, create its models, and start its tools.
+
+    Args:
+        plan: The plan, unsealed.
+        scratch_dir: The directory of the job on this machine. Its creator removes it with the job.
+        resource_paths: The paths of job-JAR resources on this machine, by name.
+        store_dir: The directory of the store, unless ``skills.store.dir`` names one.
+        opened: When the job opened on this machine, in seconds since 1970. What another worker learned about a source
+            since then is not requested again.
+        on_figures: Called with :meth:`OpenAgent.figures` after opening and after each refresh.
+        telemetry: The observers of turns. They are closed with the agent.
+        quiet: Log findings at debug level, because another process of this machine logs them.
+        overrides: Replacements of chat models, for tests.
+
+    Returns:
+        The open agent. Close it with :meth:`OpenAgent.close`.
+
+    Raises:
+        SkillsError: Anything that every turn needs is missing: an agent that cannot be imported, a skill source that
+            cannot be read, a name that no source has. One invalid skill is reported and skipped.
+
+    Example:
+        >>> agent = await open_plan(compile_plan(Desk()), scratch_dir=folder)
+        >>> outcome = await Turn(agent, start, append).run()
+        >>> await agent.close()
+    """
+    config = SkillConfig(plan.options)
+    if not config.get(SkillOptions.STORE_DIR):
+        # Next to the job's scratch directory: a restarted job must find the downloads of the one before.
+        store_dir = store_dir or usual_folder(str(Path(scratch_dir).parent))
+    telemetry = telemetry or Telemetry()
+    figures = _Figures(on_figures)
+    place = _Place(
+        scratch_dir,
+        resource_paths,
+        store_dir,
+        opened,
+        quiet,
+        overrides or ModelOverrides(),
+        Circuits(config),
+        figures,
+    )
+    try:
+        agent = load_agent(plan.agent)
+        if listeners := listeners_of(plan.agent_id, agent):
+            telemetry = telemetry.with_observers(*listeners)
+    except BaseException:
+        await telemetry.close()
+        raise
+    found = await _open(plan, agent, place, OpenHost(scratch_dir, telemetry))
+    figures.agent = found
+    figures.changed()
+    return found
+
+
+async def _open(
+    plan: AgentPlan,
+    agent: Agent,
+    place: _Place,
+    host: OpenHost,
+    *,
+    services: ToolServices | None = None,
+    callers: tuple[str, ...] = (),
+) -> OpenAgent:
+    """Open an agent. An agent that is a tool shares ``services`` and ``host`` with its caller."""
+    config = SkillConfig(plan.options)
+    declared = read_declaration(agent)
+    chain = (*callers, plan.agent_id)
+    async with AsyncExitStack() as stack:
+        if services is None:
+            stack.push_async_callback(host.telemetry.close)
+        # In a thread: sources may take long, and turns of other agents run on this loop.
+        manager = await asyncio.to_thread(
+            open_skills, plan, declared, place.resource_paths, place.store_dir, place.opened
+        )
+        stack.callback(manager.close)
+        models = OpenModels()
+        stack.push_async_callback(models.close)
+        models.open(
+            plan.models,
+            config,
+            place.scratch_dir,
+            place.circuits,
+            lambda model: (
+                place.overrides.model(chain, model, config)
+                or created_model(plan.agent_id, model.name, model.setup, config)
+            ),
+        )
+        own = services
+        if own is None:
+            own = ToolServices(manager.view([]), config)
+            shell = None
+            if plan.runs_commands:
+                workspaces = await _open_workspaces(plan, config, place, stack)
+                host = replace(host, workspaces=workspaces)
+                shell = await ShellRunner.start(config, workspaces)
+                stack.push_async_callback(shell.close)
+                workspaces.start()
+            own = await with_shell(own, shell, stack)
+        own = await with_pool(own, declared, place.scratch_dir, plan.operator_name, stack)
+        callees: dict[str, OpenAgent] = {}
+        for name, callee in plan.agents.items():
+            found = await _open(callee, declared.agents[name].agent, place, host, services=own, callers=chain)
+            stack.push_async_callback(found.close)
+            callees[name] = found
+        for toolset in declared.all_toolsets:
+            toolset.on_change = place.figures.changed
+        parts = _parts(plan, agent, declared, models, services=own, callees=callees)
+        skills = LiveSkills(manager, parts, host.telemetry, place.figures.changed, quiet=place.quiet)
+        log_skills(plan, manager, host.telemetry, isolation=isolation_of(own), quiet=place.quiet)
+        if services is None and own.shell is not None:
+            log_isolation(plan, own.shell, quiet=place.quiet)
+        interval = config.get(SkillOptions.REFRESH_INTERVAL)
+        if interval and plan.scopes:
+            refreshing = asyncio.create_task(skills.refresh_every(interval))
+            stack.push_async_callback(_cancel, refreshing)
+        return OpenAgent(plan, agent, declared, skills, own, host, callees, stack.pop_all())
+
+
+async def _open_workspaces(
+    plan: AgentPlan, config: SkillConfig, place: _Place, stack: AsyncExitStack
+) -> WorkspaceManager:
+    # In a thread: the remains of killed jobs are removed first.
+    workspaces = await asyncio.to_thread(
+        open_workspaces,
+        config,
+        agent_id=plan.operator_name,
+        scratch_dir=place.scratch_dir,
+        user=command_user(config),
+    )
+    stack.push_async_callback(workspaces.aclose)
+    return workspaces
+
+
+def _parts(
+    plan: AgentPlan,
+    agent: Agent,
+    declared: Declaration,
+    models: OpenModels,
+    *,
+    services: ToolServices,
+    callees: Mapping[str, OpenAgent],
+) -> GenerationParts:
+    config = SkillConfig(plan.options)
+    own_tools = {name: tool.make() for name, tool in declared.own_tools.items()}
+    for name, callee in callees.items():
+        own_tools[name] = AgentTool(name, declared.agents[name].description, callee, **declared.agents[name].manner)
+    return GenerationParts(
+        plan=plan,
+        chat_models=models.clients,
+        permits=models.permits,
+        chains=models.chains,
+        own_tools=own_tools,
+        services=services,
+        guard=CallGuard(config, agent.approve, agent.approve_tools),
+        default_answer=AnswerType.of(declared.output_type),
+        timeout=config.get(SkillOptions.MODEL_TIMEOUT),
+    )
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Records of rows: columns, types, and the events that are made from them."""

@@ -1,0 +1,169 @@
+"""The byte form of what goes into Flink state: a version byte and JSON.
+
+Everything in keyed state starts with a version byte, so that a later release can read what an earlier one
+wrote. JSON, because a person must be able to read a savepoint and no class of ours may ever be unpickled from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from flink_skills.agents.state.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    Verbatim,
+)
+from flink_skills.errors import WorkerError
+from flink_skills.tools.base import ToolResult
+from flink_skills.tools.media import media_from_json, media_to_json
+
+__all__ = [
+    "STATE_VERSION",
+    "decode",
+    "decode_all",
+    "encode",
+    "message_from_json",
+    "message_to_json",
+    "response_from_json",
+    "response_to_json",
+    "result_from_json",
+    "result_to_json",
+    "usage_to_json",
+]
+
+STATE_VERSION = 1
+_PREFIX = bytes([STATE_VERSION])
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+_STRICT = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+
+
+def encode(value: Any) -> bytes:
+    """``value`` (JSON-like) as versioned bytes."""
+    try:
+        data = orjson.dumps(value, option=_STRICT)
+    except orjson.JSONEncodeError:
+        data = b"null"
+    # orjson rejects lone surrogates, long integers, keys that are not strings, and subclasses. It writes null for NaN.
+    if b"null" in data:
+        data = _dumps(value).encode("utf-8", "surrogatepass")
+    return _PREFIX + data
+
+
+def decode(data: bytes) -> Any:
+    """The value of versioned bytes. Raises :class:`WorkerError` for a version that this release does not know."""
+    return json.loads(_text(data))
+
+
+def decode_all(chunks: Sequence[bytes]) -> list[Any]:
+    """The value of each, as :func:`decode` gives it; read at once, because a call of the parser costs more than what
+    stands in a small chunk."""
+    return list(json.loads(f"[{','.join(map(_text, chunks))}]"))
+
+
+def _text(data: bytes) -> str:
+    if not data or data[0] != STATE_VERSION:
+        found = data[0] if data else "none"
+        raise WorkerError(
+            f"state of version {found} cannot be read by this release (it reads {STATE_VERSION}): "
+            "restore with the release that wrote it, or a newer one"
+        )
+    return data[1:].decode("utf-8", "surrogatepass")
+
+
+def message_to_json(message: Message) -> dict[str, Any]:
+    """The state form of a message."""
+    if isinstance(message, UserMessage):
+        return {"u": message.content, **_with_media(message)}
+    if isinstance(message, AssistantMessage):
+        said: dict[str, Any] = {"a": message.content, "c": [_call_to_json(call) for call in message.tool_calls]}
+        if message.verbatim is not None:
+            said["v"] = [message.verbatim.model, message.verbatim.raw]
+        return said
+    found = {"t": message.content, "i": message.call_id, "n": message.name, "e": message.is_error}
+    if message.skill:
+        found["k"] = [message.skill, message.stub, message.holds]
+    return {**found, **_with_media(message)} if message.media else found
+
+
+def message_from_json(data: Mapping[str, Any]) -> Message:
+    """The message of its state form."""
+    if "u" in data:
+        return UserMessage(data["u"], _media(data))
+    if "a" in data:
+        calls = data["c"]
+        return AssistantMessage(data["a"], tuple(map(_call_from_json, calls)) if calls else (), _verbatim(data))
+    skill, stub, holds = data.get("k", ("", False, ""))
+    return ToolMessage(data["i"], data["n"], data["t"], data["e"], skill, stub, holds, _media(data))
+
+
+def response_to_json(response: ModelResponse) -> dict[str, Any]:
+    """The journal form of a model response."""
+    found = {
+        "x": response.text,
+        "c": [_call_to_json(call) for call in response.tool_calls],
+        "u": usage_to_json(response.usage),
+        "f": response.finish_reason,
+    }
+    if response.verbatim is not None:
+        found["v"] = [response.verbatim.model, response.verbatim.raw]
+    return found
+
+
+def response_from_json(data: Mapping[str, Any]) -> ModelResponse:
+    """The model response of its journal form."""
+    calls = tuple(_call_from_json(call) for call in data["c"])
+    return ModelResponse(data["x"], calls, Usage(*data["u"]), data["f"], _verbatim(data))
+
+
+def usage_to_json(usage: Usage) -> list[int]:
+    """Return the journal form of a usage: tokens in, tokens out and requests, and details only if there are any."""
+    found = [usage.input_tokens, usage.output_tokens, usage.requests]
+    details = [usage.cache_read_tokens, usage.cache_write_tokens, usage.reasoning_tokens]
+    return [*found, *details] if any(details) else found
+
+
+def result_to_json(result: ToolResult) -> dict[str, Any]:
+    """The journal form of a tool result."""
+    return {
+        "x": result.content,
+        "e": result.is_error,
+        "v": result.value,
+        "s": [dict(effect) for effect in result.effects],
+        **_with_media(result),
+    }
+
+
+def result_from_json(data: Mapping[str, Any]) -> ToolResult:
+    """The tool result of its journal form."""
+    return ToolResult(data["x"], data["e"], data["v"], tuple(data["s"]), media=_media(data))
+
+
+def _with_media(of: UserMessage | ToolMessage | ToolResult) -> dict[str, Any]:
+    return {"media": media_to_json(of.media)} if of.media else {}
+
+
+def _media(data: Mapping[str, Any]) -> tuple[Media, ...]:
+    return media_from_json(data["media"]) if "media" in data else ()
+
+
+def _verbatim(data: Mapping[str, Any]) -> Verbatim | None:
+    return Verbatim(*data["v"]) if "v" in data else None
+
+
+def _call_to_json(call: ToolCall) -> list[Any]:
+    arguments = call.arguments
+    return [call.id, call.name, arguments if isinstance(arguments, str) else dict(arguments)]
+
+
+def _call_from_json(data: list[Any]) -> ToolCall:
+    return ToolCall(*data)

@@ -1,0 +1,244 @@
+"""The journal of a turn: every finished step, so that a restarted turn does not repeat it.
+
+Of steps that must not be repeated it also has that they began: one without a result was lost with its worker.
+
+A step is known by an id that follows from the program alone (``chat#0/m1``: second model request of the
+first chat), never from the order in which parallel steps happen to finish. With its result the journal keeps what was
+asked, and after which step of the agent's code: so it finds out that the code is another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from flink_skills.agents.state.codec import decode, encode
+from flink_skills.errors import LimitError
+from flink_skills.tools.base import TurnInterruptedError
+
+__all__ = ["NOTHING_ASKED", "Asked", "Journal", "JournalMismatchError", "fingerprint"]
+
+# Its entry is the first one of the journal of a turn that was started anew. No step has such an id.
+_ANEW = "anew"
+
+
+class Asked(NamedTuple):
+    """The request of a step, and its position in the agent's code.
+
+    ``what`` is a fingerprint. It is empty if nothing can be compared. ``after`` is the previous call in the agent's
+    code: ``chat#0``, ``!chat#0`` if that raised, or ``chat#0/`` for a call within it. It is empty for the first call,
+    and None for a step within a call. ``line`` identifies code in which calls can only come one after another. It is
+    None for calls that may run at the same time as others.
+    """
+
+    what: str = ""
+    after: str | None = None
+    line: str | None = None
+
+
+NOTHING_ASKED = Asked()
+
+
+class JournalMismatchError(TurnInterruptedError):
+    """A step does not fit the journal, because the agent's code has changed.
+
+    The message has the step that was expected and the step that was found. The turn then restarts with an empty
+    journal.
+    """
+
+    def __init__(self, step: str, message: str) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+class Journal:
+    """The finished steps of one turn.
+
+    Args:
+        entries: The entries that earlier attempts at the turn wrote.
+        most: Maximum size of the journal in bytes. 0 means no limit.
+
+    Attributes:
+        anew: Number of restarts of the turn with an empty journal.
+        replayed: Number of results that this attempt read from the journal.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_before",
+        "_begun",
+        "_entries",
+        "_following",
+        "_most",
+        "_size",
+        "anew",
+        "replayed",
+    )
+
+    def __init__(self, entries: Iterable[bytes], most: int = 0) -> None:
+        self._most = most
+        self._size = 0
+        self._entries: dict[str, Mapping[str, Any]] = {}
+        # What finished steps asked for, those of this attempt as well.
+        self._asked: dict[str, str] = {}
+        # What calls of the agent's code came after which.
+        self._following: dict[tuple[str, str], str] = {}
+        # Of steps that were done before the turn was started anew: what they asked for, and how often it was by then.
+        self._before: dict[str, tuple[str, int]] = {}
+        self._begun: set[str] = set()
+        self.anew = 0
+        self.replayed = 0
+        for data in entries:
+            self._size += len(data)
+            entry = decode(data)
+            if entry["id"] == _ANEW:
+                self.anew = entry["r"]["n"]
+                self._before = {step: (what, anew) for step, what, anew in entry["r"]["done"]}
+                continue
+            if "r" not in entry:
+                self._begun.add(entry["id"])
+                continue
+            self._entries[entry["id"]] = entry
+            self._asked[entry["id"]] = entry["fp"]
+            if "l" in entry:
+                self._following[entry["l"], entry["p"]] = entry["id"]
+
+    def __len__(self) -> int:
+        """Return the number of finished steps."""
+        return len(self._asked)
+
+    def find(self, step: str, asked: Asked = NOTHING_ASKED) -> Any | None:
+        """Return the result of ``step`` in a list of one, None if it has not finished.
+
+        Raises :class:`JournalMismatchError` if the step requests something else than its entry, has another position,
+        or has the position of another finished step. Entries of an earlier release can lack these values, which are
+        then not compared.
+        """
+        entry = self._entries.get(step)
+        if entry is None:
+            if asked.line is not None and asked.after is not None:
+                done = self._following.get((asked.line, asked.after))
+                if done is not None:
+                    raise JournalMismatchError(
+                        step, f"step {step} is not in the journal, which has {_call(done)} instead"
+                    )
+            return None
+        if asked.what and entry["fp"] and entry["fp"] != asked.what:
+            raise JournalMismatchError(step, f"step {step} requests something else than in the journal")
+        if asked.after is not None and "p" in entry and entry["p"] != asked.after:
+            raise JournalMismatchError(
+                step, f"step {step} comes {_after(asked.after)}, and in the journal it comes {_after(entry['p'])}"
+            )
+        self.replayed += 1
+        return [entry["r"]]
+
+    def begin(self, step: str) -> bytes | None:
+        """Return the entry for the start of ``step``, None if an earlier attempt started it and was lost."""
+        if step in self._begun:
+            return None
+        self._begun.add(step)
+        return encode({"id": step})
+
+    def end(self, line: str, after: str) -> None:
+        """Report that the code of ``line`` has ended, with ``after`` as its last call.
+
+        Raises :class:`JournalMismatchError` if the journal has a finished step that comes next. Steps that run at the
+        same time as others belong to no line, because their order can depend on their durations.
+        """
+        done = self._following.get((line, after))
+        if done is not None:
+            step = _call(done)
+            raise JournalMismatchError(
+                step, f"step {step} comes {_after(after)} in the journal, and the code ends there without it"
+            )
+
+    def peek(self, step: str) -> Any | None:
+        """Return the result of ``step``, None if it has not finished. The step does not count as replayed."""
+        entry = self._entries.get(step)
+        return entry["r"] if entry is not None else None
+
+    def add(self, step: str, result: Any, asked: Asked = NOTHING_ASKED) -> bytes:
+        """Add the JSON-like result of a finished step. Return its entry.
+
+        Raises :class:`LimitError` if the journal would be larger than its maximum size.
+        """
+        entry = {"id": step, "fp": asked.what, "r": result}
+        if asked.after is not None:
+            entry["p"] = asked.after
+            if asked.line is not None:
+                entry["l"] = asked.line
+        data = encode(entry)
+        if self._most and self._size + len(data) > self._most:
+            raise LimitError(
+                f"step {step} returned {len(data):,} bytes, and with it the journal of the turn has more than "
+                f"skills.turn.max-size = {self._most:,}: return less, and keep large data in a file or an artifact"
+            )
+        self._size += len(data)
+        self._asked[step] = asked.what
+        return data
+
+    def emptied(self) -> bytes:
+        """Return the only entry of the journal with which the turn restarts."""
+        done = {**self._before, **{step: (what, self.call_number(step, what)) for step, what in self._asked.items()}}
+        known = [[step, what, anew] for step, (what, anew) in done.items()]
+        return encode({"id": _ANEW, "fp": "", "r": {"n": self.anew + 1, "done": known}})
+
+    def call_number(self, step: str, what: str) -> int:
+        """Return a number that distinguishes calls of ``step`` with different requests before and after a restart.
+
+        It is 0 in a turn that was not restarted. A step with the same request as before has the same number, so that a
+        receiver can recognize the repetition.
+        """
+        if not self.anew:
+            return 0
+        before = self._before.get(step)
+        return before[1] if before is not None and what and before[0] == what else self.anew
+
+
+def fingerprint(*values: Any) -> str:
+    """Return a short digest of values, which is the same in every process.
+
+    Objects that are not data contribute only their type. The digest is empty if nothing can be compared.
+    """
+    try:
+        text = _canonical(values)
+    except (TypeError, ValueError, RecursionError):
+        return ""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _data(value: Any) -> Any:
+    """Return the data of an object that is the same in another process."""
+    if isinstance(value, BaseModel):
+        return dict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {of.name: getattr(value, of.name) for of in dataclasses.fields(value)}
+    if isinstance(value, (dt.date, dt.time, decimal.Decimal, uuid.UUID)):
+        return str(value)
+    # Not its text, which may be an address in memory; and members of sets have no order.
+    return type(value).__qualname__
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_data).encode
+
+
+def _call(step: str) -> str:
+    """Return the call of the agent's code that its first step belongs to: ``chat#0`` for ``chat#0/m0``."""
+    head, _, last = step.rpartition("/")
+    return head if last == "m0" else step
+
+
+def _after(call: str) -> str:
+    if not call:
+        return "first"
+    if call[-1] == "/":
+        return f"first within {call[:-1]}"
+    return f"after {call}" if call[0] != "!" else f"after {call[1:]}, which failed"

@@ -1,0 +1,1 @@
+"""One turn: its steps, conversations, requests, tool calls, outputs and record."""

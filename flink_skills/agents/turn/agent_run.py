@@ -1,0 +1,305 @@
+"""Runs the code of one agent on one event. It is the context that the code works with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import lru_cache
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.declare.budget import BudgetError
+from flink_skills.agents.declare.context import AgentContext
+from flink_skills.agents.open.event_content import ContentScope
+from flink_skills.agents.rows.next_event import RESERVED_TAGS
+from flink_skills.agents.state.event import event_text
+from flink_skills.agents.state.journal import Asked, fingerprint
+from flink_skills.agents.state.messages import Media, Message, Usage
+from flink_skills.agents.state.session import NO_CONVERSATION, KeptConversation
+from flink_skills.agents.state.step_codec import StepCodec
+from flink_skills.agents.turn.agent_turn import AgentTurn
+from flink_skills.agents.turn.attempt import Attempt, NestedCall
+from flink_skills.agents.turn.calls import Calls
+from flink_skills.agents.turn.chat import Request, chat
+from flink_skills.agents.turn.conversation import Conversation
+from flink_skills.artifacts import artifact_ref
+from flink_skills.errors import LimitError, SkillsError, TurnError
+from flink_skills.telemetry import observe
+from flink_skills.telemetry.event_record import EVENTS_TAG
+from flink_skills.tools.base import AgentAnswer
+from flink_skills.tools.threads import in_thread
+
+if TYPE_CHECKING:
+    from flink_skills.agents.open.generation import Generation, ModelRuntime
+
+__all__ = ["AgentRun", "call_agent"]
+
+
+class AgentRun(AgentContext):
+    """The run of one agent's code in an attempt at a turn.
+
+    Args:
+        agent_turn: The agent's part in the attempt.
+        generation: Its models, skills and tools.
+    """
+
+    __slots__ = ("__weakref__", "_agent_turn", "_calls", "_conversations", "_generation")
+
+    _agent_turn: AgentTurn
+    _calls: Calls
+    _conversations: dict[str, Conversation]
+    _generation: Generation
+
+    def __init__(self, agent_turn: AgentTurn, generation: Generation) -> None:
+        # Not by assignment: the check of assignments to a context costs several times as much.
+        set_ = object.__setattr__
+        set_(self, "_agent_turn", agent_turn)
+        set_(self, "_calls", Calls(agent_turn.attempt.steps, agent_turn.prefix))
+        set_(self, "_conversations", {})
+        set_(self, "_generation", generation)
+
+    async def run(self) -> Any:
+        """Return what the agent's ``on_event`` returns."""
+        agent = self._agent_turn.agent.agent
+        with self._calls:
+            visible = agent.visible_skills(self._agent_turn.event, self)
+            if visible is not None:
+                self._generation = self._generation.limited_to(visible)
+            result = agent.on_event(self._agent_turn.event, self)
+            if type(result) is CoroutineType or inspect.isawaitable(result):
+                result = await result
+            self._calls.check_awaited()
+            self._calls.ended()
+            return result
+
+    async def read_event(self) -> None:
+        """Read the media and the files of the event of the turn. Models read the event without them."""
+        agent_turn = self._agent_turn
+        agent, steps, files = agent_turn.agent, agent_turn.attempt.steps, agent_turn.attempt.files
+        event = agent_turn.event
+        if agent.content.is_in(event):
+            scope = ContentScope(
+                agent_turn.media,
+                agent_turn.durable,
+                steps.call_id,
+                self._known_artifacts,
+                agent.keeps_conversation,
+            )
+            agent_turn.event_for_model, agent_turn.content = await agent.content.read(event, scope)
+        files.event = agent_turn.event_for_model
+        if agent.files.has_files(event):
+            await files.read(steps, self._known_artifacts)
+            agent_turn.event_for_model = files.event
+
+    def _known_artifacts(self) -> Mapping[str, str]:
+        return self._conversation(self._generation.tool_scope(self._routed(None))).skill_state.artifacts
+
+    def added(self) -> KeptConversation:
+        """Return what the turn adds to the conversations of the session."""
+        kept = {name: of.skill_state_to_keep() for name, of in self._conversations.items()}
+        return KeptConversation(
+            {name: of.messages for name, of in self._conversations.items() if of.messages},
+            {name: state for name, state in kept.items() if state is not None},
+        )
+
+    def shortened(self) -> dict[str, Sequence[Message]]:
+        """Return the messages that replace those of the session, by the name of their model."""
+        return {name: of.shortened for name, of in self._conversations.items() if of.shortened is not None}
+
+    def artifact_versions(self) -> dict[str, str]:
+        """Return the newest version of each artifact that the conversations saved, by name."""
+        # Also of conversations that did not continue in this turn.
+        for model in self._generation.models.values():
+            self._conversation(model)
+        states = [of.skill_state for of in self._conversations.values()]
+        return {name: version for state in states for name, version in state.artifacts.items()}
+
+    def _conversation(self, model: ModelRuntime) -> Conversation:
+        found = self._conversations.get(model.name)
+        if found is None:
+            found = self._conversations[model.name] = Conversation(self._agent_turn, model)
+        elif found.model is not model:
+            # `visible_skills` limited the skills of the model.
+            found.model = model
+        return found
+
+    def _routed(self, model: str | None) -> str | None:
+        """Return the model that a call names, or the one that the agent's route chooses for the event."""
+        route = self._agent_turn.agent.plan.route
+        return route.choose(self._agent_turn.event) if model is None and route is not None else model
+
+    # The interface of AgentContext.
+
+    @property
+    def key(self) -> Any:
+        return self._agent_turn.attempt.identity.key
+
+    @property
+    def session_id(self) -> str:
+        return self._agent_turn.attempt.identity.session_id
+
+    @property
+    def turn(self) -> int:
+        return self._agent_turn.attempt.identity.number
+
+    @property
+    def timestamp(self) -> int | None:
+        return self._agent_turn.attempt.identity.timestamp
+
+    @property
+    def call_id(self) -> str:
+        return self._agent_turn.attempt.steps.current_call_id()
+
+    @property
+    def state(self) -> Any:
+        return self._agent_turn.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._agent_turn.state = self._agent_turn.agent.assigned_state(value)
+
+    @property
+    def usage(self) -> Usage:
+        return self._agent_turn.attempt.steps.usage
+
+    @property
+    def loaded_skills(self) -> list[str]:
+        return list(self._agent_turn.loaded)
+
+    @property
+    def artifacts(self) -> dict[str, str]:
+        return {name: artifact_ref(name, version) for name, version in self.artifact_versions().items()}
+
+    @property
+    def content(self) -> tuple[Media, ...]:
+        return self._agent_turn.content
+
+    def chat(
+        self,
+        message: Any = None,
+        *,
+        model: str | None = None,
+        output_type: Any = ...,
+        content: Sequence[Media] | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        return self._calls.awaited("ctx.chat", self._chat(self._routed(model), message, output_type, content))
+
+    async def _chat(self, name: str | None, message: Any, output_type: Any, content: Sequence[Media] | None) -> Any:
+        model, agent_turn = self._generation.model(name), self._agent_turn
+        is_event = message is None or message is agent_turn.event
+        media = agent_turn.content if content is None and is_event else tuple(content or ())
+        with self._calls.call("chat") as (chat_id, place):
+            # With the model: the conversation with one model must not get the messages of another one.
+            if is_event and content is None:
+                what = _about_event(model.name)
+            else:
+                said = None if is_event else message
+                if content is not None:
+                    said = [said, [[of.name, of.media_type, of.size] for of in content]]
+                what = fingerprint(model.name, said) or fingerprint(model.name)
+            if media:
+                media = tuple([await agent_turn.media.keep(of) for of in media])
+            request = Request(
+                chat_id,
+                Asked(what, place.after, place.line),
+                self._text(model, message, is_event=is_event),
+                media,
+                model.answer_type(output_type),
+            )
+            return await chat(self._conversation(model), request, self._calls)
+
+    def _text(self, model: ModelRuntime, message: Any, *, is_event: bool) -> str:
+        """Return the text of a message. The prompt of the model renders the event."""
+        if not is_event:
+            return event_text(message)
+        event, prompt = self._agent_turn.event_for_model, model.prompt
+        return prompt.render_user(event) if prompt.user else event_text(event)
+
+    def call_tool(
+        self, name: str, arguments: Any = None, /, *, model: str | None = None, **more: Any
+    ) -> Coroutine[Any, Any, Any]:
+        call = self._call_tool(name, {**(arguments or {}), **more}, model)
+        return self._calls.awaited(f"ctx.call_tool({name!r})", call)
+
+    async def _call_tool(self, name: str, arguments: Mapping[str, Any], model: str | None) -> Any:
+        conversation = self._conversation(self._generation.tool_scope(self._routed(model)))
+        with self._calls.call(f"tool:{name}") as (step, place):
+            result = await conversation.run_tool(step, name, arguments, place)
+            conversation.apply(name, arguments, result)
+            if result.is_error:
+                raise TurnError(f"tool {name}: {result.content}")
+            return result.value if result.value is not None else result.content
+
+    def step(
+        self, name: str, fn: Callable[..., Any], *args: Any, result_type: Any = None, **kwargs: Any
+    ) -> Coroutine[Any, Any, Any]:
+        return self._calls.awaited(f"ctx.step({name!r})", self._step(name, fn, args, kwargs, result_type))
+
+    async def _step(
+        self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], result_type: Any
+    ) -> Any:
+        codec = StepCodec.of(fn, result_type, name)
+        with self._calls.call(f"step:{name}") as (step, place):
+
+            async def run() -> Any:
+                with observe("step", name, step, call_id=self._agent_turn.attempt.steps.call_id(step)):
+                    if inspect.iscoroutinefunction(fn):
+                        value = await fn(*args, **kwargs)
+                    else:
+                        value = await in_thread(fn, *args, **kwargs)
+                        if inspect.isawaitable(value):
+                            value = await value
+                    if self._calls.is_own_line():
+                        self._calls.ended()
+                    return codec.dump(value)
+
+            # Without keyword arguments as in earlier releases, whose journals have these fingerprints.
+            what = fingerprint(name, args, kwargs) if kwargs else fingerprint(name, args)
+            kept = await self._agent_turn.durable(step, run, place._replace(what=what))
+            return codec.load(kept)
+
+    def emit(self, output: Any) -> None:
+        self._emit("", output)
+
+    def emit_to(self, tag: str, output: Any) -> None:
+        if not tag.isascii():
+            try:
+                tag.encode()
+            except UnicodeEncodeError as error:
+                raise TurnError(f"emit_to({tag!r}): {error}; choose a tag without lone surrogates") from None
+        if tag == EVENTS_TAG or tag.startswith(RESERVED_TAGS):
+            raise TurnError(f"emit_to({tag!r}): this side output is the runtime's own; choose another tag")
+        self._emit(tag, output)
+
+    def _emit(self, tag: str, output: Any) -> None:
+        if inspect.iscoroutine(output):
+            raise TurnError(f"an output is the coroutine {output.__qualname__}(…): await it, and emit its result")
+        self._agent_turn.attempt.emit(tag, output)
+
+
+@lru_cache(maxsize=1024)
+def _about_event(model: str) -> str:
+    """Return the fingerprint of a chat about the event."""
+    return fingerprint(model, None)
+
+
+async def call_agent(attempt: Attempt, call: NestedCall) -> AgentAnswer:
+    """Run an agent that is a tool. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
+    agent = call.agent
+    agent_turn = AgentTurn(
+        attempt, agent, call.event, call.state, kept=NO_CONVERSATION, prefix=call.prefix, budget=call.budget
+    )
+    run = AgentRun(agent_turn, attempt.generation_of(agent))
+    try:
+        with observe("agent", agent.plan.agent_id) as activity:
+            answer = await run.run()
+            activity.attributes.update(skills=list(agent_turn.loaded))
+    except LimitError as error:
+        if not isinstance(error, BudgetError) or error.budget is not call.budget:
+            raise  # the limit is that of the whole turn, or of an agent that calls this one
+        return AgentAnswer(problem=str(error))
+    except SkillsError as error:
+        return AgentAnswer(problem=str(error))
+    finally:
+        call.spent = agent_turn.spent
+    return AgentAnswer(answer, state=agent_turn.state, artifacts=run.artifact_versions())

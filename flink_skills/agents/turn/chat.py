@@ -1,0 +1,211 @@
+"""The loop of model and tools: ask the model, run the tools that it calls, until it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flink_skills.agents.declare.answers import AnswerType
+from flink_skills.agents.state.journal import Asked
+from flink_skills.agents.state.messages import (
+    AssistantMessage,
+    Media,
+    Message,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from flink_skills.agents.state.notices import Notice, forget, journalled, notice_message, outdated
+from flink_skills.agents.state.well_formed import well_formed_message
+from flink_skills.agents.turn.additions import Additions
+from flink_skills.agents.turn.apart import Apart
+from flink_skills.agents.turn.code_rounds import CodeRounds
+from flink_skills.agents.turn.materialise import build_request
+from flink_skills.agents.turn.responding import respond
+from flink_skills.agents.turn.shortening import history_of
+from flink_skills.errors import TurnError
+from flink_skills.tools.base import ToolResult
+
+if TYPE_CHECKING:
+    from flink_skills.agents.open.generation import ModelRuntime
+    from flink_skills.agents.turn.calls import Calls
+    from flink_skills.agents.turn.conversation import Conversation
+    from flink_skills.tools import ToolSet
+
+__all__ = ["Request", "chat"]
+
+
+class Request(NamedTuple):
+    """The request of the agent's code to a model.
+
+    ``call`` is the id of the call, and ``asked`` what it requests and its position in the code.
+    """
+
+    call: str
+    asked: Asked
+    text: str
+    media: tuple[Media, ...]
+    answer_type: AnswerType
+
+
+async def chat(conversation: Conversation, request: Request, calls: Calls) -> Any:
+    """Return the answer of the chat model to ``request``. ``calls`` are those of the agent's code.
+
+    Raises:
+        ModelError: The model cannot be reached, after all retries.
+        LimitError: The turn or the agent is at a limit.
+        TurnError: The model gave no usable answer.
+    """
+    model, answer_type = conversation.model, request.answer_type
+    limits = conversation.agent_turn.agent.limits
+    earlier = conversation.messages
+    history = await history_of(conversation)
+    notices = _take_notices(conversation, f"{request.call}/m0")
+    new: list[Message] = []
+
+    def say(*messages: Message) -> None:
+        new.extend(map(well_formed_message, messages))
+
+    def answered(answer: Any) -> Any:
+        # Read again, because another chat of this turn may have ended in between.
+        conversation.messages = [*conversation.messages, *new]
+        return answer
+
+    if notices:
+        say(notice_message(notices))
+    say(UserMessage(request.text, request.media))
+    additions, code = Additions(), CodeRounds(conversation) if model.code is not None else None
+    refused = 0
+    for round_ in range(limits.steps + 1):
+        step, tool_steps = f"{request.call}/m{round_}", f"{request.call}/t{round_}"
+        said = [*history, *earlier, *new]
+        built = await build_request(conversation, said, answer_type, step=step, additions=additions)
+        first: dict[str, Any] = {"notices": notices, "asked": request.asked} if round_ == 0 else {}
+        response = await respond(conversation, step, built, calls=tool_steps, additions=additions.take_new(), **first)
+        if response.tool_calls:
+            say(AssistantMessage(response.text, response.tool_calls, response.verbatim))
+            results = await _run_tools(conversation, tool_steps, response.tool_calls, calls)
+            say(*results)
+            found = _answered(await conversation.tools(), results, answer_type)
+            if found is None:
+                continue
+            # As if the model had said so: what comes next in a conversation follows an answer.
+            say(AssistantMessage(results[0].content))
+            return answered(found[0])
+        if code is not None and response.finish_reason != "invalid":
+            printed = await code.outputs(f"{request.call}/c{round_}", response.text)
+            if printed is not None:
+                say(AssistantMessage(response.text, verbatim=response.verbatim), UserMessage(printed))
+                continue
+        problem, answer = _answer(response, answer_type)
+        if response.text.strip() and response.finish_reason != "invalid":
+            say(AssistantMessage(response.text, verbatim=response.verbatim))
+        if problem is None:
+            return answered(answer)
+        refused += 1
+        if refused > limits.output_retries:
+            raise TurnError(f"chat model {model.name!r} gave no usable answer after {refused} attempts: {problem}")
+        say(UserMessage(problem))
+    raise TurnError(f"chat model {model.name!r} never came to an answer")
+
+
+def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | None, Any]:
+    if response.finish_reason == "invalid":
+        return response.text, None
+    if not response.text.strip():
+        return "Your last message was empty. Answer the request, or call a tool.", None
+    return answer_type.read(response.text)
+
+
+def _answered(tools: ToolSet, results: Sequence[ToolMessage], answer_type: AnswerType) -> list[Any] | None:
+    """Return the answer that the only call of a response gave, in a list. Return None if the model has to answer."""
+    tool = tools.get(results[0].name) if len(results) == 1 else None
+    if tool is None or not tool.ends_chat or results[0].is_error or not results[0].content.strip():
+        return None
+    problem, answer = answer_type.read(results[0].content)
+    return [answer] if problem is None else None
+
+
+def _take_notices(conversation: Conversation, first_step: str) -> list[Notice]:
+    """Return the notices about skills of this conversation that changed, and unload these skills.
+
+    The journal has them with the first response of a chat. A replay repeats them, even if the skills changed again.
+    """
+    state = conversation.skill_state
+    entry = conversation.agent_turn.attempt.steps.peek(first_step)
+    if entry is None and not conversation.kept_messages:
+        return []
+    notices = outdated(state, conversation.model.view) if entry is None else journalled(entry)
+    forget(notices, state)
+    return notices
+
+
+async def _run_tools(
+    conversation: Conversation, steps: str, tool_calls: tuple[ToolCall, ...], calls: Calls
+) -> list[ToolMessage]:
+    """Run the calls of one response, at the same time unless one decides what another does. Results in their order."""
+    results: list[ToolResult] = []
+    for group in _groups(conversation.model, tool_calls):
+        first = len(results)
+        done = await _all(
+            calls,
+            [
+                conversation.run_tool(f"{steps}.{first + i}", call.name, call.arguments, model_call_id=call.id)
+                for i, call in enumerate(group)
+            ],
+        )
+        for call, result in zip(group, done, strict=True):
+            conversation.apply(call.name, call.arguments, result)
+        results += done
+    model = conversation.model
+    return [_message(model, call, result) for call, result in zip(tool_calls, results, strict=True)]
+
+
+async def _all(calls: Calls, running: Sequence[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
+    """Return the results of tool calls that run at the same time. If one ends the turn, the others end with it."""
+    if len(running) == 1:
+        call = Apart(running[0], calls)
+        # The response that asks for the call leaves this process before the call begins.
+        await asyncio.sleep(0)
+        return [await call]
+    tasks = [asyncio.ensure_future(call) for call in running]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def _groups(model: ModelRuntime, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
+    """Yield the calls in groups that may run at the same time: a call that loads a skill precedes those that use it."""
+    group: list[ToolCall] = []
+    for call in calls:
+        tool = model.tools.get(call.name)
+        if tool is not None and tool.changes_state:
+            if group:
+                yield group
+            yield [call]
+            group = []
+        else:
+            group.append(call)
+    if group:
+        yield group
+
+
+def _message(model: ModelRuntime, call: ToolCall, result: ToolResult) -> ToolMessage:
+    effect: Mapping[str, Any] = next((of for of in result.effects if of.get("op") in ("load", "docs")), {})
+    in_place = bool(effect) and model.settings.loads_in_place
+    return ToolMessage(
+        call.id,
+        call.name,
+        result.content,
+        result.is_error,
+        skill=str(effect.get("skill", "")),
+        stub=bool(effect) and not in_place,
+        holds=str(effect.get("digest", "")) if in_place else "",
+        media=result.media,
+    )

@@ -1,0 +1,238 @@
+"""The conversation of an agent with one chat model in a turn: messages, loaded skills and tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.declare.budget import Spent
+from flink_skills.agents.state.codec import result_from_json, result_to_json
+from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, fingerprint
+from flink_skills.agents.state.messages import Message
+from flink_skills.agents.state.typed_state import STATE_EFFECT
+from flink_skills.agents.turn.agent_turn import AgentTurn
+from flink_skills.agents.turn.nested import ToolCaller
+from flink_skills.agents.turn.tool_state import ToolState
+from flink_skills.telemetry import observe
+from flink_skills.tools import SkillState, ToolSet
+from flink_skills.tools.base import Tool, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from flink_skills.agents.open.generation import ModelRuntime
+
+__all__ = ["Conversation"]
+
+_EMPTY = SkillState().to_json()
+
+
+class Conversation:
+    """The conversation of one agent with one chat model.
+
+    Args:
+        agent_turn: The agent's part in the turn.
+        model: The chat model, with its skills and tools.
+    """
+
+    __slots__ = (
+        "_extended",
+        "_offered",
+        "_outlives_turn",
+        "_seen_revision",
+        "agent_turn",
+        "answered_by",
+        "history",
+        "messages",
+        "model",
+        "shortened",
+        "skill_state",
+        "was_kept",
+    )
+
+    def __init__(self, agent_turn: AgentTurn, model: ModelRuntime) -> None:
+        self.agent_turn = agent_turn
+        self.model = model
+        kept = agent_turn.kept.skill_states.get(model.name)
+        #: True if the session of the key has a skill state of this conversation.
+        self.was_kept = model.name in agent_turn.kept.skill_states
+        #: The skills that are loaded, the tools that were chosen and the artifacts that were saved.
+        self.skill_state = SkillState() if kept is None else SkillState.from_json(kept)
+        self._outlives_turn = model.settings.lifetime == "session"
+        if not self._outlives_turn:
+            self.skill_state.clear()
+        #: The messages of this turn.
+        self.messages: list[Message] = []
+        #: The messages with which its requests begin, None before the first request. See :func:`history_of`.
+        self.history: Sequence[Message] | asyncio.Future[Sequence[Message]] | None = None
+        #: The messages that replace those of the session, None if they were not shortened.
+        self.shortened: list[Message] | None = None
+        #: The fallback of the model that answered last. It is asked first for the rest of the turn.
+        self.answered_by = ""
+        # The tools of the job's pool and of tool sets, which are asked for once in a turn.
+        self._offered: asyncio.Future[tuple[ToolSet, Mapping[str, Tool]]] | None = None
+        # The tools with those of loaded skills, and the revision of the skill state that they belong to.
+        self._extended: tuple[int, ToolSet] | None = None
+        self._seen_revision: int | None = None
+
+    @property
+    def kept_messages(self) -> Sequence[Message]:
+        """The messages of earlier turns."""
+        return self.agent_turn.kept.messages.get(self.model.name, ())
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The versions of the loaded skills, by name."""
+        state = self.skill_state
+        return {name: state[name].digest for name in state} if len(state) else {}
+
+    def without_media(self) -> int:
+        """Return how many of the first messages have no media: the cost of a request is independent of its history."""
+        return 0 if self.shortened is not None else self.agent_turn.kept.without_media(self.model.name)
+
+    def skill_state_to_keep(self) -> Any | None:
+        """Return the skill state that the session keeps at the end of the turn, None for none."""
+        if not self._outlives_turn:
+            self.skill_state.clear()
+        data = self.skill_state.to_json()
+        return data if self.was_kept or data != _EMPTY else None
+
+    def has_changed_skills(self) -> bool:
+        """Return True if a skill was loaded or chosen since the last call of this method."""
+        before, self._seen_revision = self._seen_revision, self.skill_state.revision
+        return before != self._seen_revision
+
+    async def tools(self) -> ToolSet:
+        """Return the tools that the model may call now: its own, and those of the skills that it has loaded."""
+        model = self.model
+        if not model.is_dynamic:
+            return model.tools
+        always, pool = self._fixed_tools() or await self._asked_tools()
+        state = self.skill_state
+        if self._extended is None or self._extended[0] != state.revision:
+            self._extended = (state.revision, model.tools_with(always, state, pool))
+        return self._extended[1]
+
+    def _fixed_tools(self) -> tuple[ToolSet, Mapping[str, Tool]] | None:
+        """Return what :meth:`_asked_tools` would return if no tool set and no server has to be asked."""
+        services = self.model.services
+        if services.toolsets is not None:
+            return None
+        pool = {} if services.pool is None else services.pool.fixed()
+        return None if pool is None else (self.model.tools, pool)
+
+    async def _asked_tools(self) -> tuple[ToolSet, Mapping[str, Tool]]:
+        if self._offered is None:
+            self._offered = asyncio.ensure_future(self._ask_for_tools())
+        return await asyncio.shield(self._offered)
+
+    async def _ask_for_tools(self) -> tuple[ToolSet, Mapping[str, Tool]]:
+        """Return the tools that the model always has, and those of the job's pool. Both may depend on the key."""
+        toolsets, pool = self.model.services.toolsets, self.model.services.pool
+        if toolsets is None and pool is None:
+            return self.model.tools, {}
+        context = await self.tool_context(self.agent_turn.prefix, workspace=False)
+        given = {} if toolsets is None else await toolsets.tools(context)
+        return self.model.always(given), {} if pool is None else await pool.tools(context)
+
+    async def tool_context(self, step: str, *, workspace: bool, state: ToolState | None = None) -> ToolContext:
+        """Return the context of a tool call in ``step``.
+
+        ``workspace`` opens the workspace of the key for it. ``state`` is the copy of the state for the call.
+        """
+        model, agent_turn = self.model, self.agent_turn
+        attempt = agent_turn.attempt
+        identity, files = attempt.identity, attempt.files
+        opened = await files.workspace() if workspace and agent_turn.agent.workspaces is not None else None
+        return ToolContext(
+            key=identity.key,
+            event=agent_turn.event,
+            timestamp=identity.timestamp,
+            session_id=identity.session_id,
+            open_state=(state or ToolState(agent_turn)).open,
+            owner=identity.owner,
+            turn=identity.number,
+            call_id=attempt.steps.call_id(step),
+            attempt=attempt.steps.attempt,
+            agent=agent_turn.agent.plan.agent_id,
+            model=model.name,
+            skills=model.view,
+            skill_state=self.skill_state,
+            workspace=opened,
+            open_workspace=files.workspace,
+            staged_inputs=files.staged_inputs,
+            shell=model.services.shell,
+            artifacts=model.services.artifacts,
+            accepts=model.chat_model.accepts,
+        )
+
+    async def run_tool(
+        self,
+        step: str,
+        name: str,
+        arguments: Mapping[str, Any] | str,
+        place: Asked = NOTHING_ASKED,
+        *,
+        model_call_id: str = "",
+        tools: ToolSet | None = None,
+    ) -> ToolResult:
+        """Call a tool as a durable step. The result has no effect before :meth:`apply`.
+
+        Args:
+            step: The id of the step.
+            name: The name of the tool.
+            arguments: Its arguments, as JSON text if a model wrote them.
+            place: The position of the call in the agent's code.
+            model_call_id: The id that the model gave to the call. Observers know it from the response.
+            tools: The tools that may be called. None: those that the model may call now.
+        """
+        agent_turn = self.agent_turn
+        steps = agent_turn.attempt.steps
+        replayed = True
+
+        async def run() -> Any:
+            nonlocal replayed
+            replayed = False
+            offered = tools or await self.tools()
+            tool = offered.get(name)
+            state = ToolState(agent_turn)
+            workspace = tool is not None and tool.uses_workspace
+            context = await self.tool_context(step, workspace=workspace, state=state)
+            if tool is not None and not tool.idempotent:
+                context.attempt = await steps.begin(step)
+            context.caller = caller = ToolCaller(agent_turn, step)
+            observed = observe(
+                "tool",
+                name,
+                step,
+                model=self.model.name,
+                call_id=context.call_id,
+                model_call_id=model_call_id,
+                arguments=arguments,
+                digests=self.digests,
+                # Models invent names.
+                known=tool is not None,
+            )
+            with observed as activity:
+                called = state.with_change(await offered.call(name, arguments, context), context)
+                called = await agent_turn.media.kept_result(name, called)
+                activity.attributes.update(content=called.content, is_error=called.is_error)
+            result = result_to_json(called)
+            spent = caller.spent
+            return result if spent is None else {**result, "sub": spent.to_json()}
+
+        asked = place._replace(what=fingerprint(name, arguments))
+        entry = await agent_turn.durable(step, run, asked)
+        if "sub" in entry:
+            agent_turn.add_spent(Spent.from_json(entry["sub"]), replayed=replayed)
+        return result_from_json(entry)
+
+    def apply(self, name: str, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
+        """Apply the effects of a tool call, in the order of the calls.
+
+        Not in :meth:`run_tool`: calls that run at the same time may end in another order when they are repeated from
+        the journal.
+        """
+        self.agent_turn.note_call(name, arguments, result)
+        for effect in result.effects:
+            if effect.get("op") != STATE_EFFECT:
+                self.skill_state.apply(effect)

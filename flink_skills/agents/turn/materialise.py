@@ -1,0 +1,92 @@
+"""What a request to a model has: which skills are still loaded, where their content stands, which tools there are.
+
+All of it follows from the conversation, its skill state and its journal, so that a request is the same when a turn is
+restarted. A request begins with the bytes of the one before as long as no skill is loaded, put away or chosen from in
+between: what is loaded stands behind everything fixed, and nothing else of the fixed text ever changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flink_skills.agents.declare.answers import AnswerType
+from flink_skills.agents.models.media import has_media
+from flink_skills.agents.state.messages import Message, ModelRequest, ToolMessage
+from flink_skills.agents.state.well_formed import well_formed, well_formed_message
+from flink_skills.agents.turn.additions import Additions
+from flink_skills.options import SkillOptions
+from flink_skills.tools.skills.context import skill_block, system_block
+
+if TYPE_CHECKING:
+    from flink_skills.agents.open.generation import ModelRuntime
+    from flink_skills.agents.turn.conversation import Conversation
+    from flink_skills.tools import SkillState
+
+__all__ = ["build_request"]
+
+_NOWHERE_ELSE = "Loaded skill context:"
+
+
+async def build_request(
+    conversation: Conversation,
+    messages: Sequence[Message],
+    answer_type: AnswerType,
+    *,
+    step: str,
+    additions: Additions,
+) -> ModelRequest:
+    """Return the next request of a conversation. First unload the skills whose time is over or that exceed the limit.
+
+    ``step`` is the id of the step that will have the response, ``additions`` are those of the chat.
+    """
+    model, state = conversation.model, conversation.skill_state
+    settings = model.settings
+    if settings.lifetime == "once":
+        state.forget_shown()
+    state.evict(settings.max_loaded)
+    tools = await conversation.tools()
+    system = model.system
+    if tools.speakers:
+        system = _joined(system, additions.text(tools.speakers, conversation.agent_turn.attempt.steps.peek(step)))
+    if len(state):
+        if conversation.has_changed_skills():
+            # Files may have to be read, and other turns run on this loop. Later they are in memory.
+            system, messages = await asyncio.to_thread(_materialised, model, system, state, messages)
+        else:
+            system, messages = _materialised(model, system, state, messages)
+    if settings.lifetime == "once":
+        state.note_shown()
+    if has_media(messages[conversation.without_media() :]):
+        messages = await conversation.agent_turn.media.loaded(messages, model.chat_model.accepts)
+    return model.request(well_formed(system), messages, tools.specs(), answer_type)
+
+
+def _materialised(
+    model: ModelRuntime, system: str, state: SkillState, messages: Sequence[Message]
+) -> tuple[str, Sequence[Message]]:
+    most = model.services.config.get(SkillOptions.PROMPT_MAX_DOC_CHARS)
+    if model.settings.content == "system":
+        return _joined(system, system_block(state, model.view, max_doc_chars=most)), messages
+    placed = list(messages)
+    results = [(at, of) for at, of in enumerate(placed) if isinstance(of, ToolMessage) and of.skill]
+    held = {(of.skill, of.holds) for _, of in results}
+    # The last result that is about a skill is the one that has its content.
+    last = {of.skill: (at, of) for at, of in results if of.stub}
+    homeless = []
+    for name in sorted(state):
+        if (name, state[name].digest) in held:
+            continue  # the conversation itself has it
+        block = skill_block(name, state[name], model.view, max_doc_chars=most)
+        if name in last:
+            at, message = last[name]
+            placed[at] = well_formed_message(replace(message, content=block))
+        else:
+            homeless.append(block)
+    return _joined(system, *([_NOWHERE_ELSE, *homeless] if homeless else [])), placed
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)

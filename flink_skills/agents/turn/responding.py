@@ -1,0 +1,184 @@
+"""The response of a chat model as a durable step. A request is repeated if the model fails in a transient way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.models.fallback import Attempt, Candidate
+from flink_skills.agents.models.media import for_model
+from flink_skills.agents.state.codec import response_from_json, response_to_json
+from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
+from flink_skills.agents.state.messages import ModelRequest, ModelResponse
+from flink_skills.agents.state.notices import Notice
+from flink_skills.agents.state.well_formed import well_formed_response
+from flink_skills.errors import ModelError, counted
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.telemetry import Discarded, OnDelta, delta_listener, emit, observe
+from flink_skills.tools.streaming import ArgumentFeed
+
+if TYPE_CHECKING:
+    from flink_skills.agents.open.generation import ModelRuntime
+    from flink_skills.agents.turn.conversation import Conversation
+    from flink_skills.tools.base import Tool, ToolContext
+
+__all__ = ["respond"]
+
+_log = logging.getLogger("flink_skills.model")
+_MAX_WAIT = 30.0
+# Conditions of a request to a model without fallbacks.
+_ONLY = Attempt()
+
+
+async def respond(
+    conversation: Conversation,
+    step: str,
+    request: ModelRequest,
+    *,
+    calls: str = "",
+    notices: Sequence[Notice] = (),
+    additions: Mapping[str, str] | None = None,
+    asked: Asked = NOTHING_ASKED,
+) -> ModelResponse:
+    """Return the response of the chat model to ``request``, as the durable step ``step``.
+
+    The request is not compared with that of the journal: instructions, tools and skills may change while a turn is
+    under way.
+
+    Args:
+        conversation: The conversation with the model.
+        step: The id of the step.
+        request: The request.
+        calls: The calls of the response are the steps ``{calls}.0``, ``{calls}.1`` and so on.
+        notices: Stored in the journal with the response.
+        additions: Additions to the system text, stored in the same way.
+        asked: What the step requests, and its position in the agent's code.
+    """
+    model = conversation.model
+
+    async def ask() -> Any:
+        digests = conversation.digests
+        # The skills that are loaded when the request is made: its tokens are what they cost.
+        loaded = {"skills": list(digests), "digests": digests}
+
+        async def ask_one(of: ModelRuntime | Candidate, attempt: Attempt = _ONLY) -> ModelResponse:
+            sent, more = request, loaded
+            if of.name != model.name:
+                # Everything else is that of the model that was asked first.
+                sent = replace(
+                    request,
+                    messages=for_model(request.messages, of.chat_model.accepts),
+                    settings=of.setup.settings if of.setup is not None else {},
+                )
+                more = {**loaded, "fallback_of": model.name}
+            with observe("chat", of.name, step, request=sent, setup=of.setup, **more) as activity:
+                for name, reason in attempt.passed:
+                    emit("fallback", model=name, to=of.name, error=reason)
+                response = well_formed_response(await _heard(conversation, of, sent, calls=calls, attempt=attempt))
+                activity.attributes["response"] = response
+            return response
+
+        if model.chain is None:
+            response, by = await ask_one(model), model.name
+        else:
+            response, by = await model.chain.answer(ask_one, conversation.answered_by)
+        entry = response_to_json(response)
+        if by != model.name:
+            entry["by"] = by
+        if notices:
+            entry["n"] = [notice.to_json() for notice in notices]
+        return {**entry, "p": dict(additions)} if additions else entry
+
+    agent_turn = conversation.agent_turn
+    entry = await agent_turn.durable(step, ask, asked)
+    if model.chain is not None:
+        # Also of a replayed step: the next one goes to the model that answered.
+        conversation.answered_by = entry.get("by", "")
+    response = response_from_json(entry)
+    agent_turn.add_usage(response.usage)
+    return response
+
+
+async def _heard(
+    conversation: Conversation,
+    of: ModelRuntime | Candidate,
+    request: ModelRequest,
+    *,
+    calls: str,
+    attempt: Attempt,
+) -> ModelResponse:
+    """Return the answer of ``of``, the model of the conversation or one of its fallbacks.
+
+    Observers of the turn, and tools that are streaming, receive it while it arrives.
+    """
+    on_delta = delta_listener()
+    scope = conversation.agent_turn.attempt.scope
+    config = conversation.agent_turn.agent.config
+    if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts or attempt.passed):
+        on_delta(Discarded(restarted=True))
+    tools = await conversation.tools()
+    if not (tools.is_streaming and request.tools):
+        return await _request_with_retries(config, of, request, on_delta, attempt)
+
+    async def context_of(tool: Tool, index: int) -> ToolContext:
+        return await conversation.tool_context(f"{calls}.{index}", workspace=tool.uses_workspace)
+
+    async with ArgumentFeed(tools, context_of, on_delta) as feed:
+        return await _request_with_retries(config, of, request, feed, attempt)
+
+
+async def _request(model: ModelRuntime | Candidate, request: ModelRequest, on_delta: OnDelta | None) -> ModelResponse:
+    if on_delta is None:
+        return await model.chat_model.request(request)
+    return await model.chat_model.stream(request, on_delta)
+
+
+async def _request_with_retries(
+    config: SkillConfig,
+    model: ModelRuntime | Candidate,
+    request: ModelRequest,
+    on_delta: OnDelta | None,
+    attempt: Attempt,
+) -> ModelResponse:
+    retries = 0 if attempt.once else config.get(SkillOptions.MODEL_MAX_RETRIES)
+    wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
+    circuit = model.circuit if isinstance(model, Candidate) else None
+    for number in range(retries + 1):
+        try:
+            # A pause before the next attempt holds no permit, and waiting for one is not part of the request's time.
+            if model.permits is None:
+                response = await _request(model, request, on_delta)
+            else:
+                async with model.permits.one(request) as permit:
+                    response = await _request(model, request, on_delta)
+                    permit.used(response.usage)
+        except ModelError as error:
+            if circuit is not None:
+                circuit.failed(error)
+            if not error.retryable:
+                raise
+            given_up = ModelError(f"{error} (given up after {counted(number + 1, 'attempt')})")
+            # A fallback answers sooner than a model that is known to fail, or that wants a long pause.
+            has_open_circuit = circuit is not None and attempt.more and circuit.is_open
+            wants_long_pause = attempt.more and (error.retry_after or 0.0) > _MAX_WAIT
+            if number == retries or has_open_circuit or wants_long_pause:
+                raise given_up from error
+            # Jitter, so that a thousand turns that failed together do not return together.
+            pause = min(wait * 2**number, _MAX_WAIT) * random.uniform(0.5, 1.0)
+            pause = error.retry_after if error.retry_after is not None else pause
+            _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
+            emit("retry", model=model.name, error=str(error), attempt=number + 1, pause=pause)
+            if on_delta is not None:
+                on_delta(Discarded(restarted=True))
+            await asyncio.sleep(pause)
+            if circuit is not None and attempt.more and circuit.is_open:
+                raise given_up from error
+        else:
+            if circuit is not None:
+                circuit.succeeded()
+            return response
+    raise AssertionError("unreachable")

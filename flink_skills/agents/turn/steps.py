@@ -1,0 +1,226 @@
+"""The durable steps of one attempt at a turn: its journal, the ids of its calls, and what it has used."""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
+from flink_skills.agents.state.messages import NO_USAGE, Usage
+from flink_skills.errors import LimitError
+from flink_skills.tools.base import TurnInterruptedError
+
+__all__ = ["CallIds", "Steps"]
+
+_current_step: contextvars.ContextVar[str] = contextvars.ContextVar("flink_skills_step", default="")
+
+
+class CallIds:
+    """The ids of the calls of a turn: a function of operator, key, turn number, event bytes and step alone."""
+
+    __slots__ = ("_event_digest", "_text")
+
+    def __init__(self, operator: str, key: str, turn: int, event: bytes) -> None:
+        self._text = f"{operator}\0{key}\0{turn}\0"
+        self._event_digest = hashlib.sha256(event).digest()
+
+    def of(self, step: str, number: int = 0) -> str:
+        """Return the id of the call of ``step``. ``number`` is that of :meth:`Journal.call_number`."""
+        step = f"{step}~{number}" if number else step
+        text = f"{self._text}{step}\0"
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass") + self._event_digest).hexdigest()[:32]
+
+
+def _keep_nothing(step: str, entry: bytes) -> None:
+    """Ignore an entry."""
+
+
+class Steps:
+    """Runs the durable steps of one attempt at a turn, and counts them.
+
+    It needs no open agent: the entries of a journal are enough to run steps again. After :meth:`close` every method
+    that reads or writes the journal raises :class:`TurnInterruptedError`. So a task of the agent's code that outlives
+    its attempt gets an error instead of a step.
+
+    Args:
+        entries: The journal of the turn.
+        ids: The ids of its calls.
+        append: Receives the step and the bytes of each new entry, in the order of completion.
+        flush: Waits until the entries outlive this process.
+        attempt: The number of the attempt, from 1. It is higher after each crash of a worker.
+        max_steps: Maximum number of steps. 0 means no limit.
+        max_tokens: Maximum number of tokens. 0 means no limit.
+        max_size: Maximum size of the journal in bytes. 0 means no limit.
+
+    Raises:
+        ValueError, LookupError, TypeError: An entry cannot be decoded.
+
+    Example:
+        >>> steps = Steps(journal, CallIds("shop.Desk", '"k"', 1, event))
+        >>> answer = await steps.durable("step:total#0", compute)
+    """
+
+    __slots__ = (
+        "_append",
+        "_call_numbers",
+        "_flush",
+        "_ids",
+        "_journal",
+        "_max_steps",
+        "_max_tokens",
+        "attempt",
+        "closed",
+        "count",
+        "mismatch",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        entries: Iterable[bytes],
+        ids: CallIds,
+        *,
+        append: Callable[[str, bytes], None] = _keep_nothing,
+        flush: Callable[[], Awaitable[None]] | None = None,
+        attempt: int = 1,
+        max_steps: int = 0,
+        max_tokens: int = 0,
+        max_size: int = 0,
+    ) -> None:
+        self._journal = Journal(entries, max_size)
+        self._ids = ids
+        self._append = append
+        self._flush = flush
+        self._max_steps, self._max_tokens = max_steps, max_tokens
+        self._call_numbers: dict[str, int] = {}
+        self.attempt = attempt
+        self.closed = False
+        #: Number of steps that ran or were read from the journal, with those of agents that are tools.
+        self.count = 0
+        #: The tokens and the requests of all models.
+        self.usage = NO_USAGE
+        #: The difference between code and journal that ended this attempt. The turn then restarts.
+        self.mismatch: JournalMismatchError | None = None
+
+    @property
+    def restarts(self) -> int:
+        """Number of restarts of the turn with an empty journal."""
+        return self._journal.anew
+
+    @property
+    def replayed(self) -> int:
+        """Number of results that were read from the journal."""
+        return self._journal.replayed
+
+    @property
+    def finished(self) -> int:
+        """Number of finished steps in the journal."""
+        return len(self._journal)
+
+    def close(self) -> None:
+        """Reject all further steps."""
+        self.closed = True
+        # Callbacks may refer to the turn. Cutting the cycle frees an ended turn without a garbage collection.
+        self._append, self._flush = _keep_nothing, None
+
+    def check_open(self) -> None:
+        """Raise :class:`TurnInterruptedError` after :meth:`close`."""
+        if self.closed:
+            raise TurnInterruptedError("the turn has ended or was restarted: await everything that on_event starts")
+
+    def emptied(self) -> bytes:
+        """Return the only entry of the journal with which the turn restarts."""
+        return self._journal.emptied()
+
+    def peek(self, step: str) -> Any | None:
+        """Return the result of ``step`` in the journal, None if there is none. The step does not count as replayed."""
+        return self._journal.peek(step)
+
+    def call_id(self, step: str) -> str:
+        """Return the id of the call of ``step``.
+
+        A step that the turn runs after a restart has another id if it requests something else than before.
+        """
+        return self._ids.of(step, self._call_numbers.get(step, 0))
+
+    def current_call_id(self) -> str:
+        """Return the id of the step whose function runs now, the id of the turn outside steps."""
+        return self.call_id(_current_step.get())
+
+    async def durable(self, step: str, run: Callable[[], Awaitable[Any]], asked: Asked = NOTHING_ASKED) -> Any:
+        """Return the result of ``step`` from the journal. If it is missing, run the step and add its result.
+
+        Args:
+            step: The id of the step, which follows from the program alone.
+            run: Returns the result as JSON-like data.
+            asked: What the step requests, and its position in the agent's code.
+
+        Raises:
+            LimitError: The turn has more steps, or its journal more bytes, than allowed.
+            JournalMismatchError: The step does not fit the journal.
+            TurnInterruptedError: The attempt has ended meanwhile.
+            Exception: Whatever ``run`` raises.
+        """
+        self.count_steps(1)
+        journal = self._journal
+        try:
+            done = journal.find(step, asked)
+        except JournalMismatchError as mismatch:
+            self.mismatch = mismatch
+            raise
+        if done is not None:
+            return done[0]
+        self._call_numbers[step] = journal.call_number(step, asked.what)
+        token = _current_step.set(step)
+        try:
+            result = await run()
+        finally:
+            _current_step.reset(token)
+        if self.closed:
+            raise _given_up(step)
+        self._append(step, journal.add(step, result, asked))
+        return result
+
+    async def begin(self, step: str) -> int:
+        """Store that ``step`` begins, before it does something that must not be repeated unnoticed.
+
+        Returns:
+            The number of the attempt at this step, from 1. It is 2 or higher if an earlier attempt was lost.
+        """
+        entry = self._journal.begin(step)
+        if entry is None:
+            return max(2, self.attempt)
+        self._append(step, entry)
+        if self._flush is not None:
+            await self._flush()
+            if self.closed:
+                raise _given_up(step)
+        return 1
+
+    def end(self, line: str, after: str) -> None:
+        """Report that the code of ``line`` has ended after the call ``after``. See :meth:`Journal.end`."""
+        try:
+            self._journal.end(line, after)
+        except JournalMismatchError as mismatch:
+            self.mismatch = mismatch
+            raise
+
+    def count_steps(self, steps: int) -> None:
+        """Count steps. Raises :class:`LimitError` over the limit of the turn."""
+        self.count += steps
+        if 0 < self._max_steps < self.count:
+            raise LimitError(f"the turn reached skills.turn.max-steps = {self._max_steps} without an answer")
+
+    def add_usage(self, usage: Usage) -> None:
+        """Count the tokens of a response. Raises :class:`LimitError` over the limit of the turn."""
+        self.usage = self.usage + usage
+        if 0 < self._max_tokens < self.usage.total_tokens:
+            raise LimitError(
+                f"the turn used {self.usage.total_tokens} tokens, more than skills.turn.max-tokens = {self._max_tokens}"
+            )
+
+
+def _given_up(step: str) -> TurnInterruptedError:
+    return TurnInterruptedError(f"step {step} belongs to an attempt at the turn that was given up")
