@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from flink_skills.agents.declare.decorators import tool as tool
     from flink_skills.agents.declare.decorators import tool_pool as tool_pool
     from flink_skills.agents.declare.decorators import tool_set as tool_set
+    from flink_skills.agents.declare.hooks import Refusal as Refusal
+    from flink_skills.agents.declare.hooks import ToolInvocation as ToolInvocation
     from flink_skills.agents.declare.resource import ResourceDescriptor as ResourceDescriptor
     from flink_skills.agents.declare.resource import ResourceName as ResourceName
     from flink_skills.agents.declare.route import Route as Route
@@ -95,6 +97,7 @@ _HOMES = {
     "PlanError": "errors",
     "Prompt": "prompts",
     "Record": "agents.state.event",
+    "Refusal": "agents.declare.hooks",
     "Resource": "resource",
     "ResourceDescriptor": "agents.declare.resource",
     "ResourceError": "errors",
@@ -109,6 +112,7 @@ _HOMES = {
     "StreamingFunctionTool": "tools.streaming.function",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
+    "ToolInvocation": "agents.declare.hooks",
     "ToolResult": "tools.base",
     "ToolSpec": "tools.base",
     "TurnError": "errors",

@@ -15,6 +15,8 @@ _MODEL = "use model = 'provider:model', or a method with @chat_model_setup"
 _OUTPUT = "use output_type"
 _AGENTS = "declare a method with @agent_tool for each agent"
 _LISTENERS = "return observers from listeners()"
+_BEFORE_MODEL = "override the method before_model"
+_AROUND_TOOL = "override the method around_tool"
 _STEPS = "set the option skills.turn.max-steps"
 _SESSION = "use session = 'key' to continue a conversation, and ctx.state for data"
 _COMMANDS = "set the option skills.shell.allowed-commands of the job"
@@ -35,6 +37,13 @@ AGENT_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("max_steps", "max_turns", "max_iter", "max_iterations", "recursion_limit"), _STEPS),
     **dict.fromkeys(("memory", "short_term_memory", "checkpointer", "session_service"), _SESSION),
     **dict.fromkeys(("callbacks", "hooks", "event_handlers", "observers"), _LISTENERS),
+    **dict.fromkeys(
+        ("before_model_callback", "after_model_callback", "wrap_model_call", "before_model_call"), _BEFORE_MODEL
+    ),
+    **dict.fromkeys(
+        ("before_tool_callback", "after_tool_callback", "wrap_tool_call", "before_tool", "after_tool"), _AROUND_TOOL
+    ),
+    **dict.fromkeys(("middleware", "guardrails"), "override the methods before_model and around_tool"),
     **dict.fromkeys(("temperature", "top_p", "top_k", "max_tokens", "seed", "stop_sequences", "thinking"), _SETTING),
     **dict.fromkeys(("model_settings", "generate_content_config", "llm_config", "price", "strategy"), _SETTING),
     **dict.fromkeys(

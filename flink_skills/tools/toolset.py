@@ -130,6 +130,11 @@ class ToolSet:
             _log.exception("tool %s failed in turn %s (call %s)", name, context.turn, context.call_id)
             return ToolResult(f"{name} failed: {type(error).__name__}: {error}", is_error=True)
 
+    def parsed(self, name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] | None:
+        """Return the arguments of a call of ``name`` as an object. Return None if :meth:`call` would call no tool."""
+        parsed = _parse(name, arguments) if name in self._tools else None
+        return None if isinstance(parsed, ToolResult) else parsed
+
     def _unknown(self, name: str) -> str:
         hint = suggestion(name, self._tools)
         shown = ", ".join(list(self._tools)[:_SHOWN_NAMES]) or "none"

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from flink_skills.agents.declare.context import AgentContext
+    from flink_skills.agents.declare.hooks import Refusal, ToolInvocation
     from flink_skills.agents.models.base import ChatModel
+    from flink_skills.agents.state.messages import ModelRequest, ModelResponse
     from flink_skills.telemetry import Observer
+    from flink_skills.tools.base import ToolResult
     from flink_skills.tools.calling import Approval, ApprovalRequest
 
 __all__ = ["Agent"]
@@ -138,6 +141,71 @@ class Agent:
         runtime calls it before the call, and again if the turn is restarted before the call has a result.
         """
         return "this agent approves no calls: give it a method approve"
+
+    async def before_model(
+        self, request: ModelRequest, ctx: AgentContext
+    ) -> ModelRequest | ModelResponse | Refusal | str | None:
+        """Decide about a request to a chat model before it is sent.
+
+        The hooks of an agent run inside a durable step. The journal stores the response, and a replay does not call the
+        hook. A hook can therefore use a clock, a random number or a service. If the worker is lost before the response
+        is stored, the hook runs again with the request.
+
+        ``ctx`` has the attributes of the turn. ``ctx.state`` is a copy: its changes are stored with the response.
+        ``ctx.chat``, ``ctx.call_tool``, ``ctx.step`` and ``ctx.emit`` are not available in a hook.
+
+        Args:
+            request: The request. It can be one that summarizes a conversation.
+            ctx: The turn.
+
+        Returns:
+            None to send the request, or another request to send, such as ``replace(request, settings={…})``. A
+            :class:`ModelResponse` or a string answers instead of the model. A :class:`Refusal` fails the turn.
+
+        Raises:
+            Exception: Any exception fails the turn.
+        """
+        return None
+
+    async def around_tool(self, call: ToolInvocation, ctx: AgentContext) -> ToolResult | Refusal | str | None:
+        """Decide about a tool call. The hook can change its arguments, run it, and change its result.
+
+        It runs inside the durable step of the call, see :meth:`before_model`. It precedes the checks of the arguments,
+        approval, limits and retries, which :meth:`ToolInvocation.run` applies. It is called for calls of models, of
+        ``ctx.call_tool`` and of code in answers. It is not called for a tool that does not exist, or for arguments that
+        are not an object.
+
+        Args:
+            call: The call.
+            ctx: The turn. ``ctx.state`` has the changes of the tool after ``call.run()``.
+
+        Returns:
+            None for the result of ``call.run()``, which is called if the hook has not done so. A :class:`ToolResult` or
+            a string replaces the result; the effects of the call, such as a loaded skill, remain. A :class:`Refusal`
+            returns an error to the model.
+
+        Raises:
+            Exception: Any exception fails the turn.
+        """
+        return None
+
+    async def evict(self, loaded: Sequence[str], ctx: AgentContext) -> Iterable[str] | str | None:
+        """Choose the skills to unload when a conversation has more than ``skills.max-loaded``.
+
+        The runtime calls it before a request to a model. The journal stores the choice with the response.
+
+        Args:
+            loaded: The names of the loaded skills, the one used longest ago first.
+            ctx: The turn.
+
+        Returns:
+            One name or several. None: the skills used longest ago. If more skills must be unloaded than the hook
+            returns, those used longest ago are unloaded as well.
+
+        Raises:
+            Exception: Any exception fails the turn.
+        """
+        return None
 
     def listeners(self) -> Sequence[Observer]:
         """Return the observers of the turns of this agent. They run in the process of the turns.

@@ -128,6 +128,9 @@ _METHODS = {
     "on_event": ("event", "ctx"),
     "visible_skills": ("event", "ctx"),
     "approve": ("request",),
+    "before_model": ("request", "ctx"),
+    "around_tool": ("call", "ctx"),
+    "evict": ("loaded", "ctx"),
     "listeners": (),
 }
 
@@ -136,7 +139,9 @@ def _method_problems(agent: Any) -> Iterator[str]:
     for name, arguments in _METHODS.items():
         method = getattr(agent, name)
         wanted = f"{name}({', '.join(('self', *arguments))})"
-        if not callable(method):
+        if (mark := mark_of(method)) is not None:
+            yield f"{name} is a method with @{mark.kind}, and the name of a method that the runtime calls: rename it"
+        elif not callable(method):
             yield f"{name} is {_shown(method)}: write a method {wanted}"
         elif not _accepts(method, len(arguments)):
             yield f"{name} does not accept the arguments of a call: write it as {wanted}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration
+from flink_skills.agents.open.agent_hooks import Hooks
 from flink_skills.agents.open.event_content import EventContent
 from flink_skills.agents.open.event_staging import EventStaging
 from flink_skills.agents.open.generation import Generation
@@ -58,6 +59,7 @@ class OpenAgent:
         callees: The agents that are its tools, by the name of the tool.
         resources: Everything that :meth:`close` releases.
         config: The options of the job.
+        hooks: The hooks that the agent overrides.
         limits: The limits of its turns.
         deadlines: The deadlines of its turns.
         rows: The tables of its records. None: records are dicts.
@@ -82,6 +84,7 @@ class OpenAgent:
 
     # Computed from the fields above. Not properties: a turn reads each of them several times.
     config: SkillConfig = field(init=False)
+    hooks: Hooks = field(init=False)
     limits: TurnLimits = field(init=False)
     deadlines: Deadlines = field(init=False)
     rows: RecordRows | None = field(init=False)
@@ -102,6 +105,7 @@ class OpenAgent:
         inputs = host.workspaces.input_names if host.workspaces is not None else frozenset()
         computed = {
             "config": config,
+            "hooks": Hooks.of(agent),
             "limits": limits,
             "deadlines": Deadlines(limits.seconds),
             "rows": RecordRows.from_json(plan.rows) if plan.rows is not None else None,

@@ -9,12 +9,11 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.budget import BudgetError
-from flink_skills.agents.declare.context import AgentContext
 from flink_skills.agents.open.event_content import ContentScope
 from flink_skills.agents.rows.next_event import RESERVED_TAGS
 from flink_skills.agents.state.event import event_text
 from flink_skills.agents.state.journal import Asked, fingerprint
-from flink_skills.agents.state.messages import Media, Message, Usage
+from flink_skills.agents.state.messages import Media, Message
 from flink_skills.agents.state.session import NO_CONVERSATION, KeptConversation
 from flink_skills.agents.state.step_codec import StepCodec
 from flink_skills.agents.turn.agent_turn import AgentTurn
@@ -22,6 +21,7 @@ from flink_skills.agents.turn.attempt import Attempt, NestedCall
 from flink_skills.agents.turn.calls import Calls
 from flink_skills.agents.turn.chat import Request, chat
 from flink_skills.agents.turn.conversation import Conversation
+from flink_skills.agents.turn.turn_context import TurnContext
 from flink_skills.artifacts import artifact_ref
 from flink_skills.errors import LimitError, SkillsError, TurnError
 from flink_skills.telemetry import observe
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentRun", "call_agent"]
 
 
-class AgentRun(AgentContext):
+class AgentRun(TurnContext):
     """The run of one agent's code in an attempt at a turn.
 
     Args:
@@ -43,17 +43,15 @@ class AgentRun(AgentContext):
         generation: Its models, skills and tools.
     """
 
-    __slots__ = ("__weakref__", "_agent_turn", "_calls", "_conversations", "_generation")
+    __slots__ = ("__weakref__", "_calls", "_conversations", "_generation")
 
-    _agent_turn: AgentTurn
     _calls: Calls
     _conversations: dict[str, Conversation]
     _generation: Generation
 
     def __init__(self, agent_turn: AgentTurn, generation: Generation) -> None:
-        # Not by assignment: the check of assignments to a context costs several times as much.
+        super().__init__(agent_turn)
         set_ = object.__setattr__
-        set_(self, "_agent_turn", agent_turn)
         set_(self, "_calls", Calls(agent_turn.attempt.steps, agent_turn.prefix))
         set_(self, "_conversations", {})
         set_(self, "_generation", generation)
@@ -131,26 +129,6 @@ class AgentRun(AgentContext):
     # The interface of AgentContext.
 
     @property
-    def key(self) -> Any:
-        return self._agent_turn.attempt.identity.key
-
-    @property
-    def session_id(self) -> str:
-        return self._agent_turn.attempt.identity.session_id
-
-    @property
-    def turn(self) -> int:
-        return self._agent_turn.attempt.identity.number
-
-    @property
-    def timestamp(self) -> int | None:
-        return self._agent_turn.attempt.identity.timestamp
-
-    @property
-    def call_id(self) -> str:
-        return self._agent_turn.attempt.steps.current_call_id()
-
-    @property
     def state(self) -> Any:
         return self._agent_turn.state
 
@@ -159,20 +137,8 @@ class AgentRun(AgentContext):
         self._agent_turn.state = self._agent_turn.agent.assigned_state(value)
 
     @property
-    def usage(self) -> Usage:
-        return self._agent_turn.attempt.steps.usage
-
-    @property
-    def loaded_skills(self) -> list[str]:
-        return list(self._agent_turn.loaded)
-
-    @property
     def artifacts(self) -> dict[str, str]:
         return {name: artifact_ref(name, version) for name, version in self.artifact_versions().items()}
-
-    @property
-    def content(self) -> tuple[Media, ...]:
-        return self._agent_turn.content
 
     def chat(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.budget import NO_BUDGET, Budget, Spent
@@ -18,7 +18,7 @@ from flink_skills.tools.base import ToolResult
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
 
-__all__ = ["AgentTurn"]
+__all__ = ["AgentTurn", "state_changes"]
 
 
 class AgentTurn:
@@ -130,9 +130,18 @@ class AgentTurn:
         """Add a tool call to the record of the turn, and apply those of its effects that concern the agent."""
         self.tool_calls.append({"name": name, "arguments": arguments, "error": result.is_error})
         for effect in result.effects:
-            op = effect.get("op")
-            if op == STATE_EFFECT:
-                stored = StoredState(effect["set"], effect.get("types", {}))
-                self.state = changed_state(self.state, stored, effect["gone"])
-            elif op == "load" and effect["skill"] not in self.loaded:
+            if effect.get("op") == "load" and effect["skill"] not in self.loaded:
                 self.loaded.append(effect["skill"])
+        self.change_state(result.effects)
+
+    def change_state(self, effects: Iterable[Mapping[str, Any]]) -> None:
+        """Apply those of the effects that change the state."""
+        for stored, gone in state_changes(effects):
+            self.state = changed_state(self.state, stored, gone)
+
+
+def state_changes(effects: Iterable[Mapping[str, Any]]) -> Iterator[tuple[StoredState, Sequence[str]]]:
+    """Yield the changes of the state in ``effects``: the new values and the removed keys."""
+    for effect in effects:
+        if effect.get("op") == STATE_EFFECT:
+            yield StoredState(effect["set"], effect.get("types", {})), effect["gone"]

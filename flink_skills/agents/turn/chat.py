@@ -81,9 +81,11 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
     for round_ in range(limits.steps + 1):
         step, tool_steps = f"{request.call}/m{round_}", f"{request.call}/t{round_}"
         said = [*history, *earlier, *new]
-        built = await build_request(conversation, said, answer_type, step=step, additions=additions)
-        first: dict[str, Any] = {"notices": notices, "asked": request.asked} if round_ == 0 else {}
-        response = await respond(conversation, step, built, calls=tool_steps, additions=additions.take_new(), **first)
+        hooks = conversation.request_hooks(step)
+        built = await build_request(conversation, said, answer_type, step=step, additions=additions, hooks=hooks)
+        more: dict[str, Any] = {"notices": notices, "asked": request.asked} if round_ == 0 else {}
+        more["additions"] = additions.take_new()
+        response = await respond(conversation, step, built, calls=tool_steps, hooks=hooks, **more)
         if response.tool_calls:
             say(AssistantMessage(response.text, response.tool_calls, response.verbatim))
             results = await _run_tools(conversation, tool_steps, response.tool_calls, calls)

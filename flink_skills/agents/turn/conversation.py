@@ -10,10 +10,12 @@ from flink_skills.agents.declare.budget import Spent
 from flink_skills.agents.state.codec import result_from_json, result_to_json
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, fingerprint
 from flink_skills.agents.state.messages import Message
+from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT
 from flink_skills.agents.turn.agent_turn import AgentTurn
+from flink_skills.agents.turn.hooks import RequestHooks, ToolHook
 from flink_skills.agents.turn.nested import ToolCaller
-from flink_skills.agents.turn.tool_state import ToolState
+from flink_skills.agents.turn.state_copy import ToolState
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
@@ -101,6 +103,13 @@ class Conversation:
         before, self._seen_revision = self._seen_revision, self.skill_state.revision
         return before != self._seen_revision
 
+    def request_hooks(self, step: str) -> RequestHooks | None:
+        """Return the hooks of the request whose response is ``step``, None if the agent has none."""
+        hooks = self.agent_turn.agent.hooks
+        if not (hooks.before_model or hooks.evict):
+            return None
+        return RequestHooks(self.agent_turn, self.skill_state, step)
+
     async def tools(self) -> ToolSet:
         """Return the tools that the model may call now: its own, and those of the skills that it has loaded."""
         model = self.model
@@ -134,11 +143,8 @@ class Conversation:
         given = {} if toolsets is None else await toolsets.tools(context)
         return self.model.always(given), {} if pool is None else await pool.tools(context)
 
-    async def tool_context(self, step: str, *, workspace: bool, state: ToolState | None = None) -> ToolContext:
-        """Return the context of a tool call in ``step``.
-
-        ``workspace`` opens the workspace of the key for it. ``state`` is the copy of the state for the call.
-        """
+    async def tool_context(self, step: str, *, workspace: bool) -> ToolContext:
+        """Return the context of a tool call in ``step``. ``workspace`` opens the workspace of the key for it."""
         model, agent_turn = self.model, self.agent_turn
         attempt = agent_turn.attempt
         identity, files = attempt.identity, attempt.files
@@ -148,7 +154,7 @@ class Conversation:
             event=agent_turn.event,
             timestamp=identity.timestamp,
             session_id=identity.session_id,
-            open_state=(state or ToolState(agent_turn)).open,
+            open_state=ToolState(agent_turn).open,
             owner=identity.owner,
             turn=identity.number,
             call_id=attempt.steps.call_id(step),
@@ -194,12 +200,16 @@ class Conversation:
             replayed = False
             offered = tools or await self.tools()
             tool = offered.get(name)
-            state = ToolState(agent_turn)
-            workspace = tool is not None and tool.uses_workspace
-            context = await self.tool_context(step, workspace=workspace, state=state)
-            if tool is not None and not tool.idempotent:
-                context.attempt = await steps.begin(step)
+            context = await self.tool_context(step, workspace=tool is not None and tool.uses_workspace)
             context.caller = caller = ToolCaller(agent_turn, step)
+
+            async def call(given: Mapping[str, Any] | str, base: StoredState | None = None) -> ToolResult:
+                state = ToolState(agent_turn, base)
+                context.open_state = state.open
+                if tool is not None and not tool.idempotent:
+                    context.attempt = await steps.begin(step)
+                return state.with_change(await offered.call(name, given, context), context)
+
             observed = observe(
                 "tool",
                 name,
@@ -213,7 +223,11 @@ class Conversation:
                 known=tool is not None,
             )
             with observed as activity:
-                called = state.with_change(await offered.call(name, arguments, context), context)
+                checked = offered.parsed(name, arguments) if agent_turn.agent.hooks.around_tool else None
+                if checked is None:
+                    called = await call(arguments)
+                else:
+                    called = await ToolHook(agent_turn, self.skill_state, step).call(name, checked, call)
                 called = await agent_turn.media.kept_result(name, called)
                 activity.attributes.update(content=called.content, is_error=called.is_error)
             result = result_to_json(called)

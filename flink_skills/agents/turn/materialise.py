@@ -23,6 +23,7 @@ from flink_skills.tools.skills.context import skill_block, system_block
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
     from flink_skills.agents.turn.conversation import Conversation
+    from flink_skills.agents.turn.hooks import RequestHooks
     from flink_skills.tools import SkillState
 
 __all__ = ["build_request"]
@@ -37,16 +38,21 @@ async def build_request(
     *,
     step: str,
     additions: Additions,
+    hooks: RequestHooks | None = None,
 ) -> ModelRequest:
     """Return the next request of a conversation. First unload the skills whose time is over or that exceed the limit.
 
-    ``step`` is the id of the step that will have the response, ``additions`` are those of the chat.
+    ``step`` is the id of the step that will have the response, ``additions`` are those of the chat, and ``hooks`` those
+    of the request.
     """
     model, state = conversation.model, conversation.skill_state
     settings = model.settings
     if settings.lifetime == "once":
         state.forget_shown()
-    state.evict(settings.max_loaded)
+    if hooks is None:
+        state.evict(settings.max_loaded)
+    else:
+        await hooks.evict(settings.max_loaded)
     tools = await conversation.tools()
     system = model.system
     if tools.speakers:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.agents.declare.hooks import Refusal
 from flink_skills.agents.models.fallback import Attempt, Candidate
 from flink_skills.agents.models.media import for_model
 from flink_skills.agents.state.codec import response_from_json, response_to_json
@@ -16,7 +17,7 @@ from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.state.messages import ModelRequest, ModelResponse
 from flink_skills.agents.state.notices import Notice
 from flink_skills.agents.state.well_formed import well_formed_response
-from flink_skills.errors import ModelError, counted
+from flink_skills.errors import ModelError, TurnError, counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import Discarded, OnDelta, delta_listener, emit, observe
 from flink_skills.tools.streaming import ArgumentFeed
@@ -24,6 +25,7 @@ from flink_skills.tools.streaming import ArgumentFeed
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
     from flink_skills.agents.turn.conversation import Conversation
+    from flink_skills.agents.turn.hooks import RequestHooks
     from flink_skills.tools.base import Tool, ToolContext
 
 __all__ = ["respond"]
@@ -43,6 +45,7 @@ async def respond(
     notices: Sequence[Notice] = (),
     additions: Mapping[str, str] | None = None,
     asked: Asked = NOTHING_ASKED,
+    hooks: RequestHooks | None = None,
 ) -> ModelResponse:
     """Return the response of the chat model to ``request``, as the durable step ``step``.
 
@@ -57,10 +60,15 @@ async def respond(
         notices: Stored in the journal with the response.
         additions: Additions to the system text, stored in the same way.
         asked: What the step requests, and its position in the agent's code.
+        hooks: The hooks of the request. Their decisions are stored with the response.
+
+    Raises:
+        TurnError: A hook refuses the request.
     """
     model = conversation.model
 
-    async def ask() -> Any:
+    async def ask_models(request: ModelRequest, provided: Mapping[str, Any]) -> tuple[ModelResponse, str]:
+        """Return the response, and the name of the model or fallback that gave it."""
         digests = conversation.digests
         # The skills that are loaded when the request is made: its tokens are what they cost.
         loaded = {"skills": list(digests), "digests": digests}
@@ -72,7 +80,7 @@ async def respond(
                 sent = replace(
                     request,
                     messages=for_model(request.messages, of.chat_model.accepts),
-                    settings=of.setup.settings if of.setup is not None else {},
+                    settings={**(of.setup.settings if of.setup is not None else {}), **provided},
                 )
                 more = {**loaded, "fallback_of": model.name}
             with observe("chat", of.name, step, request=sent, setup=of.setup, **more) as activity:
@@ -83,18 +91,34 @@ async def respond(
             return response
 
         if model.chain is None:
-            response, by = await ask_one(model), model.name
+            return await ask_one(model), model.name
+        return await model.chain.answer(ask_one, conversation.answered_by)
+
+    async def ask() -> Any:
+        decided = request if hooks is None else await hooks.before_model(request)
+        by = model.name
+        if isinstance(decided, Refusal):
+            entry: dict[str, Any] = {"refused": decided.reason}
+        elif isinstance(decided, ModelResponse):
+            entry = response_to_json(well_formed_response(decided))
         else:
-            response, by = await model.chain.answer(ask_one, conversation.answered_by)
-        entry = response_to_json(response)
+            before = request.settings
+            provided = {name: of for name, of in decided.settings.items() if name not in before or before[name] != of}
+            response, by = await ask_models(decided, provided)
+            entry = response_to_json(response)
         if by != model.name:
             entry["by"] = by
         if notices:
             entry["n"] = [notice.to_json() for notice in notices]
+        if hooks is not None:
+            entry.update(hooks.decisions())
         return {**entry, "p": dict(additions)} if additions else entry
 
     agent_turn = conversation.agent_turn
     entry = await agent_turn.durable(step, ask, asked)
+    agent_turn.change_state(entry.get("state", ()))
+    if "refused" in entry:
+        raise TurnError(f"before_model refused a request to chat model {model.name!r}: {entry['refused']}")
     if model.chain is not None:
         # Also of a replayed step: the next one goes to the model that answered.
         conversation.answered_by = entry.get("by", "")

@@ -113,7 +113,8 @@ async def _summary(conversation: Conversation, messages: Sequence[Message], most
         timeout=model.timeout,
     )
     try:
-        response = await respond(conversation, f"{conversation.agent_turn.prefix}history:{model.name}", request)
+        step = f"{conversation.agent_turn.prefix}history:{model.name}"
+        response = await respond(conversation, step, request, hooks=conversation.request_hooks(step))
     except ModelError as error:
         _log.warning("chat model %s summed up no conversation, older messages are left out: %s", model.name, error)
         return ""

@@ -1,0 +1,229 @@
+"""Runs the hooks of an agent inside the durable steps of its requests and tool calls."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from flink_skills.agents.declare.hooks import Refusal, ToolInvocation
+from flink_skills.agents.state.error_text import error_text
+from flink_skills.agents.state.messages import AssistantMessage, ModelRequest, ModelResponse, ToolMessage, UserMessage
+from flink_skills.agents.state.state_values import StoredState
+from flink_skills.agents.turn.state_copy import StateCopy
+from flink_skills.agents.turn.turn_context import TurnContext
+from flink_skills.artifacts import artifact_ref
+from flink_skills.errors import SkillsError, TurnError
+from flink_skills.tools.base import ToolResult, TurnInterruptedError
+from flink_skills.tools.state import unload_effect
+
+if TYPE_CHECKING:
+    from flink_skills.agents.turn.agent_turn import AgentTurn
+    from flink_skills.tools import SkillState
+
+__all__ = ["RequestHooks", "ToolHook"]
+
+_MESSAGES = (UserMessage, AssistantMessage, ToolMessage)
+
+
+class HookContext(TurnContext):
+    """The context of a hook: the attributes of the turn, and a copy of the state.
+
+    Args:
+        agent_turn: The agent's part in the turn.
+        skill_state: The skills that the conversation has loaded.
+        state: The copy of the state.
+        step: The id of the step of the request or call.
+        hook: The name of the hook.
+    """
+
+    __slots__ = ("_hook", "_skill_state", "_state", "_step")
+
+    _hook: str
+    _skill_state: SkillState
+    _state: StateCopy
+    _step: str
+
+    def __init__(
+        self, agent_turn: AgentTurn, skill_state: SkillState, state: StateCopy, *, step: str, hook: str
+    ) -> None:
+        super().__init__(agent_turn)
+        for name, value in (("_hook", hook), ("_skill_state", skill_state), ("_state", state), ("_step", step)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def call_id(self) -> str:
+        return self._agent_turn.attempt.steps.call_id(self._step)
+
+    @property
+    def state(self) -> Any:
+        return self._state.get()
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._state.assign(value)
+
+    @property
+    def artifacts(self) -> dict[str, str]:
+        saved = self._skill_state.artifacts
+        return {name: artifact_ref(name, version) for name, version in saved.items()}
+
+    def _reject(self, method: str) -> NoReturn:
+        raise TurnError(
+            f"ctx.{method} is not available in {self._hook}, because a replay does not call the hook: call it in "
+            "on_event, or await the function that you need"
+        )
+
+    def chat(self, message: Any = None, **options: Any) -> Any:
+        self._reject("chat")
+
+    def call_tool(self, name: str, arguments: Any = None, /, **more: Any) -> Any:
+        self._reject("call_tool")
+
+    def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._reject("step")
+
+    def emit(self, output: Any) -> None:
+        self._reject("emit")
+
+    def emit_to(self, tag: str, output: Any) -> None:
+        self._reject("emit_to")
+
+
+class _HookStep:
+    """The hooks of one durable step, and the copy of the state that they share.
+
+    Args:
+        agent_turn: The agent's part in the turn.
+        skill_state: The skills that the conversation has loaded.
+        step: The id of the step.
+    """
+
+    __slots__ = ("_agent", "_agent_turn", "_skill_state", "_state", "_step")
+
+    def __init__(self, agent_turn: AgentTurn, skill_state: SkillState, step: str) -> None:
+        self._agent_turn = agent_turn
+        self._agent = agent_turn.agent
+        self._skill_state = skill_state
+        self._step = step
+        self._state = StateCopy(agent_turn)
+
+    async def _decision(self, hook: str, subject: Any) -> Any:
+        """Return what a hook of the agent returns. Raises :class:`TurnError` for its exceptions."""
+        context = HookContext(self._agent_turn, self._skill_state, self._state, step=self._step, hook=hook)
+        try:
+            found = getattr(self._agent.agent, hook)(subject, context)
+            return await found if inspect.isawaitable(found) else found
+        except (SkillsError, TurnInterruptedError):
+            raise
+        except Exception as error:  # hooks are the user's
+            raise TurnError(f"agent {self._agent.plan.agent_id}: {hook} failed: {error_text(error)}") from error
+
+    def _wrong(self, hook: str, value: Any, wanted: str) -> TurnError:
+        found = type(value).__name__
+        return TurnError(f"agent {self._agent.plan.agent_id}: {hook} returned a {found}: return {wanted}")
+
+
+class RequestHooks(_HookStep):
+    """The hooks of one request to a model. The journal stores their decisions with the response."""
+
+    __slots__ = ("_unloaded",)
+
+    def __init__(self, agent_turn: AgentTurn, skill_state: SkillState, step: str) -> None:
+        super().__init__(agent_turn, skill_state, step)
+        self._unloaded: list[str] = []
+
+    async def evict(self, most: int) -> None:
+        """Unload the skills that the agent chooses, until ``most`` are left. A replay unloads the same ones."""
+        if 0 < most < len(self._skill_state) and self._agent.hooks.evict:
+            entry = self._agent_turn.attempt.steps.peek(self._step)
+            self._unloaded = await self._chosen() if entry is None else list(entry.get("unloaded", ()))
+            for name in self._unloaded:
+                self._skill_state.apply(unload_effect(name))
+        self._skill_state.evict(most)
+
+    async def _chosen(self) -> list[str]:
+        loaded = self._skill_state.names
+        chosen = await self._decision("evict", list(loaded))
+        if chosen is None:
+            return []
+        names = [chosen] if isinstance(chosen, str) or not isinstance(chosen, Iterable) else list(chosen)
+        for name in names:
+            if name not in loaded:
+                raise TurnError(
+                    f"agent {self._agent.plan.agent_id}: evict returned {name!r}, which is not a loaded skill: return "
+                    f"names of its argument ({', '.join(loaded)}), or None"
+                )
+        return names
+
+    async def before_model(self, request: ModelRequest) -> ModelRequest | ModelResponse | Refusal:
+        """Return the request to send, or what replaces its response."""
+        if not self._agent.hooks.before_model:
+            return request
+        # Copies: a hook that changes a list or dict must not change the conversation or the settings of other turns.
+        given = replace(request, messages=list(request.messages), settings=dict(request.settings))
+        found = await self._decision("before_model", given)
+        if isinstance(found, ModelRequest) and not all(isinstance(of, _MESSAGES) for of in found.messages):
+            raise self._wrong("before_model", found, "a request whose messages are messages of flink_skills.agents")
+        if isinstance(found, (ModelRequest, ModelResponse, Refusal)):
+            return found
+        if found is None:
+            return given
+        if isinstance(found, str):
+            return ModelResponse(found)
+        raise self._wrong("before_model", found, "None, a ModelRequest, a ModelResponse, a string or a Refusal")
+
+    def decisions(self) -> dict[str, Any]:
+        """Return the decisions for the journal."""
+        changes = self._state.take_changes()
+        return {**({"unloaded": self._unloaded} if self._unloaded else {}), **({"state": changes} if changes else {})}
+
+
+class ToolHook(_HookStep):
+    """The hook of one tool call."""
+
+    __slots__ = ()
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        execute: Callable[[Mapping[str, Any], StoredState | None], Awaitable[ToolResult]],
+    ) -> ToolResult:
+        """Return the result of a call of the tool ``name``.
+
+        Args:
+            name: The name of the tool.
+            arguments: The arguments of the call.
+            execute: Runs the call with arguments and a state. None: the state of the agent.
+        """
+        effects: list[Mapping[str, Any]] = []
+
+        async def run(changed: Mapping[str, Any]) -> ToolResult:
+            if not isinstance(changed, Mapping):
+                raise TurnError(
+                    f"agent {self._agent.plan.agent_id}: around_tool ran {name!r} with a {type(changed).__name__}: "
+                    "give call.run() a mapping of arguments"
+                )
+            effects.extend(self._state.take_changes())
+            result = await execute(changed, self._state.stored())
+            self._state.apply(result.effects)
+            effects.extend(result.effects)
+            return result
+
+        call = ToolInvocation(name, arguments, run)
+        try:
+            found = await self._decision("around_tool", call)
+            if found is None:
+                found = call.result if call.result is not None else await call.run()
+        finally:
+            call.close()
+        if isinstance(found, Refusal):
+            found = ToolResult(f"{name} was not called: {found.reason}", is_error=True)
+        elif isinstance(found, str):
+            found = ToolResult(found)
+        elif not isinstance(found, ToolResult):
+            raise self._wrong("around_tool", found, "None, a ToolResult, a string or a Refusal")
+        # The effects are those of the call that ran, whatever its result became.
+        return replace(found, effects=(*effects, *self._state.take_changes()))
