@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from flink_skills.agents.declare.agent import Agent as Agent
+    from flink_skills.agents.declare.context import FRESH as FRESH
     from flink_skills.agents.declare.context import AgentContext as AgentContext
     from flink_skills.agents.declare.decorators import agent_tool as agent_tool
     from flink_skills.agents.declare.decorators import chat_model_connection as chat_model_connection
@@ -88,6 +89,7 @@ _HOMES = {
     "ConfigError": "errors",
     "Diagnostic": "skill",
     "ExecutionError": "errors",
+    "FRESH": "agents.declare.context",
     "FunctionTool": "tools.function",
     "IsolationError": "errors",
     "LimitError": "errors",

@@ -108,6 +108,7 @@ class AgentToolSpec(StrictPart):
     share_state: StrictBool = Field(False, description="The agent reads and changes the state of its caller.")
     max_steps: StrictInt = Field(0, ge=0, description="The most steps of one call; 0: what the turn has left.")
     max_tokens: StrictInt = Field(0, ge=0, description="The most tokens of one call; 0: what the turn has left.")
+    sessions: StrictBool = Field(False, description="Calls can continue the conversation of an earlier call.")
 
 
 class JobAgent(AgentParts):

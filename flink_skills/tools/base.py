@@ -62,13 +62,14 @@ class AgentAnswer:
     """The answer of an agent that was called as a tool, or the ``problem`` with which its call failed.
 
     ``state`` is the agent's state at the end. ``artifacts`` are the newest versions of the artifacts that it saved, by
-    name.
+    name. ``session`` is what the call added to a conversation that later calls continue, as JSON-like data.
     """
 
     answer: Any = None
     problem: str = ""
     state: Any = None
     artifacts: Mapping[str, str] = field(default_factory=dict)
+    session: Mapping[str, Any] | None = None
 
 
 class Caller(Protocol):
@@ -78,10 +79,11 @@ class Caller(Protocol):
     def state(self) -> Any:
         """The state of the agent that calls."""
 
-    async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Any) -> AgentAnswer:
+    async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Any, session: str = "") -> AgentAnswer:
         """Run an open agent on ``event``, with ``state`` and within ``budget``.
 
-        Its steps are steps of the caller's turn.
+        Its steps are steps of the caller's turn. ``session`` is the prefix of a conversation of the caller's session
+        that the call continues. Empty: the call has a new conversation.
 
         Raises:
             LimitError: The turn, or an agent that calls the caller, has reached a limit.
@@ -198,6 +200,8 @@ class Tool(Resource, ABC):
         uses_workspace: True if calls need ``context.workspace``. Only these calls create the workspace of a key.
         changes_state: True if its effects decide what other tools do. In one model response, the calls after it wait
             for it, and it waits for the calls before.
+        sequence_argument: The name of an argument. Calls of one response with the same value of it run one after
+            another. Empty: they can run at the same time.
         ends_chat: True if its result is the answer of the model. This applies if the response has no other call, and
             the result is not an error.
         runs_in: The execution location of a call: the worker (code of the job), the sandbox (code of a skill or a
@@ -215,6 +219,7 @@ class Tool(Resource, ABC):
 
     uses_workspace: bool = False
     changes_state: bool = False
+    sequence_argument: str = ""
     ends_chat: bool = False
     runs_in: Literal["worker", "sandbox", "remote"] = "worker"
     idempotent: bool = True

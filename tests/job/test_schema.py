@@ -1,6 +1,6 @@
 """The JSON schema of job files: it takes what the reader takes, and the published one is current.
 
-Examines the internals of agents.declarative on purpose.
+Examines the internals of agents.plan.declarative on purpose.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_each_option_has_the_type_of_its_values() -> None:
 
 
 def test_the_schema_has_every_key_of_a_declared_agent() -> None:
-    from flink_skills.agents import declarative
+    from flink_skills.agents.plan import declarative
 
     assert {*AgentSpec.model_fields, "agent_tools"} == set(declarative._KEYS)
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.state.messages import Media, Usage
 from flink_skills.errors import near_misses
 from flink_skills.other_frameworks import CONTEXT_WORDS
 
-__all__ = ["AgentContext"]
+__all__ = ["FRESH", "AgentContext", "Fresh"]
+
+
+class Fresh(Enum):
+    """The type of :data:`FRESH`."""
+
+    FRESH = "fresh"
+
+
+#: A conversation that begins with a call of ``ctx.chat`` and ends with it.
+FRESH = Fresh.FRESH
 
 
 class AgentContext(ABC):
@@ -112,16 +123,21 @@ class AgentContext(ABC):
         model: str | None = None,
         output_type: Any = ...,
         content: Sequence[Media] | None = None,
+        conversation: str | Fresh | None = None,
+        system: str | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Let a chat model answer, with its skills and tools.
 
         Args:
-            message: A text, or anything that an event can be. None: the event of this turn. The chats of a turn
-                continue one conversation for each model.
+            message: A string, or anything that an event can be. None: the event of this turn.
             model: The name of a ``@chat_model_setup``. None: the first one of the agent.
             output_type: The type of the answer. The default is the agent's ``output_type``. None: text.
             content: The images, PDF documents and audio that the model receives with the message. None: those of the
                 event if the message is the event, else none.
+            conversation: The name of a conversation with the model, which has its own messages and loaded skills. With
+                ``session = "key"`` it continues in later turns. :data:`FRESH`: a conversation for this call only. None:
+                the conversation that all chats with the model share.
+            system: The instructions for this call, in place of those of the model. The list of skills follows them.
 
         Returns:
             The answer: a ``str``, or an instance of ``output_type``.
@@ -132,7 +148,8 @@ class AgentContext(ABC):
             TurnError: The model gave no usable answer.
 
         Example:
-            >>> answer = await ctx.chat("Summarize the order.", output_type=Summary)
+            >>> draft = await ctx.chat(event, conversation="writer")
+            >>> problems = await ctx.chat(draft, conversation="critic", system="You find mistakes.")
         """
 
     @abstractmethod

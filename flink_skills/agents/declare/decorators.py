@@ -253,6 +253,7 @@ def agent_tool(
     share_state: bool = False,
     max_steps: int = 0,
     max_tokens: int = 0,
+    sessions: bool = False,
 ) -> Callable[[F], F]: ...
 def agent_tool(
     target: Any = None,
@@ -263,6 +264,7 @@ def agent_tool(
     share_state: bool = False,
     max_steps: int = 0,
     max_tokens: int = 0,
+    sessions: bool = False,
 ) -> Any:
     """Mark a method that returns an agent, which models can call as a tool.
 
@@ -279,6 +281,8 @@ def agent_tool(
         share_state: True to begin with a copy of the caller's ``ctx.state``. The caller gets the changes after it.
         max_steps: Maximum number of steps of a call, including agents that it calls. 0: the limit of the turn applies.
         max_tokens: Maximum number of tokens of a call, in the same way.
+        sessions: True to add the argument ``session_id``. Calls with the same id continue one conversation with the
+            agent. It lasts for the turn, or for the session of a caller with ``session = "key"``.
 
     >>> class Desk(Agent):
     ...     @agent_tool(max_steps=20)
@@ -291,6 +295,7 @@ def agent_tool(
         "share_state": share_state,
         "max_steps": max_steps,
         "max_tokens": max_tokens,
+        "sessions": sessions,
     }
     if target is None:
         return lambda function: _set(function, Mark("agent_tool", name, description, arguments=said))

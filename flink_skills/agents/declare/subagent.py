@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from flink_skills.agents.declare.budget import Budget
 from flink_skills.agents.state.event import to_plain
+from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import state_effects, stored_state
 from flink_skills.errors import PlanError, TurnError
@@ -29,24 +31,43 @@ _REQUEST: Mapping[str, Any] = {
     "required": ["request"],
 }
 
+_SESSION_ID = "session_id"
+_SESSION: Mapping[str, Any] = {
+    "type": "string",
+    "description": "A name for this conversation with the agent. The same name continues it in a later call. Without "
+    "it, the agent remembers no earlier call.",
+}
+# Of the names of conversations in a session, '@' and '/' separate the parts.
+_SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 
-def agent_tool_spec(name: str, description: str, agent: Agent) -> ToolSpec:
-    """What models are told of an agent that is a tool: ``request``, a text, or the fields of its ``input_type``.
 
-    Raises :class:`PlanError` for an ``input_type`` that has no fields.
+def agent_tool_spec(name: str, description: str, agent: Agent, *, sessions: bool = False) -> ToolSpec:
+    """Return the description of an agent that is a tool.
+
+    Its arguments are ``request``, a string, or the fields of its ``input_type``, and ``session_id`` with ``sessions``.
+
+    Raises :class:`PlanError` for an ``input_type`` that has no fields, or that has the field ``session_id``.
     """
     # The docstring of a class of this package describes the class, not the agent.
     own = type(agent).__doc__ if type(agent).__module__.partition(".")[0] != _PACKAGE else ""
     said = description or (own or "").strip().split("\n\n")[0] or f"Ask the agent {name}."
+    said = " ".join(said.split())
     if agent.input_type is None:
-        return ToolSpec(name, " ".join(said.split()), _REQUEST)
+        return ToolSpec(name, said, _with_session(_REQUEST) if sessions else _REQUEST)
     try:
         schema = TypeAdapter(agent.input_type).json_schema()
     except Exception as error:  # what pydantic makes of a user's type
         raise PlanError(f"agent tool {name!r}: input_type has no JSON schema ({error}): use a model") from error
     if schema.get("type") != "object":
         raise PlanError(f"agent tool {name!r}: input_type is not an object with fields: use a pydantic model")
-    return ToolSpec(name, " ".join(said.split()), plain_schema(schema))
+    parameters = plain_schema(schema)
+    if sessions and _SESSION_ID in parameters["properties"]:
+        raise PlanError(f"agent tool {name!r}: input_type has a field session_id, which sessions=True adds: rename it")
+    return ToolSpec(name, said, _with_session(parameters) if sessions else parameters)
+
+
+def _with_session(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {**schema, "properties": {**schema["properties"], _SESSION_ID: _SESSION}}
 
 
 class OpenedAgent(Protocol):
@@ -67,8 +88,9 @@ class OpenedAgent(Protocol):
 class AgentTool(Tool):
     """Calls an agent.
 
-    Its steps are part of the turn of the caller and of its journal. Each call has a new conversation. The skills that
-    the agent loads are never in a prompt of the caller.
+    Its steps are part of the turn of the caller and of its journal. Each call has a new conversation, unless
+    ``sessions`` lets the caller name one that it continues. The skills that the agent loads are never in a prompt of
+    the caller.
     """
 
     def __init__(
@@ -81,13 +103,17 @@ class AgentTool(Tool):
         share_state: bool = False,
         max_steps: int = 0,
         max_tokens: int = 0,
+        sessions: bool = False,
     ) -> None:
         self._opened = opened
         self.ends_chat = skip_summarization
         # Of several calls in one response, each sees what the one before it changed.
         self.changes_state = self._shares_state = share_state
         self._steps, self._tokens = max_steps, max_tokens
-        self._spec = agent_tool_spec(name, description, opened.agent)
+        self._sessions = sessions
+        # A call of a conversation has the messages of the call before.
+        self.sequence_argument = _SESSION_ID if sessions else ""
+        self._spec = agent_tool_spec(name, description, opened.agent, sessions=sessions)
 
     @property
     def spec(self) -> ToolSpec:
@@ -98,6 +124,7 @@ class AgentTool(Tool):
         if caller is None:
             return ToolResult(f"{self._spec.name}: only an agent can call another agent", is_error=True)
         try:
+            session, arguments = self._session(arguments)
             event = self._event(arguments)
         except ValueError as error:
             return ToolResult(f"{self._spec.name}: {error}", is_error=True)
@@ -106,15 +133,32 @@ class AgentTool(Tool):
             state = self._opened.new_state(before)
         except TurnError as error:
             return ToolResult(f"{self._spec.name} failed: {error}", is_error=True)
-        found = await caller.run_agent(self._opened, event, state=state, budget=Budget(self._steps, self._tokens))
+        budget = Budget(self._steps, self._tokens)
+        found = await caller.run_agent(self._opened, event, state=state, budget=budget, session=session)
         if found.problem:
             return ToolResult(f"{self._spec.name} failed: {found.problem}", is_error=True)
         plain = to_plain(found.answer)
         return ToolResult(
             plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False),
             value=plain,
-            effects=(*_saved(found, context.call_id), *self._changed_state(before, found)),
+            effects=(
+                *_saved(found, context.call_id),
+                *self._changed_state(before, found),
+                *([{"op": SESSION_EFFECT, "prefix": session, **found.session}] if found.session else []),
+            ),
         )
+
+    def _session(self, arguments: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the prefix of the conversation that a call continues, empty for a new one, and the other arguments."""
+        if not self._sessions:
+            return "", arguments
+        named = arguments.get(_SESSION_ID)
+        rest = {name: value for name, value in arguments.items() if name != _SESSION_ID}
+        if named is None or named == "":
+            return "", rest
+        if not isinstance(named, str) or not _SESSION_NAME.fullmatch(named):
+            raise ValueError("session_id has 1 to 64 letters, digits, '.', '_', ':' and '-'")
+        return f"{self._spec.name}@{named}/", rest
 
     def _event(self, arguments: Mapping[str, Any]) -> Any:
         of = self._opened.agent.input_type

@@ -48,7 +48,9 @@ class ModelRuntime:
     ``tools`` are exactly the tools that this model may call before it has loaded a skill. ``view`` are the skills that
     it may load. Both enforce filters, regardless of prompts and of what the model writes. ``chosen`` are the names and
     patterns of the tools that its setup names. None: all tools of the agent. ``code`` runs the code of its answers if
-    the job enables that. It is not offered as a tool. ``chain`` is the model with its fallbacks. None: it has none.
+    the job enables that. It is not offered as a tool. ``system`` is the fixed part of the system text: instructions,
+    and ``guide``, which has the menu of skills and guidance for the tools. ``chain`` is the model with its fallbacks.
+    None: it has none.
     """
 
     name: str
@@ -62,6 +64,7 @@ class ModelRuntime:
     code: ToolSet | None
     prompt: Prompt
     system: str
+    guide: str
     provider_settings: Mapping[str, Any]
     default_answer: AnswerType
     timeout: float
@@ -78,6 +81,10 @@ class ModelRuntime:
     def answer_type(self, output_type: Any) -> AnswerType:
         """Return the answer type for a chat. ``...`` selects the agent's own."""
         return self.default_answer if output_type is ... else AnswerType.of(output_type)
+
+    def system_with(self, instructions: str | None) -> str:
+        """Return the fixed part of the system text. None: the instructions are those of the model's prompt."""
+        return self.system if instructions is None else _system(instructions, self.guide)
 
     def request(
         self, system: str, messages: Sequence[Message], tools: Sequence[ToolSpec], answer_type: AnswerType
@@ -251,6 +258,7 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
     # Without skills there is nothing to run commands of: a sandbox is for the agent's own tools then.
     with_skills = bool(parts.plan.scopes or view.names)
     faces = profile_tools(settings.tools, services if with_skills else replace(services, shell=None))
+    guide = _guide(view, settings, [tool.spec.name for tool in faces])
     prompt = Prompt(**parts.plan.prompts[plan.prompt]) if plan is not None and plan.prompt else Prompt()
     return ModelRuntime(
         name=plan.name if plan is not None else "",
@@ -263,7 +271,8 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
         chosen=chosen,
         code=_code_tools(parts) if settings.runs_code else None,
         prompt=prompt,
-        system=_system(prompt, view, settings, [tool.spec.name for tool in faces]),
+        system=_system(prompt.render_system(), guide),
+        guide=guide,
         provider_settings=plan.setup.settings if plan is not None else {},
         default_answer=parts.default_answer,
         timeout=parts.timeout,
@@ -278,14 +287,16 @@ def _code_tools(parts: GenerationParts) -> ToolSet:
     return ToolSet([RunCode(parts.services.config)], parts.guard)
 
 
-def _system(prompt: Prompt, view: SkillView, settings: SkillSettings, tools: Sequence[str]) -> str:
-    """Return the fixed part of the system text: instructions, the menu of skills, and guidance for the tools."""
-    parts = [prompt.render_system().strip()]
-    if settings.runs_code:
-        parts.append(_CODE)
+def _guide(view: SkillView, settings: SkillSettings, tools: Sequence[str]) -> str:
+    """Return what follows the instructions in the system text: the menu of skills, and guidance for the tools."""
+    parts = [_CODE] if settings.runs_code else []
     if view.names:
         parts += [view.menu(introduction(tools)), guidance(settings, tools)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _system(instructions: str, guide: str) -> str:
+    return "\n\n".join(part for part in (instructions.strip(), guide) if part)
 
 
 class _NoModel(ChatModel):

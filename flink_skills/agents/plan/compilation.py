@@ -98,7 +98,10 @@ def compile_plan(
         for name, callee, chain in _callees(declared, _callers)
     }
     tools = [tool.make().spec for tool in declared.own_tools.values()]
-    tools += [agent_tool_spec(name, of.description, of.agent) for name, of in declared.agents.items()]
+    tools += [
+        agent_tool_spec(name, of.description, of.agent, sessions=bool(of.manner.get("sessions")))
+        for name, of in declared.agents.items()
+    ]
     for spec in tools:
         try:
             check_tool_name(spec.name)

@@ -17,7 +17,19 @@ from flink_skills.agents.state.codec import decode_all, encode, message_from_jso
 from flink_skills.agents.state.history import about_tokens_of
 from flink_skills.agents.state.messages import Message
 
-__all__ = ["NO_CONVERSATION", "UNCHANGED", "KeptConversation", "Session", "SessionChange", "SessionOp"]
+__all__ = [
+    "NO_CONVERSATION",
+    "SESSION_EFFECT",
+    "UNCHANGED",
+    "KeptConversation",
+    "Session",
+    "SessionChange",
+    "SessionOp",
+]
+
+#: The effect of a call of an agent whose conversation continues in later calls. ``prefix`` precedes the names of its
+#: conversations in the session of the caller, and the rest is :meth:`KeptConversation.to_json`.
+SESSION_EFFECT = "agent-session"
 
 # Superseded parts of this size do not matter, however small the rest is.
 _SUPERSEDED_LIMIT = 16 * 1024
@@ -45,9 +57,11 @@ UNCHANGED = SessionChange()
 
 @dataclass(frozen=True)
 class KeptConversation:
-    """Messages and loaded skills of each chat model in earlier turns, by the model's name.
+    """Messages and loaded skills of the conversations of an agent in earlier turns.
 
-    They are stored for each model, because a conversation must not show a model what its skill filter hides.
+    The conversation that all chats with a model share has the name of the model: a conversation must not show a model
+    what its skill filter hides. The named conversation ``critic`` with the model ``m`` is ``m#critic``. The
+    conversations of an agent that is a tool follow a prefix, such as ``research@budget/m``.
     """
 
     messages: Mapping[str, Sequence[Message]] = field(default_factory=dict)
@@ -71,18 +85,40 @@ class KeptConversation:
             self._tokens[model] = about_tokens_of(self.messages.get(model, ()))
         return self._tokens[model]
 
-    def after(self, turn: KeptConversation, shortened: Mapping[str, Sequence[Message]]) -> KeptConversation:
-        """Return the conversation with the additions of a turn. ``shortened`` replaces the messages before the turn."""
-        messages = {**self.messages, **shortened}
+    def part(self, prefix: str) -> KeptConversation:
+        """Return the conversations whose names begin with ``prefix``, without it."""
+        start = len(prefix)
+        return KeptConversation(
+            {name[start:]: of for name, of in self.messages.items() if name.startswith(prefix)},
+            {name[start:]: of for name, of in self.skill_states.items() if name.startswith(prefix)},
+        )
+
+    def after(self, turn: KeptConversation, shortened: Mapping[str, Sequence[Message] | None]) -> KeptConversation:
+        """Return the conversation with the additions of a turn.
+
+        ``shortened`` replaces the messages before the turn. None removes a conversation.
+        """
+        messages = {**self.messages, **{model: of for model, of in shortened.items() if of is not None}}
         tokens = {model: of for model, of in self._tokens.items() if model not in shortened}
         for model, added in turn.messages.items():
             messages[model] = [*messages.get(model, ()), *added]
             if model in tokens:
                 tokens[model] += about_tokens_of(added)
         known = {model: of for model, of in self._without_media.items() if model not in shortened}
-        return KeptConversation(messages, {**self.skill_states, **turn.skill_states}, tokens, known)
+        skill_states = {**self.skill_states, **turn.skill_states}
+        for model, of in shortened.items():
+            if of is None:
+                messages.pop(model, None)
+                skill_states.pop(model, None)
+        return KeptConversation(messages, skill_states, tokens, known)
 
-    def to_json(self, id_: str) -> dict[str, Any]:
+    @classmethod
+    def from_json(cls, part: Mapping[str, Any]) -> KeptConversation:
+        """Return the conversations of :meth:`to_json`."""
+        messages = {model: [message_from_json(m) for m in of] for model, of in part.get("m", {}).items()}
+        return cls(messages, dict(part.get("a", {})))
+
+    def to_json(self, id_: str = "") -> dict[str, Any]:
         """Return a part of a chunk. The only conversation in a key without a selector has an empty id."""
         part: dict[str, Any] = {"d": id_} if id_ else {}
         if self.messages:
@@ -140,7 +176,7 @@ class Session:
         *,
         types: Mapping[str, Any] | None = None,
         of: str = "",
-        shortened: Mapping[str, Sequence[Message]] | None = None,
+        shortened: Mapping[str, Sequence[Message] | None] | None = None,
         most: int = 0,
     ) -> tuple[Session, SessionChange]:
         """Return the session after a turn, and the change of keyed state. This session is not modified.
@@ -150,7 +186,7 @@ class Session:
             state: The state at the end of the turn.
             types: The types in ``state`` that JSON does not have.
             of: The id of the conversation.
-            shortened: Messages that replace those before the turn, by the model's name.
+            shortened: Messages that replace those before the turn, by the name of the conversation. None removes it.
             most: Maximum number of conversations. Those with the oldest last turn are removed. 0 means no limit.
         """
         types = types or {}

@@ -8,31 +8,28 @@ from functools import lru_cache
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declare.budget import BudgetError
+from flink_skills.agents.declare.context import Fresh
 from flink_skills.agents.open.event_content import ContentScope
 from flink_skills.agents.rows.next_event import RESERVED_TAGS
 from flink_skills.agents.state.event import event_text
 from flink_skills.agents.state.journal import Asked, fingerprint
-from flink_skills.agents.state.messages import Media, Message
-from flink_skills.agents.state.session import NO_CONVERSATION, KeptConversation
+from flink_skills.agents.state.messages import Media
 from flink_skills.agents.state.step_codec import StepCodec
 from flink_skills.agents.turn.agent_turn import AgentTurn
-from flink_skills.agents.turn.attempt import Attempt, NestedCall
 from flink_skills.agents.turn.calls import Calls
 from flink_skills.agents.turn.chat import Request, chat
-from flink_skills.agents.turn.conversation import Conversation
+from flink_skills.agents.turn.conversations import Conversations
 from flink_skills.agents.turn.turn_context import TurnContext
 from flink_skills.artifacts import artifact_ref
-from flink_skills.errors import LimitError, SkillsError, TurnError
+from flink_skills.errors import TurnError
 from flink_skills.telemetry import observe
 from flink_skills.telemetry.event_record import EVENTS_TAG
-from flink_skills.tools.base import AgentAnswer
 from flink_skills.tools.threads import in_thread
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import Generation, ModelRuntime
 
-__all__ = ["AgentRun", "call_agent"]
+__all__ = ["AgentRun"]
 
 
 class AgentRun(TurnContext):
@@ -43,17 +40,18 @@ class AgentRun(TurnContext):
         generation: Its models, skills and tools.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_conversations", "_generation")
+    __slots__ = ("__weakref__", "_calls", "_generation", "conversations")
 
     _calls: Calls
-    _conversations: dict[str, Conversation]
     _generation: Generation
+    #: The conversations of the agent.
+    conversations: Conversations
 
     def __init__(self, agent_turn: AgentTurn, generation: Generation) -> None:
         super().__init__(agent_turn)
         set_ = object.__setattr__
         set_(self, "_calls", Calls(agent_turn.attempt.steps, agent_turn.prefix))
-        set_(self, "_conversations", {})
+        set_(self, "conversations", Conversations(agent_turn, generation.models))
         set_(self, "_generation", generation)
 
     async def run(self) -> Any:
@@ -90,36 +88,15 @@ class AgentRun(TurnContext):
             agent_turn.event_for_model = files.event
 
     def _known_artifacts(self) -> Mapping[str, str]:
-        return self._conversation(self._generation.tool_scope(self._routed(None))).skill_state.artifacts
-
-    def added(self) -> KeptConversation:
-        """Return what the turn adds to the conversations of the session."""
-        kept = {name: of.skill_state_to_keep() for name, of in self._conversations.items()}
-        return KeptConversation(
-            {name: of.messages for name, of in self._conversations.items() if of.messages},
-            {name: state for name, state in kept.items() if state is not None},
-        )
-
-    def shortened(self) -> dict[str, Sequence[Message]]:
-        """Return the messages that replace those of the session, by the name of their model."""
-        return {name: of.shortened for name, of in self._conversations.items() if of.shortened is not None}
+        return self.conversations.shared(self._generation.tool_scope(self._routed(None))).skill_state.artifacts
 
     def artifact_versions(self) -> dict[str, str]:
         """Return the newest version of each artifact that the conversations saved, by name."""
         # Also of conversations that did not continue in this turn.
         for model in self._generation.models.values():
-            self._conversation(model)
-        states = [of.skill_state for of in self._conversations.values()]
+            self.conversations.shared(model)
+        states = [of.skill_state for of in self.conversations]
         return {name: version for state in states for name, version in state.artifacts.items()}
-
-    def _conversation(self, model: ModelRuntime) -> Conversation:
-        found = self._conversations.get(model.name)
-        if found is None:
-            found = self._conversations[model.name] = Conversation(self._agent_turn, model)
-        elif found.model is not model:
-            # `visible_skills` limited the skills of the model.
-            found.model = model
-        return found
 
     def _routed(self, model: str | None) -> str | None:
         """Return the model that a call names, or the one that the agent's route chooses for the event."""
@@ -147,22 +124,38 @@ class AgentRun(TurnContext):
         model: str | None = None,
         output_type: Any = ...,
         content: Sequence[Media] | None = None,
+        conversation: str | Fresh | None = None,
+        system: str | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        return self._calls.awaited("ctx.chat", self._chat(self._routed(model), message, output_type, content))
+        if system is not None and not isinstance(system, str):
+            raise TurnError(f"ctx.chat: system is of type {type(system).__name__}: give the instructions as a string")
+        options = {"output_type": output_type, "content": content, "conversation": conversation, "system": system}
+        return self._calls.awaited("ctx.chat", self._chat(self._routed(model), message, **options))
 
-    async def _chat(self, name: str | None, message: Any, output_type: Any, content: Sequence[Media] | None) -> Any:
-        model, agent_turn = self._generation.model(name), self._agent_turn
+    async def _chat(
+        self,
+        model_name: str | None,
+        message: Any,
+        *,
+        output_type: Any,
+        content: Sequence[Media] | None,
+        conversation: str | Fresh | None,
+        system: str | None,
+    ) -> Any:
+        model, agent_turn = self._generation.model(model_name), self._agent_turn
         is_event = message is None or message is agent_turn.event
         media = agent_turn.content if content is None and is_event else tuple(content or ())
         with self._calls.call("chat") as (chat_id, place):
             # With the model: the conversation with one model must not get the messages of another one.
+            selected = self.conversations.select(model, conversation)
+            asked = selected.name or model.name
             if is_event and content is None:
-                what = _about_event(model.name)
+                what = _about_event(asked)
             else:
                 said = None if is_event else message
                 if content is not None:
                     said = [said, [[of.name, of.media_type, of.size] for of in content]]
-                what = fingerprint(model.name, said) or fingerprint(model.name)
+                what = fingerprint(asked, said) or fingerprint(asked)
             if media:
                 media = tuple([await agent_turn.media.keep(of) for of in media])
             request = Request(
@@ -171,8 +164,9 @@ class AgentRun(TurnContext):
                 self._text(model, message, is_event=is_event),
                 media,
                 model.answer_type(output_type),
+                system,
             )
-            return await chat(self._conversation(model), request, self._calls)
+            return await chat(selected, request, self._calls)
 
     def _text(self, model: ModelRuntime, message: Any, *, is_event: bool) -> str:
         """Return the text of a message. The prompt of the model renders the event."""
@@ -188,7 +182,7 @@ class AgentRun(TurnContext):
         return self._calls.awaited(f"ctx.call_tool({name!r})", call)
 
     async def _call_tool(self, name: str, arguments: Mapping[str, Any], model: str | None) -> Any:
-        conversation = self._conversation(self._generation.tool_scope(self._routed(model)))
+        conversation = self.conversations.shared(self._generation.tool_scope(self._routed(model)))
         with self._calls.call(f"tool:{name}") as (step, place):
             result = await conversation.run_tool(step, name, arguments, place)
             conversation.apply(name, arguments, result)
@@ -247,25 +241,3 @@ class AgentRun(TurnContext):
 def _about_event(model: str) -> str:
     """Return the fingerprint of a chat about the event."""
     return fingerprint(model, None)
-
-
-async def call_agent(attempt: Attempt, call: NestedCall) -> AgentAnswer:
-    """Run an agent that is a tool. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
-    agent = call.agent
-    agent_turn = AgentTurn(
-        attempt, agent, call.event, call.state, kept=NO_CONVERSATION, prefix=call.prefix, budget=call.budget
-    )
-    run = AgentRun(agent_turn, attempt.generation_of(agent))
-    try:
-        with observe("agent", agent.plan.agent_id) as activity:
-            answer = await run.run()
-            activity.attributes.update(skills=list(agent_turn.loaded))
-    except LimitError as error:
-        if not isinstance(error, BudgetError) or error.budget is not call.budget:
-            raise  # the limit is that of the whole turn, or of an agent that calls this one
-        return AgentAnswer(problem=str(error))
-    except SkillsError as error:
-        return AgentAnswer(problem=str(error))
-    finally:
-        call.spent = agent_turn.spent
-    return AgentAnswer(answer, state=agent_turn.state, artifacts=run.artifact_versions())

@@ -9,10 +9,11 @@ from flink_skills.agents.declare.budget import NO_BUDGET, Budget, Spent
 from flink_skills.agents.open.turn_media import TurnMedia
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.state.messages import NO_USAGE, Media, Usage
-from flink_skills.agents.state.session import KeptConversation
+from flink_skills.agents.state.session import SESSION_EFFECT, KeptConversation
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT, changed_state
 from flink_skills.agents.turn.attempt import Attempt
+from flink_skills.agents.turn.child_sessions import ChildSessions
 from flink_skills.tools.base import ToolResult
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class AgentTurn:
         "agent",
         "attempt",
         "budget",
+        "child_sessions",
         "content",
         "event",
         "event_for_model",
@@ -71,6 +73,8 @@ class AgentTurn:
         #: The images, PDF documents and audio of the event.
         self.content: tuple[Media, ...] = ()
         self.kept = kept
+        #: The continued conversations with agents that it calls, None if the turn continues none.
+        self.child_sessions: ChildSessions | None = None
         self.state = state
         self.prefix = prefix
         self.budget = budget
@@ -89,6 +93,12 @@ class AgentTurn:
         if self._media is None:
             self._media = TurnMedia(self.agent.media, self.attempt.identity.owner)
         return self._media
+
+    def children(self) -> ChildSessions:
+        """Return the store for continued conversations with called agents."""
+        if self.child_sessions is None:
+            self.child_sessions = ChildSessions(self.kept)
+        return self.child_sessions
 
     @property
     def spent(self) -> Spent:
@@ -132,6 +142,8 @@ class AgentTurn:
         for effect in result.effects:
             if effect.get("op") == "load" and effect["skill"] not in self.loaded:
                 self.loaded.append(effect["skill"])
+            elif effect.get("op") == SESSION_EFFECT:
+                self.children().apply(effect)
         self.change_state(result.effects)
 
     def change_state(self, effects: Iterable[Mapping[str, Any]]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.agents.declare.budget import Budget, Spent
+from flink_skills.agents.state.session import KeptConversation
 from flink_skills.agents.turn.steps import Steps
 from flink_skills.agents.turn.turn_files import TurnFiles
 from flink_skills.telemetry import TurnScope
@@ -38,7 +39,7 @@ class NestedCall:
     """The call of an agent that is a tool.
 
     ``state`` is the state with which the agent begins. ``prefix`` precedes the ids of its steps. ``spent`` is what it
-    has spent, even if it failed.
+    has spent, even if it failed. ``kept`` are its conversations before, if later calls continue them.
     """
 
     agent: OpenAgent
@@ -46,6 +47,7 @@ class NestedCall:
     state: Any
     prefix: str
     budget: Budget
+    kept: KeptConversation | None = None
     spent: Spent = field(default_factory=Spent)
 
 

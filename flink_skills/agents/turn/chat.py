@@ -40,7 +40,8 @@ __all__ = ["Request", "chat"]
 class Request(NamedTuple):
     """The request of the agent's code to a model.
 
-    ``call`` is the id of the call, and ``asked`` what it requests and its position in the code.
+    ``call`` is the id of the call, and ``asked`` what it requests and its position in the code. ``system`` replaces the
+    instructions of the model, unless it is None.
     """
 
     call: str
@@ -48,6 +49,7 @@ class Request(NamedTuple):
     text: str
     media: tuple[Media, ...]
     answer_type: AnswerType
+    system: str | None = None
 
 
 async def chat(conversation: Conversation, request: Request, calls: Calls) -> Any:
@@ -82,7 +84,10 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
         step, tool_steps = f"{request.call}/m{round_}", f"{request.call}/t{round_}"
         said = [*history, *earlier, *new]
         hooks = conversation.request_hooks(step)
-        built = await build_request(conversation, said, answer_type, step=step, additions=additions, hooks=hooks)
+        system = model.system_with(request.system)
+        built = await build_request(
+            conversation, said, answer_type, step=step, system=system, additions=additions, hooks=hooks
+        )
         more: dict[str, Any] = {"notices": notices, "asked": request.asked} if round_ == 0 else {}
         more["additions"] = additions.take_new()
         response = await respond(conversation, step, built, calls=tool_steps, hooks=hooks, **more)
@@ -183,17 +188,28 @@ async def _all(calls: Calls, running: Sequence[Coroutine[Any, Any, ToolResult]])
 
 
 def _groups(model: ModelRuntime, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
-    """Yield the calls in groups that may run at the same time: a call that loads a skill precedes those that use it."""
+    """Yield the calls in groups that can run at the same time.
+
+    A call that loads a skill precedes those that use it. Calls of one sequence are in different groups.
+    """
     group: list[ToolCall] = []
+    sequences: set[tuple[str, str]] = set()
     for call in calls:
         tool = model.tools.get(call.name)
-        if tool is not None and tool.changes_state:
-            if group:
-                yield group
-            yield [call]
-            group = []
-        else:
-            group.append(call)
+        alone = tool is not None and tool.changes_state
+        sequence = ""
+        if tool is not None and tool.sequence_argument:
+            arguments = model.tools.parsed(call.name, call.arguments) or {}
+            sequence = str(arguments.get(tool.sequence_argument) or "")
+        if group and (alone or (call.name, sequence) in sequences):
+            yield group
+            group, sequences = [], set()
+        group.append(call)
+        if sequence:
+            sequences.add((call.name, sequence))
+        if alone:
+            yield group
+            group, sequences = [], set()
     if group:
         yield group
 

@@ -10,6 +10,7 @@ from flink_skills.agents.declare.budget import Spent
 from flink_skills.agents.state.codec import result_from_json, result_to_json
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, fingerprint
 from flink_skills.agents.state.messages import Message
+from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT
 from flink_skills.agents.turn.agent_turn import AgentTurn
@@ -29,11 +30,12 @@ _EMPTY = SkillState().to_json()
 
 
 class Conversation:
-    """The conversation of one agent with one chat model.
+    """One conversation of an agent with a chat model.
 
     Args:
         agent_turn: The agent's part in the turn.
         model: The chat model, with its skills and tools.
+        name: Its name in the session. Empty: the session does not store it.
     """
 
     __slots__ = (
@@ -46,17 +48,19 @@ class Conversation:
         "history",
         "messages",
         "model",
+        "name",
         "shortened",
         "skill_state",
         "was_kept",
     )
 
-    def __init__(self, agent_turn: AgentTurn, model: ModelRuntime) -> None:
+    def __init__(self, agent_turn: AgentTurn, model: ModelRuntime, name: str) -> None:
         self.agent_turn = agent_turn
         self.model = model
-        kept = agent_turn.kept.skill_states.get(model.name)
+        self.name = name
+        kept = agent_turn.kept.skill_states.get(name)
         #: True if the session of the key has a skill state of this conversation.
-        self.was_kept = model.name in agent_turn.kept.skill_states
+        self.was_kept = name in agent_turn.kept.skill_states
         #: The skills that are loaded, the tools that were chosen and the artifacts that were saved.
         self.skill_state = SkillState() if kept is None else SkillState.from_json(kept)
         self._outlives_turn = model.settings.lifetime == "session"
@@ -79,7 +83,7 @@ class Conversation:
     @property
     def kept_messages(self) -> Sequence[Message]:
         """The messages of earlier turns."""
-        return self.agent_turn.kept.messages.get(self.model.name, ())
+        return self.agent_turn.kept.messages.get(self.name, ())
 
     @property
     def digests(self) -> dict[str, str]:
@@ -89,7 +93,7 @@ class Conversation:
 
     def without_media(self) -> int:
         """Return how many of the first messages have no media: the cost of a request is independent of its history."""
-        return 0 if self.shortened is not None else self.agent_turn.kept.without_media(self.model.name)
+        return 0 if self.shortened is not None else self.agent_turn.kept.without_media(self.name)
 
     def skill_state_to_keep(self) -> Any | None:
         """Return the skill state that the session keeps at the end of the turn, None for none."""
@@ -248,5 +252,5 @@ class Conversation:
         """
         self.agent_turn.note_call(name, arguments, result)
         for effect in result.effects:
-            if effect.get("op") != STATE_EFFECT:
+            if effect.get("op") not in (STATE_EFFECT, SESSION_EFFECT):
                 self.skill_state.apply(effect)

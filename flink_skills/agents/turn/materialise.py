@@ -37,13 +37,14 @@ async def build_request(
     answer_type: AnswerType,
     *,
     step: str,
+    system: str,
     additions: Additions,
     hooks: RequestHooks | None = None,
 ) -> ModelRequest:
     """Return the next request of a conversation. First unload the skills whose time is over or that exceed the limit.
 
-    ``step`` is the id of the step that will have the response, ``additions`` are those of the chat, and ``hooks`` those
-    of the request.
+    ``step`` is the id of the step that will have the response. ``system`` is the fixed part of the system text,
+    ``additions`` are those of the chat, and ``hooks`` those of the request.
     """
     model, state = conversation.model, conversation.skill_state
     settings = model.settings
@@ -54,7 +55,6 @@ async def build_request(
     else:
         await hooks.evict(settings.max_loaded)
     tools = await conversation.tools()
-    system = model.system
     if tools.speakers:
         system = _joined(system, additions.text(tools.speakers, conversation.agent_turn.attempt.steps.peek(step)))
     if len(state):

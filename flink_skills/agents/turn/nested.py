@@ -34,9 +34,10 @@ class ToolCaller:
         """The spending of the agents that the tool ran, None if it ran none."""
         return sum((call.spent for call in self._calls), Spent()) if self._calls else None
 
-    async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Budget) -> AgentAnswer:
+    async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Budget, session: str = "") -> AgentAnswer:
         """Run an agent in the turn. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
+        kept = self._agent_turn.children().get(session) if session else None
         # A repeated call has the same prefix, and so the same call ids.
-        call = NestedCall(agent, event, state, f"{self._step}/", budget)
+        call = NestedCall(agent, event, state, f"{self._step}/", budget, kept)
         self._calls.append(call)
         return await self._agent_turn.attempt.call_agent(self._agent_turn.attempt, call)

@@ -61,7 +61,7 @@ def _history_of(conversation: Conversation) -> Sequence[Message] | asyncio.Futur
 
 
 def _kept_tokens(conversation: Conversation) -> int:
-    return conversation.agent_turn.kept.about_tokens(conversation.model.name)
+    return conversation.agent_turn.kept.about_tokens(conversation.name)
 
 
 def _without_reasoning(conversation: Conversation, plain: Sequence[Message]) -> Sequence[Message]:
@@ -113,7 +113,7 @@ async def _summary(conversation: Conversation, messages: Sequence[Message], most
         timeout=model.timeout,
     )
     try:
-        step = f"{conversation.agent_turn.prefix}history:{model.name}"
+        step = f"{conversation.agent_turn.prefix}history:{conversation.name}"
         response = await respond(conversation, step, request, hooks=conversation.request_hooks(step))
     except ModelError as error:
         _log.warning("chat model %s summed up no conversation, older messages are left out: %s", model.name, error)

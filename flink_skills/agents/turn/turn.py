@@ -16,7 +16,8 @@ from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.state.session import NO_CONVERSATION
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import stored_state
-from flink_skills.agents.turn.agent_run import AgentRun, call_agent
+from flink_skills.agents.turn.agent_call import call_agent
+from flink_skills.agents.turn.agent_run import AgentRun
 from flink_skills.agents.turn.agent_turn import AgentTurn
 from flink_skills.agents.turn.attempt import Attempt, Identity
 from flink_skills.agents.turn.steps import CallIds, Steps
@@ -365,11 +366,11 @@ class Turn:
         state = stored_state(self.main.state)
         if self.agent.keeps_conversation:
             session, change = self.start.session.after(
-                run.added(),
+                run.conversations.added(),
                 state.value,
                 types=state.types,
                 of=self.identity.session_id,
-                shortened=run.shortened(),
+                shortened=run.conversations.shortened(),
                 most=self.limits.conversations,
             )
         else:
