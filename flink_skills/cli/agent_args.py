@@ -8,13 +8,13 @@ from pathlib import Path
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.agent_file import load_agent_yaml
-from flink_skills.cli.source_args import parse_source
+from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError
 from flink_skills.job.agent_source import import_agent, search_modules
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["PlainAgent", "find_agent", "job_scope", "model_setup", "skill_sources"]
+__all__ = ["PlainAgent", "find_agent", "job_scope", "model_setup"]
 
 
 class PlainAgent(Agent):
@@ -57,19 +57,10 @@ def model_setup(model: str | None, base_url: str | None) -> ModelSetup | None:
     return ModelSetup(provider=provider, model=name, base_url=base_url)
 
 
-def skill_sources(sources: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Return the absolute paths and the URLs among ``sources``."""
-    parsed = [parse_source(source) for source in sources]
-    return (
-        [location for kind, location in parsed if kind == "path"],
-        [location for kind, location in parsed if kind == "url"],
-    )
-
-
 def job_scope(sources: Sequence[str], config: SkillConfig) -> SkillScope:
     """Return the skill scope of a job: ``sources``, or the sources that ``config`` sets if ``sources`` is empty."""
     if sources:
-        paths, urls = skill_sources(tuple(sources))
+        paths, urls = skill_sources(sources)
         return SkillScope("job", paths, urls=urls)
     options = (SkillOptions.FROM_PATHS, SkillOptions.FROM_RESOURCES, SkillOptions.FROM_URLS)
     return SkillScope("job", *(config.get(option) for option in options))

@@ -179,7 +179,7 @@ class _Collector:
         """Add the skills of an agent and the visibility for each of its models."""
         catalog = self._catalog
         for scope in plan.scopes:
-            names = [display_path(redact(source)) for _, source in scope.sources]
+            names = [display_path(source.shown) for source in scope.sources]
             names += [f"code: {skill.name}" for skill in scope.skills]
             catalog.sources += [name for name in dict.fromkeys(names) if name not in catalog.sources]
         try:

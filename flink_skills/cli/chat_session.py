@@ -17,13 +17,14 @@ from typing import Any
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
-from flink_skills.cli.agent_args import find_agent, model_setup, skill_sources
+from flink_skills.cli.agent_args import find_agent, model_setup
 from flink_skills.cli.chat_commands import COMMANDS, run_command, tokens_text
 from flink_skills.cli.chat_conversation import Conversation
 from flink_skills.cli.chat_view import ChatView, LogToView
 from flink_skills.cli.common_options import configuration
 from flink_skills.cli.output import counted, diagnostic_line, print_error, print_line
 from flink_skills.cli.signals import exit_on_signals
+from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillOptions
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from flink_skills.cli.output import diagnostic_line, print_line
-from flink_skills.cli.source_args import parse_source
+from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.execution import Workspace
 from flink_skills.manager import AgentSkillManager
@@ -98,12 +98,8 @@ def open_skill(name: str | None, sources: Sequence[str], config: SkillConfig) ->
         SkillsError: A source cannot be read, or no source contains the skill.
         ConfigError: ``name`` is None and there are several skills, or the job does not support the skill.
     """
-    parsed = [parse_source(source) for source in sources]
-    manager = AgentSkillManager(
-        [location for kind, location in parsed if kind == "path"],
-        urls=[location for kind, location in parsed if kind == "url"],
-        config=config,
-    )
+    paths, urls = skill_sources(sources)
+    manager = AgentSkillManager(paths, urls=urls, config=config)
     with manager:
         manager.check_sources()
         names = [skill.name for skill in manager.get_skills()]

@@ -51,7 +51,7 @@ def pack(
         flink-skills pack s3://bucket/skills/ -o ops.tar
     """
     from flink_skills.cli.output import diagnostic_json, print_json
-    from flink_skills.cli.source_args import absolute_path, is_url, parse_source
+    from flink_skills.cli.source_args import absolute_path, absolute_source, parse_source
     from flink_skills.options import SkillOptions
     from flink_skills.skill import Limits
     from flink_skills.sources import SourceContext, SourceSpec, open_source
@@ -59,16 +59,15 @@ def pack(
 
     config = configuration(set_, strict=strict)
     context = SourceContext(config)
+    specs = [absolute_source(parse_source(folder)) for folder in folders]
     # The leases keep these trees in the store until they are packed.
-    trees = {folder: open_source("url", folder, context).resolve() for folder in folders if is_url(folder)}
+    trees = {spec: open_source("url", spec, context).resolve() for spec in specs if spec.kind == "url"}
     packing = pack_skills(
         [
-            location
-            for folder in folders
-            for location in (
-                [str(SourceSpec("path", tree.path, format=tree.format)) for tree in trees[folder]]
-                if folder in trees
-                else [parse_source(folder)[1]]
+            folder
+            for spec in specs
+            for folder in (
+                [SourceSpec("path", tree.path, format=tree.format) for tree in trees[spec]] if spec in trees else [spec]
             )
         ],
         absolute_path(output),

@@ -302,15 +302,11 @@ def _join_names(names: list[str]) -> str:
 
 
 def _read_menu(sources: Sequence[str], names: Sequence[str] | None, config: SkillConfig, *, tools: bool) -> _Menu:
-    from flink_skills.cli.source_args import parse_source
+    from flink_skills.cli.source_args import skill_sources
     from flink_skills.manager import AgentSkillManager
 
-    parsed = [parse_source(source) for source in sources]
-    manager = AgentSkillManager(
-        [location for kind, location in parsed if kind == "path"],
-        urls=[location for kind, location in parsed if kind == "url"],
-        config=config,
-    )
+    paths, urls = skill_sources(sources)
+    manager = AgentSkillManager(paths, urls=urls, config=config)
     request = _first_request(manager.view(names), config) if tools else None
     return _build_menu(manager, names, config, request)
 

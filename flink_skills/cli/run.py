@@ -20,12 +20,13 @@ from flink_skills.agents.state.keys import key_to_text
 from flink_skills.agents.turn.local import run_events
 from flink_skills.agents.turn.turn import ERROR_TAG, TurnStatus
 from flink_skills.agents.turn.turn_counts import kind_of, listed_kinds
-from flink_skills.cli.agent_args import find_agent, model_setup, skill_sources
+from flink_skills.cli.agent_args import find_agent, model_setup
 from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_error_records, read_events
 from flink_skills.cli.output import counted, print_error, print_line
 from flink_skills.cli.problems import report_omitted_skills
 from flink_skills.cli.progress import Progress
 from flink_skills.cli.signals import exit_on_signals
+from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError, SkillsError, TurnError
 from flink_skills.job.settings import split_assignments
 from flink_skills.options import SkillConfig

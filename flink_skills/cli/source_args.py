@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from flink_skills.sources.spec import SourceSpec
 
-__all__ = ["absolute_path", "display_path", "is_url", "parse_source"]
+__all__ = ["absolute_path", "absolute_source", "display_path", "is_url", "parse_source", "skill_sources"]
 
 _LEADING_UP = re.compile(r"(?:\.\./)*")
 
@@ -17,21 +19,27 @@ def is_url(source: str) -> bool:
     return "://" in source
 
 
-def parse_source(source: str) -> tuple[str, str]:
-    """Return the kind and the location of a source, with its pins.
-
-    A URL is returned unchanged, and a path is made absolute.
+def parse_source(source: str) -> SourceSpec:
+    """Return the source that an argument names.
 
     Raises:
         ConfigError: The pins are invalid.
 
     >>> parse_source("https://example.org/skills.zip")
-    ('url', 'https://example.org/skills.zip')
+    SourceSpec('url', 'https://example.org/skills.zip', sha256=None, format='skill')
     """
-    if is_url(source):
-        return "url", source
-    spec = SourceSpec.parse("path", source)
-    return "path", str(SourceSpec("path", absolute_path(spec.location), spec.sha256, spec.format))
+    return SourceSpec.parse("url" if is_url(source) else "path", source)
+
+
+def absolute_source(spec: SourceSpec) -> SourceSpec:
+    """Return the source with an absolute path. A URL is returned unchanged."""
+    return spec if spec.kind == "url" else replace(spec, location=absolute_path(spec.location))
+
+
+def skill_sources(sources: Sequence[str]) -> tuple[list[SourceSpec], list[SourceSpec]]:
+    """Return the paths, which are absolute, and the URLs among ``sources``."""
+    specs = [absolute_source(parse_source(source)) for source in sources]
+    return [spec for spec in specs if spec.kind == "path"], [spec for spec in specs if spec.kind == "url"]
 
 
 def absolute_path(path: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from flink_skills.cli.source_args import is_url, parse_source
+from flink_skills.cli.source_args import absolute_source, is_url, parse_source
 from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError, SourceError
 from flink_skills.manager.loading import Declared, iterate_tree
@@ -228,7 +228,8 @@ class _Reader:
     def read(self, number: int, source: str) -> Iterator[Diagnostic]:
         """Read one source, and yield its diagnostics."""
         try:
-            declared = Declared("job", *parse_source(source))
+            written = parse_source(source)
+            declared = Declared("job", absolute_source(written))
             trees = declared.open(self._context).resolve()
         except SourceError as error:
             yield Diagnostic("D06", "error", str(error), path=error.source)
@@ -238,7 +239,7 @@ class _Reader:
             return
         count = 0
         for tree in trees:
-            self._add_shown_path(source, declared.location, tree)
+            self._add_shown_path(written, declared.spec.location, tree)
             self.contents._trees.append(tree)  # The lease keeps the tree in the store.
             report = Report(tree.path, strict=self._strict)
             valid: dict[str, str] = {}
@@ -249,17 +250,16 @@ class _Reader:
                     yield from self._read(number, tree, folder, result, valid)
             yield from self._tree_diagnostics(tree, report, valid)
         if not count:
-            origin = redact(source) if is_url(source) else declared.location
+            origin = redact(source) if is_url(source) else str(declared.spec)
             message, fix = f"there is no skill in {origin}", "a skill is a folder with a SKILL.md"
             # A job only warns, but here the user named the source.
             yield Diagnostic("D04", "error", message, path=origin, fix=fix)
 
-    def _add_shown_path(self, source: str, location: str, tree: SourceTree) -> None:
-        real = os.path.realpath(tree.path)
-        if is_url(source):
+    def _add_shown_path(self, source: SourceSpec, path: str, tree: SourceTree) -> None:
+        real, written = os.path.realpath(tree.path), source.location
+        if source.kind == "url":
             self.contents._shown_paths.append((real, f"{tree.origin}!"))
             return
-        path, written = SourceSpec.parse("path", location).location, SourceSpec.parse("path", source).location
         in_place = real == os.path.realpath(path)
         self.contents._shown_paths.append((real, written.rstrip("/") if in_place else f"{written}!"))
         self.contents._shown_paths.append((path, written))

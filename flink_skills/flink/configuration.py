@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 import yaml
 
-from flink_skills.agents.declare.declaration import declared_sources
+from flink_skills.agents.declare.skill_sources import SOURCE_OPTIONS, source_strings
 from flink_skills.errors import ConfigError, SkillsError, near_misses
 from flink_skills.flink.fixed_attributes import FixedAttributes
 from flink_skills.options import Option, SkillConfig, SkillOptions
@@ -16,11 +16,6 @@ __all__ = ["AgentsConfiguration", "flink_values", "read_flink_options", "table_v
 
 T = TypeVar("T")
 _PREFIX = "skills."
-_SOURCES = {
-    SkillOptions.FROM_PATHS.key: "paths",
-    SkillOptions.FROM_RESOURCES.key: "resources",
-    SkillOptions.FROM_URLS.key: "urls",
-}
 
 
 class AgentsConfiguration(FixedAttributes):
@@ -81,7 +76,7 @@ class AgentsConfiguration(FixedAttributes):
         """
         key = option.key if isinstance(option, Option) else str(option)
         self.check_open(f"option {key}")
-        self._set.set(option, _source_texts(key, value))
+        self._set.set(option, _option_value(key, value))
         return self
 
     @overload
@@ -117,7 +112,7 @@ def read_flink_options(values: Mapping[str, str]) -> SkillConfig:
         if not key.startswith(_PREFIX):
             continue
         try:
-            config.set(key, _source_texts(key, value))
+            config.set(key, _option_value(key, value))
         except SkillsError as error:
             problems.append(str(error))
     if problems:
@@ -125,15 +120,13 @@ def read_flink_options(values: Mapping[str, str]) -> SkillConfig:
     return config
 
 
-def _source_texts(key: str, value: object) -> object:
-    """The value of an option that lists sources, with each item as a text; any other value as it is.
+def _option_value(key: str, value: object) -> object:
+    """Return the value of an option that lists sources, with each item as a text, and any other value unchanged.
 
     Items may be mappings with pins, in code and in ``config.yaml``, which gives a list as YAML text. Raises
     :class:`ConfigError`.
     """
-    if key not in _SOURCES:
-        return value
-    if isinstance(value, str) and value.strip().startswith("["):
+    if key in SOURCE_OPTIONS and isinstance(value, str) and value.strip().startswith("["):
         try:
             value = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -141,10 +134,8 @@ def _source_texts(key: str, value: object) -> object:
             raise ConfigError(
                 f"option {key}: the value is not a YAML list; write one such as ['/opt/skills']"
             ) from None
-    if isinstance(value, str):
-        return value
     try:
-        return declared_sources(_SOURCES[key], value)
+        return source_strings(key, value)
     except ConfigError as error:
         raise ConfigError(f"option {key}: {error}") from error
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.declare.declaration import declared_sources
 from flink_skills.agents.declare.resource import ResourceDescriptor
 from flink_skills.agents.declare.shared import SharedResources
+from flink_skills.agents.declare.skill_sources import declared_sources
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.plan import AgentPlan
@@ -30,11 +30,10 @@ from flink_skills.flink.package_warnings import ignore_package_warnings
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
-from flink_skills.manager.scope import check_carried
+from flink_skills.manager.scope import SourceItem, check_carried
 from flink_skills.options import SkillOptions
 from flink_skills.prompts import Prompt
 from flink_skills.skill import AgentSkill, Limits
-from flink_skills.sources import SourceSpec
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
@@ -53,8 +52,7 @@ __all__ = ["AgentsExecutionEnvironment"]
 
 _log = logging.getLogger(__name__)
 
-Source = str | Mapping[str, Any] | SourceSpec
-Sources = Sequence[Source] | Source
+Sources = Sequence[SourceItem] | SourceItem
 
 
 class AgentsExecutionEnvironment(FixedAttributes):

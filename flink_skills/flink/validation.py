@@ -12,7 +12,6 @@ from typing import Any
 from flink_skills.agents.open.generation import effective_view
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.artifacts import ArtifactStore
-from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig, SkillOptions
@@ -27,15 +26,15 @@ def check_paths(plan: AgentPlan) -> None:
     """Raises :class:`ConfigError` for a relative path, which would mean another folder on each TaskManager."""
     for scope in plan.scopes:
         for path in scope.paths:
-            if "://" in path:
+            if "://" in path.location:
                 raise ConfigError(
-                    f"skill path {redact(path)!r} ({scope.level} level) is a URL: declare it with "
+                    f"skill path {path.shown!r} ({scope.level} level) is a URL: declare it with "
                     "add_skills_from_urls, urls=[…] or skills.from.urls"
                 )
-            if not Path(path).is_absolute():
+            if not Path(path.location).is_absolute():
                 raise ConfigError(
-                    f"skill path {path!r} ({scope.level} level) is relative, and TaskManagers have other working "
-                    f"directories: write {str(Path(path).absolute())!r}"
+                    f"skill path {str(path)!r} ({scope.level} level) is relative, and TaskManagers have other working "
+                    f"directories: write {str(Path(str(path)).absolute())!r}"
                 )
 
 

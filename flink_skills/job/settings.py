@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flink_skills.agents.declare.declaration import declared_sources
+from flink_skills.agents.declare.skill_sources import source_strings
 from flink_skills.documents.document import Document
 from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, near_misses
@@ -20,11 +20,6 @@ _PREFIX = "skills."
 _MAX_PROBLEMS_SHOWN = 40
 # Of a value, in a message.
 _SHOWN = 200
-_SOURCES = {
-    SkillOptions.FROM_PATHS.key: "paths",
-    SkillOptions.FROM_RESOURCES.key: "resources",
-    SkillOptions.FROM_URLS.key: "urls",
-}
 # What only makes sense before a cluster is there.
 _CLUSTER = ("taskmanager.", "jobmanager.", "kubernetes.", "high-availability", "rest.", "env.", "metrics.")
 
@@ -100,8 +95,7 @@ def _items(data: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
 
 def _value(key: str, value: Any) -> Any:
     """An option's value as it is read: lists of sources with pins as texts, a mapping as JSON."""
-    if key in _SOURCES and not isinstance(value, str):
-        return declared_sources(_SOURCES[key], value)
+    value = source_strings(key, value)
     return json.dumps(value) if isinstance(value, Mapping) else value
 
 

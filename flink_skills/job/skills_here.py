@@ -12,7 +12,6 @@ from flink_skills.agents.open.described import described_models
 from flink_skills.agents.open.generation import effective_view
 from flink_skills.agents.open.opening import tool_inspectors
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.endpoint import redact
 from flink_skills.errors import UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope, SkillView
 from flink_skills.manager.unavailable import hiding_options
@@ -54,7 +53,7 @@ def skills_here(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> SkillsHere
     Raises :class:`SourceError` for a source that cannot be read from here, :class:`UnknownNameError` for a name in
     ``skill_names`` that no source has, where all were looked at.
     """
-    left = () if remote else tuple(redact(url) for scope in plan.scopes for url in scope.urls)
+    left = () if remote else tuple(url.shown for scope in plan.scopes for url in scope.urls)
     scopes = plan.scopes if remote else tuple(replace(scope, urls=()) for scope in plan.scopes)
     with _manager(plan, scopes, graph) as manager:
         manager.load_skills()

@@ -15,7 +15,7 @@ from flink_skills.manager.scope import Level, SkillScope
 from flink_skills.manager.signature import folder_signature
 from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, LoadResult, Report, find_skills, load_folder
-from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceTree, open_source
+from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceSpec, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
 
 __all__ = ["Declared", "LoadedSource", "LoadedTree", "declared_sources", "iterate_tree", "read_sources"]
@@ -24,18 +24,17 @@ _MAX_CONCURRENT = 8
 
 
 class Declared(NamedTuple):
-    """A source as a scope declares it: a location, which may hold secrets, or a skill that was made in code."""
+    """A source as a scope declares it. ``skill`` is one that was made in code."""
 
     level: Level
-    kind: str
-    location: str
+    spec: SourceSpec
     skill: AgentSkill | None = None
 
     def open(self, context: SourceContext) -> SkillSource:
         """Return the source. Raise :class:`ConfigError` for a location that can never work."""
         if self.skill is not None:
             return CodeSource(self.skill, context)
-        return open_source(self.kind, self.location, context)
+        return open_source(self.spec.kind, self.spec, context)
 
 
 @dataclass(eq=False)
@@ -83,8 +82,8 @@ def declared_sources(scopes: Iterable[SkillScope]) -> list[Declared]:
     """All sources of ``scopes``, in order: of each scope first the skills that were made in code."""
     declared: list[Declared] = []
     for scope in scopes:
-        declared += [Declared(scope.level, CodeSource.kind, skill.name, skill) for skill in scope.skills]
-        declared += [Declared(scope.level, kind, location) for kind, location in scope.sources]
+        declared += [Declared(scope.level, SourceSpec(CodeSource.kind, skill.name), skill) for skill in scope.skills]
+        declared += [Declared(scope.level, spec) for spec in scope.sources]
     return declared
 
 

@@ -21,7 +21,7 @@ from flink_skills.manager.inspection import Inspector, inspect_entries
 from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sources, read_sources
 from flink_skills.manager.lockfile import SkillLock, outdated_message
 from flink_skills.manager.refresh import Refreshed, compare
-from flink_skills.manager.scope import SOURCE_KINDS, SkillScope, SourceItem
+from flink_skills.manager.scope import SkillScope, SourceItem
 from flink_skills.manager.unavailable import hidden_skill, refusal_of, unavailable_skills, unsupported
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
@@ -30,7 +30,7 @@ from flink_skills.resource import Resource
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
 from flink_skills.skill.requirements import RuntimeEnvironment
 from flink_skills.skill.support import check_support
-from flink_skills.sources import SourceContext, SourceSpec
+from flink_skills.sources import SourceContext
 
 __all__ = ["AgentSkillManager"]
 
@@ -180,8 +180,7 @@ class AgentSkillManager(Resource):
         return self._config
 
     def _declared_as(self, name: str) -> list[str]:
-        specs = [SourceSpec.parse(SOURCE_KINDS[name], item) for scope in self._scopes for item in getattr(scope, name)]
-        return [str(replace(spec, location=spec.shown)) for spec in specs]
+        return [str(spec.public) for scope in self._scopes for spec in getattr(scope, name)]
 
     def load_skills(self) -> list[AgentSkill]:
         """Load all sources unless they are loaded. Return the skills sorted by name.

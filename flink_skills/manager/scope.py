@@ -28,18 +28,18 @@ SOURCE_KINDS = {"paths": "path", "resources": "resource", "urls": "url"}
 class SkillScope:
     """The sources that one level declares, each list in the order of declaration.
 
-    An item is a text (``/opt/skills``, ``https://…/skills.zip#sha256=…``), a mapping with pins
-    (``{"url": …, "sha256": …}``) or a :class:`~flink_skills.sources.SourceSpec`; it is kept as text. ``skills`` are
-    made in code.
+    An item is a string (``/opt/skills``, ``https://…/skills.zip#sha256=…``), a mapping with pins
+    (``{"url": …, "sha256": …}``) or a :class:`~flink_skills.sources.SourceSpec`. The scope keeps a
+    ``SourceSpec`` and writes it to JSON as a string. ``skills`` are made in code.
 
-    >>> SkillScope.from_json(SkillScope("job", paths=("/opt/skills",)).to_json())
-    SkillScope(level='job', paths=('/opt/skills',), resources=(), urls=())
+    >>> SkillScope.from_json(SkillScope("job", paths=("/opt/skills",)).to_json()).paths
+    (SourceSpec('path', '/opt/skills', sha256=None, format='skill'),)
     """
 
     level: Level
-    paths: tuple[str, ...] = ()
-    resources: tuple[str, ...] = ()
-    urls: tuple[str, ...] = ()
+    paths: tuple[SourceSpec, ...] = ()
+    resources: tuple[SourceSpec, ...] = ()
+    urls: tuple[SourceSpec, ...] = ()
     skills: tuple[AgentSkill, ...] = field(default=(), repr=False)
 
     def __init__(
@@ -58,7 +58,7 @@ class SkillScope:
             if isinstance(items, (str, Mapping, SourceSpec)):
                 shown = SourceSpec.parse(kind, items).shown
                 raise ConfigError(f"skill {name} must be a list, such as [{shown!r}], not {shown!r}")
-            object.__setattr__(self, name, tuple(str(SourceSpec.parse(kind, item)) for item in items))
+            object.__setattr__(self, name, tuple(SourceSpec.parse(kind, item) for item in items))
         object.__setattr__(self, "skills", _checked_skills(skills))
 
     @property
@@ -67,19 +67,21 @@ class SkillScope:
         return not self.sources and not self.skills
 
     @property
-    def sources(self) -> list[tuple[str, str]]:
-        """(kind, location) of all sources but ``skills``: local ones first, so that a remote one never hides them."""
-        return [(kind, item) for name, kind in SOURCE_KINDS.items() for item in getattr(self, name)]
+    def sources(self) -> tuple[SourceSpec, ...]:
+        """All sources but ``skills``: local ones first, so that a remote one never hides them."""
+        return (*self.paths, *self.resources, *self.urls)
 
     def described(self) -> dict[str, Any]:
         """Return the scope for users: skills made in code by name. URLs are not redacted."""
-        data = {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
-        return data | ({"skills": [skill.name for skill in self.skills]} if self.skills else {})
+        return self._texts() | ({"skills": [skill.name for skill in self.skills]} if self.skills else {})
 
     def to_json(self) -> dict[str, Any]:
         """Return the scope as JSON data. Raise :class:`ResourceError` for a skill in it that has no plain form."""
-        data = {"level": self.level, **{name: list(getattr(self, name)) for name in SOURCE_KINDS}}
-        return data | ({"skills": [skill.model_dump(mode="json") for skill in self.skills]} if self.skills else {})
+        skills = {"skills": [skill.model_dump(mode="json") for skill in self.skills]} if self.skills else {}
+        return self._texts() | skills
+
+    def _texts(self) -> dict[str, Any]:
+        return {"level": self.level, **{name: [str(spec) for spec in getattr(self, name)] for name in SOURCE_KINDS}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SkillScope:

@@ -62,7 +62,7 @@ class Packing:
 
 
 def pack_skills(
-    folders: Sequence[str],
+    folders: Sequence[str | SourceSpec],
     target: str,
     *,
     limits: Limits | None = None,
@@ -141,7 +141,7 @@ class _Contents:
     def _error(self, code: str, message: str, path: str, fix: str, skill: str = "") -> None:
         self.diagnostics.append(Diagnostic(code, "error", message, skill, path, fix=fix))
 
-    def add_folder(self, given: str) -> None:
+    def add_folder(self, given: str | SourceSpec) -> None:
         spec = SourceSpec.parse("path", given)
         folder = spec.location
         if spec.sha256:

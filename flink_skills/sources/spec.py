@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flink_skills.endpoint import redact
@@ -106,6 +106,15 @@ class SourceSpec:
     def shown(self) -> str:
         """The location as messages may show it."""
         return _shown(self.kind, self.location)
+
+    @property
+    def public(self) -> SourceSpec:
+        """The source with the location as messages may show it, and with the same pins.
+
+        >>> str(SourceSpec.parse("url", "https://me:pw@host/a.zip?sig=1#format=heading").public)
+        'https://host/a.zip#format=heading'
+        """
+        return replace(self, location=self.shown)
 
     def __str__(self) -> str:
         pins = [f"sha256={self.sha256}"] if self.sha256 else []

@@ -30,6 +30,7 @@ from flink_skills import (
 )
 from flink_skills.agents import compile_plan, load_agent
 from flink_skills.agents.models import ModelSetup
+from flink_skills.sources import SourceSpec
 
 
 class Triage(Agent):
@@ -310,7 +311,7 @@ tools: ["os.path:basename"]
     (declared,) = compile_plan(setup_agent(skill_names=["log-triage"], temperature=0.1)).models
     assert model.setup == declared.setup
     assert model.skill_names == declared.skill_names
-    assert plan.scopes[0].paths == ("/opt/skills",)
+    assert plan.scopes[0].paths == (SourceSpec("path", "/opt/skills"),)
     assert plan.output_schema is not None
     assert set(plan.output_schema["properties"]) == {"diagnosis", "severity"}
     assert plan.tools[0]["name"] == "basename"

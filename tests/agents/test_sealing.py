@@ -127,8 +127,11 @@ def test_an_agent_in_yaml_is_sealed_too(tmp_path: Path) -> None:
     assert PLANTED not in json.dumps([sealed.to_json(), plan.describe()])
     assert sealed.unseal(secrets) == plan
     (scope,) = plan.scopes
-    assert scope.urls == (f"https://h/a.zip?sig={PLANTED}", f"https://h/b.zip#sha256={PIN}")
-    assert scope.paths == ("/opt/notes#format=heading",)
+    assert scope.urls == (
+        SourceSpec("url", f"https://h/a.zip?sig={PLANTED}"),
+        SourceSpec("url", "https://h/b.zip", sha256=PIN),
+    )
+    assert scope.paths == (SourceSpec("path", "/opt/notes", format="heading"),)
 
 
 def test_a_password_with_an_unescaped_slash_is_hidden() -> None:
@@ -200,5 +203,6 @@ def test_specs_and_single_sources_are_taken_as_they_are() -> None:
 
     plan = compile_plan(Specs)
     (scope,) = plan.scopes
-    assert (scope.urls, scope.paths) == ((f"https://h/a.zip#sha256={PIN}",), ("/opt/skills",))
+    assert scope.urls == (SourceSpec("url", "https://h/a.zip", sha256=PIN),)
+    assert scope.paths == (SourceSpec("path", "/opt/skills"),)
     assert plan.resources == ("skills.zip",)

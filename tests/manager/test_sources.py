@@ -128,7 +128,8 @@ def test_sources_may_be_texts_mappings_and_specs(web: Web, tmp_path: Path) -> No
     url = f"{web.url}/a.zip"
     for item in ({"url": url, "sha256": pin}, SourceSpec("url", url, pin), f"{url}#sha256={pin}"):
         scope = SkillScope("job", urls=[item])  # type: ignore[list-item]
-        assert scope.urls == (f"{url}#sha256={pin}",)
+        assert scope.to_json()["urls"] == [f"{url}#sha256={pin}"]
+        assert scope.urls == (SourceSpec("url", url, pin),)
         assert SkillScope.from_json(scope.to_json()) == scope
         with web_manager(web, tmp_path, urls=[item]) as manager:
             assert [skill.name for skill in manager.load_skills()] == ["a"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
@@ -16,11 +15,11 @@ from flink_skills.agents.declare.kinds import check_kinds
 from flink_skills.agents.declare.resource import ResourceDescriptor, ResourceName
 from flink_skills.agents.declare.route import Route
 from flink_skills.agents.declare.shared import SharedResources
+from flink_skills.agents.declare.skill_sources import declared_sources
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import SOURCE_KINDS, check_carried
 from flink_skills.prompts import Prompt
-from flink_skills.sources import SourceSpec
 from flink_skills.tools.base import Tool
 from flink_skills.tools.dynamic.pool import PoolItem, ToolPool
 from flink_skills.tools.dynamic.registry import get_tool, tool_names
@@ -34,7 +33,6 @@ __all__ = [
     "DeclaredTool",
     "agent_id",
     "declared_pool",
-    "declared_sources",
     "mcp_tool_set",
     "name_list",
     "pool_item",
@@ -135,13 +133,8 @@ class Declaration:
             if key not in SOURCE_KINDS:
                 known = [*SOURCE_KINDS, "skills", "skill_names"]
                 raise PlanError(f"{place}: {UnknownNameError('argument', key, known)}")
-        values: dict[str, Any] = {}
-        for kind in SOURCE_KINDS:
-            try:
-                values[kind] = declared_sources(kind, sources.get(kind) or ())
-            except ConfigError as error:
-                raise PlanError(f"{place}: {error}") from error
         try:
+            values: dict[str, Any] = {kind: declared_sources(kind, sources.get(kind) or ()) for kind in SOURCE_KINDS}
             scope = SkillScope(level="agent", **values, skills=() if made is None else made)
             check_carried(scope.skills, "skills")
         except ConfigError as error:
@@ -283,21 +276,6 @@ def name_list(value: Any, place: str) -> tuple[str, ...] | None:
     if names is None or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{place} is {value!r}; give a list of names")
     return names
-
-
-def declared_sources(kind: str, value: Any) -> tuple[str, ...]:
-    """The sources of one kind (``"paths"``, ``"resources"`` or ``"urls"``) as texts: ``value`` is one or a list of
-    texts, of mappings with pins (``{"url": …, "sha256": …}``) or of :class:`SourceSpec`.
-
-    Raises :class:`ConfigError`, which shows no value: it may hold a credential.
-    """
-    items = (value,) if isinstance(value, (str, Mapping, SourceSpec, PurePath)) else value
-    if not isinstance(items, Sequence):
-        raise ConfigError(
-            f"{kind}: a value of type {type(value).__name__} is not a valid source; pass a list of strings or mappings"
-        )
-    one = SOURCE_KINDS[kind]
-    return tuple(str(SourceSpec.parse(one, str(item) if isinstance(item, PurePath) else item)) for item in items)
 
 
 def _read_connection(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:

@@ -95,7 +95,7 @@ def log_skills(
     """
     summary = manager.summary()
     shown = [public_scope(scope) for scope in plan.scopes]
-    sources = [" ".join(source) for scope in shown for source in scope.sources]
+    sources = [f"{spec.kind} {spec}" for scope in shown for spec in scope.sources]
     sources += [f"code {skill.name}" for scope in shown for skill in scope.skills]
     _log.log(
         logging.DEBUG if quiet else logging.INFO,

@@ -31,7 +31,6 @@ from flink_skills.agents.plan.sealing import (
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.sources import SourceSpec
 from flink_skills.tools.profiles import COMMAND_TOOLS
 from flink_skills.tools.settings import SkillSettings
 
@@ -149,8 +148,8 @@ class AgentPlan:
     @property
     def resources(self) -> tuple[str, ...]:
         """The job-JAR resources that the plan's sources name, each once, as they are named inside a jar."""
-        names = [name for plan in self.tree() for scope in plan.scopes for name in scope.resources]
-        return tuple(dict.fromkeys(SourceSpec.parse("resource", name).location for name in names))
+        specs = (spec for plan in self.tree() for scope in plan.scopes for spec in scope.resources)
+        return tuple(dict.fromkeys(spec.location for spec in specs))
 
     def tree(self) -> Iterator[AgentPlan]:
         """This plan, and those of all agents that it can call."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from flink_skills.endpoint import links_of, redact, user_of
+from flink_skills.endpoint import links_of, user_of
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillOptions
 from flink_skills.sources import SourceSpec
@@ -42,19 +42,9 @@ _SECRET_NAME = re.compile(r"key|secret|token|pass|pwd|cred|sas|auth|sign|cookie|
 _SHORTEST_VALUE = 4
 
 
-def public_url(url: str) -> str:
-    """Return a declared URL as it may be shown: without user and query, with its pins.
-
-    >>> public_url("https://me:pw@host/a.zip?sig=1#format=heading")
-    'https://host/a.zip#format=heading'
-    """
-    spec = SourceSpec.parse("url", url)
-    return str(replace(spec, location=redact(spec.location)))
-
-
 def public_scope(scope: SkillScope) -> SkillScope:
     """Return a scope as it may be shown."""
-    return replace(scope, urls=tuple(public_url(url) for url in scope.urls))
+    return replace(scope, urls=tuple(url.public for url in scope.urls))
 
 
 def public_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,21 +53,24 @@ def public_options(options: Mapping[str, Any]) -> dict[str, Any]:
     if SkillOptions.SOURCE_OPTIONS.key in shown:
         shown[SkillOptions.SOURCE_OPTIONS.key] = NOT_SHOWN
     if SkillOptions.FROM_URLS.key in shown:
-        shown[SkillOptions.FROM_URLS.key] = [public_url(str(url)) for url in shown[SkillOptions.FROM_URLS.key]]
+        urls = [SourceSpec.parse("url", str(url)) for url in shown[SkillOptions.FROM_URLS.key]]
+        shown[SkillOptions.FROM_URLS.key] = [str(url.public) for url in urls]
     return shown
 
 
 def hidden_urls(scopes: Sequence[SkillScope]) -> dict[str, list[str]]:
     """Return the URLs of the scopes that may not be shown as they are, by the number of their scope."""
-    return {str(number): list(scope.urls) for number, scope in enumerate(scopes) if public_scope(scope) != scope}
+    return {
+        str(number): [str(url) for url in scope.urls]
+        for number, scope in enumerate(scopes)
+        if public_scope(scope) != scope
+    }
 
 
 def with_urls(scopes: Sequence[SkillScope], urls: Mapping[str, Sequence[str]]) -> tuple[SkillScope, ...]:
     """Return scopes with the URLs that :func:`hidden_urls` returned."""
-    return tuple(
-        replace(scope, urls=tuple(urls[str(number)])) if str(number) in urls else scope
-        for number, scope in enumerate(scopes)
-    )
+    parsed = {number: tuple(SourceSpec.parse("url", url) for url in texts) for number, texts in urls.items()}
+    return tuple(replace(scope, urls=parsed.get(str(number), scope.urls)) for number, scope in enumerate(scopes))
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -105,9 +98,9 @@ def secret_values(secrets: Secrets) -> list[str]:
     for urls in secrets.get("urls", {}).values():
         for url in urls:
             found.update(value for value, _ in replacements(url))
-            location = SourceSpec.parse("url", url).location
-            found.update(_values_of_user(user_of(location)))
-            for link in links_of(location):
+            # The pins at the end of the text change neither the user nor a query.
+            found.update(_values_of_user(user_of(url)))
+            for link in links_of(url):
                 found.update(_values_of_query(link))
     text = secrets.get("options", {}).get(SkillOptions.SOURCE_OPTIONS.key) or "{}"
     found.update(value for value, _ in replacements(text))
