@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,9 @@ def test_each_option_has_the_type_of_its_values() -> None:
 
 
 def test_the_schema_has_every_key_of_a_declared_agent() -> None:
-    from flink_skills.agents.plan import declarative
+    from flink_skills.agents import DeclarativeAgent
 
-    assert {*AgentSpec.model_fields, "agent_tools"} == set(declarative._KEYS)
+    assert {*AgentSpec.model_fields, "agent_tools"} == set(sys.modules[DeclarativeAgent.__module__]._KEYS)
 
 
 def test_the_job_of_the_example_has_only_known_keys() -> None:
