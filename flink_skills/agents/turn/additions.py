@@ -27,23 +27,21 @@ class Additions:
         self._said: dict[str, str] = {}
         self._new: dict[str, str] = {}
 
-    def text(self, speakers: Mapping[str, Speaker], entry: Mapping[str, Any] | None) -> str:
-        """Return the additions to a request, the same text of several tools once.
-
-        ``entry`` is the response to the request in the journal, None without one.
-        """
+    def text(self, speakers: Mapping[str, Speaker]) -> str:
+        """Return the additions to a request, the same text of several tools once."""
         self._new = {}
-        if entry is not None:
-            self._said.update(entry.get("p", {}))
         for name, speaker in speakers.items():
             if name not in self._said:
                 self._said[name] = self._new[name] = _asked(name, speaker)
         return "\n\n".join(dict.fromkeys(text for name in speakers if (text := self._said[name])))
 
-    def take_new(self) -> Mapping[str, str]:
-        """Return the additions that :meth:`text` got for its step, for the journal."""
-        new, self._new = self._new, {}
-        return new
+    def to_json(self) -> dict[str, str]:
+        """Return the additions of the last request that no earlier one had, for the journal."""
+        return self._new
+
+    def replay(self, entry: Mapping[str, Any]) -> None:
+        """Use the additions that the journal has with a response."""
+        self._said.update(entry.get("p", {}))
 
 
 def _asked(name: str, speaker: Speaker) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.agents.declare.answers import AnswerType
@@ -22,7 +23,7 @@ from flink_skills.agents.state.well_formed import well_formed_message
 from flink_skills.agents.turn.additions import Additions
 from flink_skills.agents.turn.apart import Apart
 from flink_skills.agents.turn.code_rounds import CodeRounds
-from flink_skills.agents.turn.materialise import build_request
+from flink_skills.agents.turn.materialise import build_request, unload_skills
 from flink_skills.agents.turn.responding import respond
 from flink_skills.agents.turn.shortening import history_of
 from flink_skills.errors import TurnError
@@ -84,13 +85,11 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
         step, tool_steps = f"{request.call}/m{round_}", f"{request.call}/t{round_}"
         said = [*history, *earlier, *new]
         hooks = conversation.request_hooks(step)
+        await unload_skills(conversation, hooks)
         system = model.system_with(request.system)
-        built = await build_request(
-            conversation, said, answer_type, step=step, system=system, additions=additions, hooks=hooks
-        )
-        more: dict[str, Any] = {"notices": notices, "asked": request.asked} if round_ == 0 else {}
-        more["additions"] = additions.take_new()
-        response = await respond(conversation, step, built, calls=tool_steps, hooks=hooks, **more)
+        built = partial(build_request, conversation, said, answer_type, system=system, additions=additions)
+        first: dict[str, Any] = {"notices": notices, "asked": request.asked} if round_ == 0 else {}
+        response = await respond(conversation, step, built, calls=tool_steps, additions=additions, hooks=hooks, **first)
         if response.tool_calls:
             say(AssistantMessage(response.text, response.tool_calls, response.verbatim))
             results = await _run_tools(conversation, tool_steps, response.tool_calls, calls)

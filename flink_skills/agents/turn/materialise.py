@@ -26,9 +26,22 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.hooks import RequestHooks
     from flink_skills.tools import SkillState
 
-__all__ = ["build_request"]
+__all__ = ["build_request", "unload_skills"]
 
 _NOWHERE_ELSE = "Loaded skill context:"
+
+
+async def unload_skills(conversation: Conversation, hooks: RequestHooks | None) -> None:
+    """Unload the skills whose time is over or that exceed the limit, before a request. A replay unloads the same."""
+    state, settings = conversation.skill_state, conversation.model.settings
+    if settings.lifetime == "once":
+        state.forget_shown()
+    if hooks is None:
+        state.evict(settings.max_loaded)
+    else:
+        await hooks.evict(settings.max_loaded)
+    if settings.lifetime == "once":
+        state.note_shown()
 
 
 async def build_request(
@@ -36,35 +49,23 @@ async def build_request(
     messages: Sequence[Message],
     answer_type: AnswerType,
     *,
-    step: str,
     system: str,
     additions: Additions,
-    hooks: RequestHooks | None = None,
 ) -> ModelRequest:
-    """Return the next request of a conversation. First unload the skills whose time is over or that exceed the limit.
+    """Return the next request of a conversation.
 
-    ``step`` is the id of the step that will have the response. ``system`` is the fixed part of the system text,
-    ``additions`` are those of the chat, and ``hooks`` those of the request.
+    ``system`` is the fixed part of the system text, and ``additions`` are those of the chat.
     """
     model, state = conversation.model, conversation.skill_state
-    settings = model.settings
-    if settings.lifetime == "once":
-        state.forget_shown()
-    if hooks is None:
-        state.evict(settings.max_loaded)
-    else:
-        await hooks.evict(settings.max_loaded)
     tools = await conversation.tools()
     if tools.speakers:
-        system = _joined(system, additions.text(tools.speakers, conversation.agent_turn.attempt.steps.peek(step)))
+        system = _joined(system, additions.text(tools.speakers))
     if len(state):
         if conversation.has_changed_skills():
             # Files may have to be read, and other turns run on this loop. Later they are in memory.
             system, messages = await asyncio.to_thread(_materialised, model, system, state, messages)
         else:
             system, messages = _materialised(model, system, state, messages)
-    if settings.lifetime == "once":
-        state.note_shown()
     if has_media(messages[conversation.without_media() :]):
         messages = await conversation.agent_turn.media.loaded(messages, model.chat_model.accepts)
     return model.request(well_formed(system), messages, tools.specs(), answer_type)

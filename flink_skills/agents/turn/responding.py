@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from flink_skills.tools.streaming import ArgumentFeed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
+    from flink_skills.agents.turn.additions import Additions
     from flink_skills.agents.turn.conversation import Conversation
     from flink_skills.agents.turn.hooks import RequestHooks
     from flink_skills.tools.base import Tool, ToolContext
@@ -39,26 +40,26 @@ _ONLY = Attempt()
 async def respond(
     conversation: Conversation,
     step: str,
-    request: ModelRequest,
+    build: Callable[[], Awaitable[ModelRequest]],
     *,
     calls: str = "",
     notices: Sequence[Notice] = (),
-    additions: Mapping[str, str] | None = None,
+    additions: Additions | None = None,
     asked: Asked = NOTHING_ASKED,
     hooks: RequestHooks | None = None,
 ) -> ModelResponse:
-    """Return the response of the chat model to ``request``, as the durable step ``step``.
+    """Return the response of the chat model to a request, as the durable step ``step``.
 
-    The request is not compared with that of the journal: instructions, tools and skills may change while a turn is
-    under way.
+    The journal alone is enough to repeat the step: it has the response, and the request is not built. The request can
+    therefore change while a turn is under way, with instructions, tools and skills.
 
     Args:
         conversation: The conversation with the model.
         step: The id of the step.
-        request: The request.
+        build: Returns the request.
         calls: The calls of the response are the steps ``{calls}.0``, ``{calls}.1`` and so on.
         notices: Stored in the journal with the response.
-        additions: Additions to the system text, stored in the same way.
+        additions: The additions to the system text, stored in the same way.
         asked: What the step requests, and its position in the agent's code.
         hooks: The hooks of the request. Their decisions are stored with the response.
 
@@ -95,6 +96,7 @@ async def respond(
         return await model.chain.answer(ask_one, conversation.answered_by)
 
     async def ask() -> Any:
+        request = await build()
         decided = request if hooks is None else await hooks.before_model(request)
         by = model.name
         if isinstance(decided, Refusal):
@@ -112,10 +114,14 @@ async def respond(
             entry["n"] = [notice.to_json() for notice in notices]
         if hooks is not None:
             entry.update(hooks.decisions())
-        return {**entry, "p": dict(additions)} if additions else entry
+        if additions is not None and (new := additions.to_json()):
+            entry["p"] = new
+        return entry
 
     agent_turn = conversation.agent_turn
     entry = await agent_turn.durable(step, ask, asked)
+    if additions is not None:
+        additions.replay(entry)
     agent_turn.change_state(entry.get("state", ()))
     if "refused" in entry:
         raise TurnError(f"before_model refused a request to chat model {model.name!r}: {entry['refused']}")

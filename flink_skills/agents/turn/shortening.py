@@ -106,15 +106,18 @@ def _shortened(
 async def _summary(conversation: Conversation, messages: Sequence[Message], most: int) -> str:
     """Return a summary of ``messages`` in about ``most`` tokens, an empty string if the model fails."""
     model = conversation.model
-    request = ModelRequest(
-        system=_TASK.format(words=most // 2),
-        messages=[UserMessage("\n".join(json.dumps(_line(message), ensure_ascii=False) for message in messages))],
-        settings=model.provider_settings,
-        timeout=model.timeout,
-    )
+
+    async def build() -> ModelRequest:
+        return ModelRequest(
+            system=_TASK.format(words=most // 2),
+            messages=[UserMessage("\n".join(json.dumps(_line(message), ensure_ascii=False) for message in messages))],
+            settings=model.provider_settings,
+            timeout=model.timeout,
+        )
+
     try:
         step = f"{conversation.agent_turn.prefix}history:{conversation.name}"
-        response = await respond(conversation, step, request, hooks=conversation.request_hooks(step))
+        response = await respond(conversation, step, build, hooks=conversation.request_hooks(step))
     except ModelError as error:
         _log.warning("chat model %s summed up no conversation, older messages are left out: %s", model.name, error)
         return ""
