@@ -24,7 +24,8 @@ from flink_skills.agents.turn.chat import Request, chat
 from flink_skills.agents.turn.conversation import Conversation
 from flink_skills.artifacts import artifact_ref
 from flink_skills.errors import LimitError, SkillsError, TurnError
-from flink_skills.telemetry import observe
+from flink_skills.options import JobConfig
+from flink_skills.telemetry import MetricGroup, observe
 from flink_skills.telemetry.event_record import EVENTS_TAG
 from flink_skills.tools.base import AgentAnswer
 from flink_skills.tools.threads import in_thread
@@ -173,6 +174,14 @@ class AgentRun(AgentContext):
     @property
     def content(self) -> tuple[Media, ...]:
         return self._agent_turn.content
+
+    @property
+    def config(self) -> JobConfig:
+        return self._agent_turn.agent.job_config
+
+    @property
+    def metrics(self) -> MetricGroup:
+        return self._agent_turn.agent.metrics
 
     def chat(
         self,
