@@ -17,7 +17,7 @@ class ReadableOptions:
 
     Attributes:
         view: The options for agents and tools.
-        hidden: The resolved values. Logs, messages, events and spans do not show them.
+        hidden: The resolved values. Logs, events and spans do not show them.
 
     >>> os.environ["TENANT_KEY"] = "t0k3n-1"
     >>> options = ReadableOptions(SkillConfig({"skills.user.key": "${env:TENANT_KEY}"}))
