@@ -52,6 +52,7 @@ _KINDS: dict[Callable[[Any], Any], str] = {
     parsers.parse_folders: "list of absolute paths",
     parsers.parse_list: "list",
     parsers.parse_user: "`uid:gid`",
+    parsers.parse_user_value: "text",
     parsers.parse_reference: "reference",
     parsers.parse_optional_reference: "reference",
 }
@@ -85,6 +86,7 @@ _GROUPS = {
     "env": "Commands",
     "workspace": "Workspaces",
     "shell.remote": "Commands in a Kubernetes cluster",
+    "user": "Custom keys",
 }
 #: Of options that nobody has put into a group yet.
 _OTHER = "Others"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyflink.table import StreamTableEnvironment, Table
 
     from flink_skills.flink.output_types import OutputTypes
+    from flink_skills.telemetry import CustomMetrics
 
 __all__ = ["AgentInput", "AgentOutput", "ListEvents", "ListInput", "StreamInput"]
 
@@ -103,6 +104,14 @@ class AgentOutput:
         """The same for agents over a list: the events outside of turns, then turn by turn in the order of the list."""
         raise ConfigError("to_event_list() belongs to from_list(); use to_event_stream() or to_event_table() here")
 
+    def to_metrics(self) -> CustomMetrics:
+        """Return the custom metrics that ``ctx.metrics`` collected. It needs ``from_list``.
+
+        >>> output.to_metrics().value("refunds", tenant="acme")
+        2
+        """
+        raise ConfigError("to_metrics() belongs to from_list(); read the metrics in Flink here")
+
 
 class AgentInput(ABC):
     """Keyed events, ready for an agent."""
@@ -152,18 +161,25 @@ class _ListOutput(AgentOutput):
         """True if the turns have run."""
         return self._outcome is not None
 
-    def to_list(self, tag: str = "", *, raise_on_error: bool = False) -> list[Any]:
+    def _run(self) -> ListOutcome:
         if self._outcome is None:
             overrides = self._overrides | current_overrides()
             overrides.of(self._plan)
             # With events, in case they are requested later: turns do not run a second time.
             self._outcome = run_outcomes(self._plan, self._events, record=True, overrides=overrides)
-        if raise_on_error and self._outcome.errors:
-            raise self._outcome.errors[0]
-        return [output for of, output in self._outcome.outputs if of == tag]
+        return self._outcome
+
+    def to_list(self, tag: str = "", *, raise_on_error: bool = False) -> list[Any]:
+        outcome = self._run()
+        if raise_on_error and outcome.errors:
+            raise outcome.errors[0]
+        return [output for of, output in outcome.outputs if of == tag]
 
     def to_event_list(self) -> list[AgentEvent]:
         return self.to_list(EVENTS_TAG)
+
+    def to_metrics(self) -> CustomMetrics:
+        return self._run().metrics
 
 
 class ListEvents:

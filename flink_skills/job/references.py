@@ -4,7 +4,8 @@
 inserted is not searched again, and is remembered, so that it can be taken out of every message.
 
 Some values stay references, because those who use them read them themselves, on the TaskManagers: URLs of skills,
-``skills.source.options``, and options that *must* be references, such as ``skills.env.*``.
+``skills.source.options``, custom keys (``skills.user.*``), and options that *must* be references, such as
+``skills.env.*``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.job.inserted import InsertedValues
 from flink_skills.job.statements import in_literals
 from flink_skills.options import OptionFamily, SkillOptions
-from flink_skills.options.values import parse_optional_reference, parse_reference
+from flink_skills.options.values import parse_optional_reference, parse_reference, parse_user_value
 from flink_skills.sources.secrets import expand
 
 __all__ = ["References"]
@@ -162,5 +163,5 @@ def _is_late(path: Path) -> bool:
     for option in declared:
         same = key.startswith(option.prefix) if isinstance(option, OptionFamily) else key == option.key
         if same:
-            return option.parse in (parse_reference, parse_optional_reference)
+            return option.parse in (parse_reference, parse_optional_reference, parse_user_value)
     return False

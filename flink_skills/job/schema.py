@@ -8,7 +8,7 @@ from typing import Any
 
 from flink_skills.job.model import JobFile
 from flink_skills.job.reading import EMPTY_SECTIONS
-from flink_skills.options import Option, SkillOptions
+from flink_skills.options import Option, OptionFamily, SkillOptions
 from flink_skills.options import values as parsers
 
 __all__ = ["job_schema"]
@@ -32,10 +32,7 @@ def job_schema() -> dict[str, Any]:
         "type": "object",
         "description": properties["options"]["description"],
         "properties": {option.key: _option(option) for option in SkillOptions.all()},
-        "patternProperties": {
-            f"^{re.escape(family.prefix)}": {"type": "string", "description": family.doc}
-            for family in SkillOptions.families()
-        },
+        "patternProperties": {f"^{re.escape(family.prefix)}": _family(family) for family in SkillOptions.families()},
         "additionalProperties": False,
     }
     one, several = ["agent", "input", "output"], ["agents"]
@@ -57,6 +54,12 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     forms = [form for form in schema["anyOf"] if form.get("type") != "null"]
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
     return {**rest, **forms[0]} if len(forms) == 1 else {**rest, "anyOf": forms}
+
+
+def _family(family: OptionFamily[Any]) -> dict[str, Any]:
+    if family is SkillOptions.USER:
+        return {"description": family.doc, "anyOf": [*_SCALAR, {"type": "array"}, {"type": "object"}]}
+    return {"type": "string", "description": family.doc}
 
 
 def _option(option: Option[Any]) -> dict[str, Any]:

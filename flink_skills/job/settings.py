@@ -50,7 +50,10 @@ def read_settings(document: Document, data: Mapping[str, Any], assignments: Iter
             continue
         try:
             if not key.startswith(_PREFIX) and not near_misses(key, [o.key for o in SkillOptions.all()]):
-                raise ConfigError(f"{key!r} is not an option skills.*; write options of Flink under 'flink'")
+                raise ConfigError(
+                    f"{key!r} is not an option skills.*; write options of Flink under 'flink', and custom keys as "
+                    "skills.user.NAME"
+                )
             skills.set(key, _value(key, value))
         except SkillsError as error:
             message = _without_value(str(error), document, key)

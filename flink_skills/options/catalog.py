@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flink_skills.errors import UnknownNameError
+from flink_skills.errors import UnknownNameError, near_misses
 from flink_skills.options.command_options import CommandOptions
 from flink_skills.options.option import Option, OptionFamily
 from flink_skills.options.telemetry_options import TelemetryOptions
@@ -22,6 +22,7 @@ from flink_skills.options.values import (
     parse_size,
     parse_size_up_to,
     parse_text,
+    parse_user_value,
 )
 
 __all__ = ["SkillOptions"]
@@ -428,6 +429,14 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "A variable for the commands of one skill, as ${env:NAME} or ${file:/path}. The value is resolved only where "
         "a command of the skill runs.",
     )
+    USER = OptionFamily[str](
+        "skills.user.",
+        "<name>",
+        parse_user_value,
+        "",
+        "A custom key for the agent's code, which reads it with ctx.config. The worker replaces ${env:NAME} and "
+        "${file:/path} in the value when the code reads it.",
+    )
 
     @classmethod
     def all(cls) -> list[Option[Any]]:
@@ -449,5 +458,7 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
                 return family.option(key)
         options = {option.key: option for option in cls.all()}
         if key not in options:
-            raise UnknownNameError("option", key, options)
+            is_own = not key.startswith("skills.") and not near_misses(key, options)
+            advice = f"write a custom key as {cls.USER.prefix}{cls.USER.names}" if is_own else ""
+            raise UnknownNameError("option", key, options, advice=advice)
         return options[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ __all__ = [
     "parse_size_up_to",
     "parse_text",
     "parse_user",
+    "parse_user_value",
 ]
 
 _DURATION_SECONDS = {
@@ -188,6 +190,20 @@ def parse_user(value: object) -> str:
     if match is None:
         raise ValueError("write numbers as in '65534:65534', not 0")
     return f"{match[1]}:{match[2] or match[1]}"
+
+
+def parse_user_value(value: object) -> str:
+    """Return the value of a custom key as a string, as in Flink. A list or mapping becomes JSON."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    if isinstance(value, (list, tuple, Mapping)):
+        try:
+            return json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError):
+            pass
+    raise SecretValueError("write a string, a number, a boolean, or a list or mapping of these")
 
 
 def parse_reference(value: object) -> str:

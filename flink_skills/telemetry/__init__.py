@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from flink_skills.telemetry.activity import emit as emit
     from flink_skills.telemetry.activity import key_hash as key_hash
     from flink_skills.telemetry.activity import observe as observe
+    from flink_skills.telemetry.custom_metrics import CustomMetrics as CustomMetrics
+    from flink_skills.telemetry.custom_metrics import MetricGroup as MetricGroup
     from flink_skills.telemetry.deltas import Delta as Delta
     from flink_skills.telemetry.deltas import Discarded as Discarded
     from flink_skills.telemetry.deltas import OnDelta as OnDelta
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from flink_skills.telemetry.event_record import EVENT_KINDS as EVENT_KINDS
     from flink_skills.telemetry.event_record import EVENTS_TAG as EVENTS_TAG
     from flink_skills.telemetry.event_record import PackedEvent as PackedEvent
+    from flink_skills.telemetry.instruments import Counter as Counter
+    from flink_skills.telemetry.instruments import Gauge as Gauge
+    from flink_skills.telemetry.instruments import Histogram as Histogram
     from flink_skills.telemetry.job_observers import open_telemetry as open_telemetry
     from flink_skills.telemetry.log_fields import LogFields as LogFields
     from flink_skills.telemetry.metric_list import METRICS as METRICS
@@ -46,7 +51,9 @@ _HOMES = {
     "Activity": "activity",
     "ActivityContext": "activity",
     "CANCELLED": "activity",
+    "CustomMetrics": "custom_metrics",
     "CostObserver": "prices",
+    "Counter": "instruments",
     "Delta": "deltas",
     "DeltaBuffer": "event_deltas",
     "Discarded": "deltas",
@@ -54,12 +61,15 @@ _HOMES = {
     "EVENT_COLUMNS": "event_record",
     "EVENT_KINDS": "event_record",
     "EventDelta": "event_deltas",
+    "Gauge": "instruments",
+    "Histogram": "instruments",
     "LogFields": "log_fields",
     "MAX_NAMES": "event_detail",
     "MAX_NAME_LENGTH": "event_detail",
     "MAX_TEXT_LENGTH": "event_detail",
     "METRICS": "metric_list",
     "Metric": "metric_list",
+    "MetricGroup": "custom_metrics",
     "MetricsObserver": "metrics",
     "Observer": "activity",
     "OnDelta": "deltas",

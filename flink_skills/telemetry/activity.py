@@ -18,6 +18,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any
 
+from flink_skills.telemetry.custom_metrics import CustomMetrics
 from flink_skills.telemetry.deltas import Delta, OnDelta
 
 __all__ = [
@@ -180,8 +181,10 @@ class Observer:
 class Telemetry:
     """All observers of an open agent. An observer's exception is logged one time and never affects a turn."""
 
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+    def __init__(self, observers: Sequence[Observer] = (), custom_metrics: CustomMetrics | None = None) -> None:
         self._observers = list(observers)
+        #: The metrics of ``ctx.metrics``.
+        self.custom_metrics = custom_metrics or CustomMetrics()
         # Select the observers in advance: few handle every call, and a turn makes about ten calls.
         self._with_started = [observer for observer in observers if type(observer).started is not Observer.started]
         self._with_outputs = [observer for observer in observers if type(observer).outputs is not Observer.outputs]
@@ -190,7 +193,7 @@ class Telemetry:
 
     def with_observers(self, *observers: Observer) -> Telemetry:
         """Return a copy that has ``observers`` in addition."""
-        return Telemetry([*self._observers, *observers])
+        return Telemetry([*self._observers, *observers], self.custom_metrics)
 
     def __bool__(self) -> bool:
         return bool(self._observers)

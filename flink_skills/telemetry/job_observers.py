@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import ConfigError
 from flink_skills.telemetry.activity import Observer, Telemetry
+from flink_skills.telemetry.custom_metrics import CustomMetrics
 from flink_skills.telemetry.prices import CostObserver
 from flink_skills.telemetry.settings import TelemetrySettings
 
@@ -23,6 +24,7 @@ def open_telemetry(
     settings: TelemetrySettings,
     *,
     on_metrics: OnMetrics | None = None,
+    custom_metrics: CustomMetrics | None = None,
     on_event: Callable[[PackedEvent], None] | None = None,
     redact: Callable[[str], str] | None = None,
     secret_prefix_length: Callable[[str], int] | None = None,
@@ -32,7 +34,8 @@ def open_telemetry(
 
     Args:
         settings: Settings of the job.
-        on_metrics: Receives the metrics. Without it no metrics are collected.
+        on_metrics: Receives the metrics. Without it, only custom metrics are collected.
+        custom_metrics: Collects them. Default: a new collection.
         on_event: Receives the events that belong to no turn.
         redact: Removes secrets from the text of events and spans.
         secret_prefix_length: Returns how many characters at the end of a string may be the start of a secret.
@@ -43,10 +46,11 @@ def open_telemetry(
         SkillsError: An observer cannot be created, for example because OpenTelemetry is not installed.
     """
     observers: list[Observer] = []
+    custom_metrics = custom_metrics or CustomMetrics(settings.max_labels)
     if on_metrics is not None:
         from flink_skills.telemetry.metrics import MetricsObserver
 
-        observers.append(MetricsObserver(settings, on_metrics))
+        observers.append(MetricsObserver(settings, on_metrics, custom_metrics))
     if settings.events:
         from flink_skills.telemetry.events import EventObserver
 
@@ -65,7 +69,7 @@ def open_telemetry(
     if observers:
         # The cost observer must be first: the others read the attribute that it sets.
         observers.insert(0, CostObserver(has_listed_price))
-    return Telemetry(observers)
+    return Telemetry(observers, custom_metrics)
 
 
 def _open_tracing(settings: TelemetrySettings, redact: Callable[[str], str] | None) -> Observer:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.telemetry.activity import CANCELLED, Activity, Observer, PointEvent
+from flink_skills.telemetry.custom_metrics import CustomMetrics
 from flink_skills.telemetry.metric_list import METRICS
 from flink_skills.telemetry.samples import Samples
 from flink_skills.telemetry.settings import TelemetrySettings
@@ -74,11 +75,17 @@ class MetricsObserver(Observer):
     """Observer that counts in memory. It reports the increments every ``metrics_interval`` seconds and at its close.
 
     A report contains ``counters`` (rows of ``[name, labels, increase]``), ``histograms`` (rows of ``[name, labels,
-    number, samples]``), and gauges by name. ``labels`` alternates keys and values. Create the observer in a running
-    event loop.
+    number, samples]``), gauges by name, and the rows of :meth:`CustomMetrics.report`. ``labels`` alternates keys and
+    values. Create the observer in a running event loop.
     """
 
-    def __init__(self, settings: TelemetrySettings, report: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        settings: TelemetrySettings,
+        report: Callable[[Mapping[str, Any]], None],
+        custom_metrics: CustomMetrics | None = None,
+    ) -> None:
+        self._custom_metrics = custom_metrics or CustomMetrics()
         self._interval = settings.metrics_interval
         self._max_labels = settings.max_labels
         self._report = report
@@ -202,7 +209,9 @@ class MetricsObserver(Observer):
             for labels, metrics in self._by_labels.items():
                 metrics.take(_TIMED.get(labels[-2], ""), counters, histograms)
             lag, self._lag = self._lag, 0.0
-        report = {"counters": counters, "histograms": histograms, "eventLoopLag": round(lag * 1000)}
+        own = self._custom_metrics.report()
+        report: dict[str, Any] = {**own, "counters": [*counters, *own["counters"]], "histograms": histograms}
+        report["eventLoopLag"] = round(lag * 1000)
         memory = resident_memory()
         self._report(report if memory is None else {**report, "memory": memory})
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from flink_skills.errors import ExecutionError
+from flink_skills.options import NO_OPTIONS, JobConfig
 from flink_skills.resource import Resource
+from flink_skills.telemetry import CustomMetrics, MetricGroup
 from flink_skills.tools.media import Media
 
 if TYPE_CHECKING:
@@ -94,6 +96,10 @@ class Caller(Protocol):
 _UNREAD: Any = object()
 
 
+def _unreported() -> MetricGroup:
+    return CustomMetrics().of_agent("")
+
+
 @dataclass
 class ToolContext:
     """Where and for whom a tool runs.
@@ -121,6 +127,8 @@ class ToolContext:
         accepts: The kinds of media that the model accepts: ``image``, ``pdf`` and ``audio``.
         open_state: Returns a copy of the agent's state for :attr:`state`. None outside turns.
         caller: The agent that calls, which can run other agents. None outside turns.
+        config: The options, see :attr:`flink_skills.AgentContext.config`. Outside turns it has only defaults.
+        metrics: The custom metrics, see :attr:`flink_skills.AgentContext.metrics`. Outside turns they are not reported.
     """
 
     key: Any = None
@@ -144,6 +152,8 @@ class ToolContext:
     session_id: str = ""
     open_state: Callable[[], Any] | None = field(default=None, repr=False)
     caller: Caller | None = field(default=None, repr=False)
+    config: JobConfig = field(default=NO_OPTIONS, repr=False)
+    metrics: MetricGroup = field(default_factory=_unreported, repr=False, compare=False)
 
     _state: Any = field(default=_UNREAD, init=False, repr=False, compare=False)
 

@@ -19,12 +19,14 @@ def main() -> None:
     parser.add_argument("--events", required=True, help="a folder of files with an event in each line")
     options = parser.parse_args()
 
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    configuration = Configuration()
+    configuration.set_string("skills.user.tenant", "acme")
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
     agents = AgentsExecutionEnvironment.get_execution_environment(env)
     agents.add_skills_from_paths([options.skills])
     agents.get_config().set(SkillOptions.WORKER_PROCESSES, 2).set(SkillOptions.METRICS_INTERVAL, 0.2)
-    agents.get_config().set(SkillOptions.SHELL_MIN_ISOLATION, "HYGIENE")
+    agents.get_config().set(SkillOptions.SHELL_MIN_ISOLATION, "HYGIENE").set("skills.user.amount", 2.5)
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), options.events)
     # Without an end: Flink removes the metrics of a subtask that has finished.
     lines = source.monitor_continuously(Duration.of_millis(100)).build()

@@ -11,6 +11,7 @@ from flink_skills import (
     AgentContext,
     ResourceDescriptor,
     ResourceName,
+    ToolContext,
     agent_tool,
     chat_model_setup,
     mcp_server,
@@ -69,8 +70,9 @@ class Metered(Modelled):
     """Chats, fails where the event is ``fail``, and waits where it is the path of a file."""
 
     @tool
-    def price(self, article: str) -> float:
+    def price(self, article: str, context: ToolContext) -> float:
         """Price of an article in euro."""
+        context.metrics.gauge("articles").set(len(article))
         return len(article) / 2
 
     @mcp_server(prefix="far_")
@@ -89,4 +91,7 @@ class Metered(Modelled):
             await ctx.step("wait", wait_for_file, event)
             return event
         await ctx.step("note", noted, event)
+        ctx.metrics.counter("refunds").inc(2)
+        own = ctx.metrics.group("tenant", ctx.config.get("skills.user.tenant"))
+        own.histogram("amount").update(float(ctx.config.get("skills.user.amount")))
         return await ctx.chat()

@@ -93,7 +93,12 @@ class Scrape:
                 names = of_agent if sample.labels["operator_name"] == AGENT else of_others
                 # A summary has a series for its count.
                 names.add(re.sub("(Latency)_count$", r"\1", sample.name))
+        of_others |= {name for name in of_agent if "_agent_user_" in name}
         return of_agent - of_others
+
+    def custom(self, name: str) -> list[Sample]:
+        """The series of a custom metric at the agent's operator."""
+        return [of for of in self.samples if of.name == PREFIX + name and of.labels["operator_name"] == AGENT]
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +188,23 @@ def test_figures_are_right_over_all_workers(scrape: Callable[[], Scrape]) -> Non
     assert set(now.values("skills", worker="1")) == {2}, "those of the agent, and of the one that it calls"
     assert set(now.values("isolationLevel", worker="0")) == set(now.values("isolationLevel", worker="1"))
     assert min(now.values("memory", worker="0")) > 10_000_000
+
+
+def test_custom_metrics_have_their_labels_and_add_up_over_all_workers(scrape: Callable[[], Scrape]) -> None:
+    def settled() -> bool:
+        return sum(of.value for of in scrape().custom("agent_user_tenant_amount_count")) == CHATS
+
+    wait_until(settled, 30, "the last report")
+    now = scrape()
+    assert {of.labels["agent"] for of in now.custom("agent_user_refunds")} == {"metered"}
+    assert sum(of.value for of in now.custom("agent_user_refunds")) == CHATS * 2
+    amounts = now.custom("agent_user_tenant_amount")
+    assert {of.labels["tenant"] for of in amounts} == {"acme"}, "the custom key of Flink's configuration"
+    assert {of.value for of in amounts} == {2.5}, "the custom key of the code"
+    articles = now.custom("worker_agent_user_articles")
+    assert {of.value for of in articles} == {len("pen")}
+    assert {of.labels["worker"] for of in articles} <= {"0", "1"}
+    assert {of.labels["agent"] for of in articles} == {"metered"}
 
 
 def test_the_log_says_what_was_opened_and_whose_turn_a_line_is_of(

@@ -58,7 +58,7 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         "'skills.run.timeout' or 'skills.source.timeout'?",
         "3:38: options.skills.turn.max-steps: option skills.turn.max-steps: cannot use 'many': write a whole number",
         "3:67: options.parallelism.default: 'parallelism.default' is not an option skills.*; write options of Flink "
-        "under 'flink'",
+        "under 'flink', and custom keys as skills.user.NAME",
         "3:103: options.skills.lock: expected a string or a number or true or false or a list or a mapping, "
         "got nothing",
         "4:10: skills.path: unknown key 'path': did you mean 'paths'?",

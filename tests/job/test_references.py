@@ -76,7 +76,8 @@ def test_what_workers_read_themselves_stays_a_reference(tmp_path: Path) -> None:
         tmp_path,
         skills="{paths: ['${env:EMPTY:-/opt}/skills'], urls: ['https://u:${env:TOPIC}@h/${env:NOT_SET:-a}.zip']}",
         options="{skills.env.report.TOKEN: '${env:NOT_SET}', skills.source.options: {s3: {secret: '${env:TOPIC}'}}, "
-        "skills.shell.remote.token: '${env:TOPIC:-${env:NOT_SET}}'}",
+        "skills.shell.remote.token: '${env:TOPIC:-${env:NOT_SET}}', skills.user.key: '${env:TOPIC}-$${x}', "
+        "skills.user.hosts: ['${env:TOPIC}', b, 1]}",
     )
     assert job.job.skills is not None
     assert job.job.skills.paths == ["/opt/skills"]
@@ -85,6 +86,8 @@ def test_what_workers_read_themselves_stays_a_reference(tmp_path: Path) -> None:
         "skills.env.report.TOKEN": "${env:NOT_SET}",
         "skills.shell.remote.token": "${env:TOPIC}",
         "skills.source.options": '{"s3": {"secret": "${env:TOPIC}"}}',
+        "skills.user.hosts": '["${env:TOPIC}", "b", 1]',
+        "skills.user.key": "${env:TOPIC}-$${x}",
     }
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.state.messages import Media, Usage
 from flink_skills.errors import near_misses
+from flink_skills.options import JobConfig
 from flink_skills.other_frameworks import CONTEXT_WORDS
+from flink_skills.telemetry import MetricGroup
 
 __all__ = ["FRESH", "AgentContext", "Fresh"]
 
@@ -114,6 +116,40 @@ class AgentContext(ABC):
     @abstractmethod
     def content(self) -> tuple[Media, ...]:
         """The images, PDF documents and audio in the ``content_fields`` of the event, in order."""
+
+    @property
+    @abstractmethod
+    def config(self) -> JobConfig:
+        """The options of the job, read-only.
+
+        ``config.get`` accepts constants of :class:`SkillOptions` and keys. Custom keys start with ``skills.user.``, and
+        their values are strings. The worker replaces ``${env:NAME}`` and ``${file:/path}`` in such a value.
+
+        Raises:
+            UnknownNameError: By ``get``, if the job does not set a custom key and no default is passed.
+
+        Example:
+            >>> limit = int(ctx.config.get("skills.user.tenant-limit", default="5"))
+            >>> seconds = ctx.config.get(SkillOptions.TURN_TIMEOUT)
+        """
+
+    @property
+    @abstractmethod
+    def metrics(self) -> MetricGroup:
+        """The custom metrics: counters, gauges and histograms.
+
+        The worker reports them to Flink as ``agent.<id>.user.<name>``. They are not durable. Code between steps runs
+        again after a failure and counts again. The function of a step counts on each run of the step. It does not count
+        when its result is read from the journal.
+
+        Raises:
+            TurnError: By the methods of the group, for an invalid name or value.
+
+        Example:
+            >>> ctx.metrics.counter("refunds").inc()
+            >>> ctx.metrics.gauge("backlog").set(3)
+            >>> ctx.metrics.group("tenant", "acme").histogram("amount").update(12.5)
+        """
 
     @abstractmethod
     def chat(

@@ -9,7 +9,7 @@ from flink_skills.agents.models.registry import has_listed_price
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import PlanError
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.telemetry import Observer, Telemetry
+from flink_skills.telemetry import CustomMetrics, Observer, Telemetry
 from flink_skills.telemetry.event_deltas import SecretPrefixLength
 from flink_skills.telemetry.event_detail import Redact
 from flink_skills.telemetry.events import OnEvent
@@ -24,6 +24,7 @@ def telemetry_of(
     config: SkillConfig,
     *,
     on_metrics: OnMetrics | None = None,
+    custom_metrics: CustomMetrics | None = None,
     events: bool | None = None,
     on_event: OnEvent | None = None,
     redact: Redact | None = None,
@@ -34,7 +35,8 @@ def telemetry_of(
     Args:
         plan: Plan of the agent.
         config: Options of the job.
-        on_metrics: Receives the metrics. Without it no metrics are collected.
+        on_metrics: Receives the metrics. Without it, only custom metrics are collected.
+        custom_metrics: Collects them. Default: a new collection.
         events: Overrides ``skills.events.enabled``.
         on_event: Receives the events that belong to no turn.
         redact: Removes secrets from the text of events and spans.
@@ -58,6 +60,7 @@ def telemetry_of(
     return open_telemetry(
         settings,
         on_metrics=on_metrics,
+        custom_metrics=custom_metrics,
         on_event=on_event,
         redact=redact,
         secret_prefix_length=secret_prefix_length,

@@ -16,6 +16,7 @@ from flink_skills.agents.open.event_staging import EventStaging
 from flink_skills.agents.open.generation import Generation
 from flink_skills.agents.open.live_skills import LiveSkills
 from flink_skills.agents.open.named_files import NamedFiles
+from flink_skills.agents.open.readable_options import ReadableOptions
 from flink_skills.agents.open.session_selection import conversation_id
 from flink_skills.agents.open.supervision import Deadlines
 from flink_skills.agents.open.turn_limits import TurnLimits
@@ -26,8 +27,9 @@ from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import assigned_state, new_state
 from flink_skills.execution import WorkspaceManager
 from flink_skills.manager import AgentSkillManager
-from flink_skills.options import SkillConfig
-from flink_skills.telemetry import Telemetry
+from flink_skills.options import JobConfig, SkillConfig
+from flink_skills.telemetry import MetricGroup, Telemetry
+from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.services import ToolServices
 
 __all__ = ["OpenAgent", "OpenHost", "isolation_of"]
@@ -37,11 +39,13 @@ __all__ = ["OpenAgent", "OpenHost", "isolation_of"]
 class OpenHost:
     """The parts of an open agent that the agents that it calls share.
 
-    ``scratch_dir`` is the directory of the job on this machine. ``workspaces`` is None if the job runs no commands.
+    ``scratch_dir`` is the directory of the job on this machine. ``options`` has the options for the code of agents.
+    ``workspaces`` is None if the job runs no commands.
     """
 
     scratch_dir: str
     telemetry: Telemetry
+    options: ReadableOptions
     workspaces: WorkspaceManager | None = None
 
 
@@ -60,6 +64,8 @@ class OpenAgent:
         resources: Everything that :meth:`close` releases.
         config: The options of the job.
         hooks: The hooks that the agent overrides.
+        job_config: The same options for the agent's code.
+        metrics: The custom metrics that the agent's code updates.
         limits: The limits of its turns.
         deadlines: The deadlines of its turns.
         rows: The tables of its records. None: records are dicts.
@@ -85,6 +91,8 @@ class OpenAgent:
     # Computed from the fields above. Not properties: a turn reads each of them several times.
     config: SkillConfig = field(init=False)
     hooks: Hooks = field(init=False)
+    job_config: JobConfig = field(init=False)
+    metrics: MetricGroup = field(init=False)
     limits: TurnLimits = field(init=False)
     deadlines: Deadlines = field(init=False)
     rows: RecordRows | None = field(init=False)
@@ -106,6 +114,8 @@ class OpenAgent:
         computed = {
             "config": config,
             "hooks": Hooks.of(agent),
+            "job_config": host.options.view,
+            "metrics": host.telemetry.custom_metrics.of_agent(plan.agent_id),
             "limits": limits,
             "deadlines": Deadlines(limits.seconds),
             "rows": RecordRows.from_json(plan.rows) if plan.rows is not None else None,
@@ -166,14 +176,19 @@ class OpenAgent:
         return isolation_of(self.services)
 
     def without_hidden(self, text: str) -> str:
-        """Return ``text`` without the values of ``skills.env`` that commands received so far."""
-        shell = self.services.shell
-        return shell.hidden.in_text(text) if shell is not None else text
+        """Return ``text`` without the values of ``skills.env``, and of references in ``skills.user``, read so far."""
+        for hidden in self._hidden:
+            text = hidden.in_text(text)
+        return text
 
     def begun_hidden(self, text: str) -> int:
         """Return how many characters at the end of ``text`` may be the beginning of such a value."""
-        shell = self.services.shell
-        return shell.hidden.begun_in_text(text) if shell is not None else 0
+        return max(hidden.begun_in_text(text) for hidden in self._hidden)
+
+    @property
+    def _hidden(self) -> tuple[HiddenValues, ...]:
+        shell, own = self.services.shell, self.host.options.hidden
+        return (own,) if shell is None else (shell.hidden, own)
 
     def figures(self) -> dict[str, int]:
         """Return the values of metrics: the skills with those of agents that are tools, and the isolation level."""

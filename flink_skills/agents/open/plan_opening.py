@@ -22,6 +22,7 @@ from flink_skills.agents.open.observers import listeners_of
 from flink_skills.agents.open.open_agent import OpenAgent, OpenHost, isolation_of
 from flink_skills.agents.open.opening import log_isolation, log_skills, open_skills
 from flink_skills.agents.open.opening_tools import with_pool, with_shell
+from flink_skills.agents.open.readable_options import ReadableOptions
 from flink_skills.agents.plan.plan import AgentPlan, load_agent
 from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.configuration import command_user
@@ -124,7 +125,7 @@ async def open_plan(
     except BaseException:
         await telemetry.close()
         raise
-    found = await _open(plan, agent, place, OpenHost(scratch_dir, telemetry))
+    found = await _open(plan, agent, place, OpenHost(scratch_dir, telemetry, ReadableOptions(config)))
     figures.agent = found
     figures.changed()
     return found

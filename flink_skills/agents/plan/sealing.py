@@ -36,6 +36,7 @@ Secrets = Mapping[str, Any]
 
 NOT_SHOWN = "(not shown)"
 
+_USER = SkillOptions.USER.prefix
 _AGENT_CODE = ("data", "spec")
 _SECRET_NAME = re.compile(r"key|secret|token|pass|pwd|cred|sas|auth|sign|cookie|connection_string", re.IGNORECASE)
 # Shorter ones are found in too many words that are none.
@@ -49,7 +50,7 @@ def public_scope(scope: SkillScope) -> SkillScope:
 
 def public_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a plan as they may be shown."""
-    shown = dict(options)
+    shown = {key: NOT_SHOWN if key.startswith(_USER) else value for key, value in options.items()}
     if SkillOptions.SOURCE_OPTIONS.key in shown:
         shown[SkillOptions.SOURCE_OPTIONS.key] = NOT_SHOWN
     if SkillOptions.FROM_URLS.key in shown:
@@ -76,7 +77,9 @@ def with_urls(scopes: Sequence[SkillScope], urls: Mapping[str, Sequence[str]]) -
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the public options of a plan, and the options that only workers get."""
     # The scopes have the URLs already.
-    keys = (SkillOptions.SOURCE_OPTIONS.key, SkillOptions.FROM_URLS.key)
+    keys = {SkillOptions.SOURCE_OPTIONS.key, SkillOptions.FROM_URLS.key}
+    # Custom values may be secrets.
+    keys.update(key for key in options if key.startswith(_USER))
     hidden = {key: options[key] for key in keys if options.get(key) is not None}
     return {key: value for key, value in options.items() if key not in keys}, hidden
 

@@ -173,6 +173,8 @@ class Conversation:
             shell=model.services.shell,
             artifacts=model.services.artifacts,
             accepts=model.chat_model.accepts,
+            config=agent_turn.agent.job_config,
+            metrics=agent_turn.agent.metrics,
         )
 
     async def run_tool(

@@ -25,6 +25,7 @@ from flink_skills.agents.state.session import Session
 from flink_skills.agents.turn.turn import AppendStep, Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.errors import TurnError
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.telemetry import CustomMetrics
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent, PackedEvent
 
 __all__ = ["ListOutcome", "run_blocking", "run_events", "run_list", "run_outcomes"]
@@ -39,6 +40,7 @@ async def run_events(
     record: bool | None = None,
     on_event: Callable[[AgentEvent], None] | None = None,
     overrides: ModelOverrides | None = None,
+    custom_metrics: CustomMetrics | None = None,
 ) -> AsyncIterator[tuple[int, TurnOutcome]]:
     """Run pairs of key and event. Yields the number of the pair (from 0) and its outcome when its turn ends.
 
@@ -51,6 +53,7 @@ async def run_events(
         record: Takes precedence over ``skills.events.enabled``: the outputs then include what happens in a turn.
         on_event: Receives what happens outside of turns.
         overrides: Replacements of chat models.
+        custom_metrics: Collects the metrics of ``ctx.metrics``.
 
     Raises:
         TurnError: A turn failed, and ``skills.turn.on-error`` is ``fail``.
@@ -62,6 +65,7 @@ async def run_events(
         telemetry = telemetry_of(
             plan,
             config,
+            custom_metrics=custom_metrics,
             events=record,
             on_event=None if on_event is None else lambda event: on_event(event.unpacked()),
             redact=redactor.redact,
@@ -208,10 +212,14 @@ def run_list(
 
 @dataclass(frozen=True)
 class ListOutcome:
-    """The outcome of a list of events: pairs of tag and output, and the errors of failed turns, in their order."""
+    """The outcome of a list of events: pairs of tag and output, and the errors of failed turns, in their order.
+
+    ``metrics`` are those of ``ctx.metrics``.
+    """
 
     outputs: list[tuple[str, Any]]
     errors: list[BaseException]
+    metrics: CustomMetrics
 
 
 def run_outcomes(
@@ -225,18 +233,21 @@ def run_outcomes(
 
     async def run() -> ListOutcome:
         outside: list[tuple[str, Any]] = []
+        metrics = CustomMetrics(SkillConfig(plan.options).get(SkillOptions.METRICS_MAX_LABELS))
         turns = run_events(
             plan,
             events,
             record=record,
             on_event=lambda event: outside.append((EVENTS_TAG, event)),
             overrides=overrides,
+            custom_metrics=metrics,
         )
         found = {index: outcome async for index, outcome in turns}
         outcomes = [found[index] for index in sorted(found)]
         return ListOutcome(
             outside + [output for outcome in outcomes for output in outcome.outputs],
             [outcome.exception for outcome in outcomes if outcome.exception is not None],
+            metrics,
         )
 
     return run_blocking(run)

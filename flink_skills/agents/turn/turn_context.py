@@ -9,6 +9,8 @@ from flink_skills.agents.declare.context import AgentContext
 if TYPE_CHECKING:
     from flink_skills.agents.state.messages import Media, Usage
     from flink_skills.agents.turn.agent_turn import AgentTurn
+    from flink_skills.options import JobConfig
+    from flink_skills.telemetry import MetricGroup
 
 __all__ = ["TurnContext"]
 
@@ -59,3 +61,11 @@ class TurnContext(AgentContext):
     @property
     def content(self) -> tuple[Media, ...]:
         return self._agent_turn.content
+
+    @property
+    def config(self) -> JobConfig:
+        return self._agent_turn.agent.job_config
+
+    @property
+    def metrics(self) -> MetricGroup:
+        return self._agent_turn.agent.metrics

@@ -15,7 +15,8 @@ import org.apache.flink.metrics.MetricGroup;
  * record) and {@code workerRestarts}, gauges {@code inFlight} and {@code pending}, and what the
  * workers report: gauges {@code worker.<index>.<name>}, and counters and histograms in groups of
  * their labels, such as {@code skill.<name>.commands}. They are listed in
- * docs/reference/metrics.md.
+ * docs/reference/metrics.md. Custom metrics are in the group {@code agent.<id>.user}, their gauges
+ * in {@code worker.<index>.agent.<id>.user}.
  */
 final class AgentMetrics {
   private final Counter turns;
@@ -26,6 +27,8 @@ final class AgentMetrics {
   private final Map<String, Number> figures = new ConcurrentHashMap<>();
   private final Map<List<String>, Counter> counters = new HashMap<>();
   private final Map<List<String>, SampledHistogram> histograms = new HashMap<>();
+  private final Map<List<String>, Number> levels = new ConcurrentHashMap<>();
+  private final Map<List<String>, ValueHistogram> values = new HashMap<>();
 
   AgentMetrics(MetricGroup group, IntSupplier inFlight, IntSupplier pending) {
     this.group = group;
@@ -62,6 +65,25 @@ final class AgentMetrics {
                   labelled(durations.labels()).histogram(durations.name(), new SampledHistogram()))
           .update(durations.count(), durations.samples());
     }
+    for (WorkerReport.Level level : report.levels()) {
+      level(worker, level);
+    }
+    for (WorkerReport.Values more : report.values()) {
+      values
+          .computeIfAbsent(
+              path(more.name(), more.labels()),
+              path -> labelled(more.labels()).histogram(more.name(), new ValueHistogram()))
+          .update(more.count(), more.samples());
+    }
+  }
+
+  private void level(int worker, WorkerReport.Level level) {
+    List<String> labels = new ArrayList<>(List.of("worker", Integer.toString(worker)));
+    labels.addAll(level.labels());
+    List<String> path = path(level.name(), labels);
+    if (levels.put(path, level.value()) == null) {
+      labelled(labels).gauge(level.name(), (Gauge<Number>) () -> levels.get(path));
+    }
   }
 
   private static List<String> path(String name, List<String> labels) {
@@ -70,11 +92,16 @@ final class AgentMetrics {
     return path;
   }
 
-  /** The group of labels, keys and values in turn, by which reporters know them as such. */
+  /**
+   * The group of labels, keys and values in turn, by which reporters know them as such. A key with
+   * an empty value is a group without a value.
+   */
   private MetricGroup labelled(List<String> labels) {
     MetricGroup found = group;
     for (int i = 0; i + 1 < labels.size(); i += 2) {
-      found = found.addGroup(labels.get(i), labels.get(i + 1));
+      String value = labels.get(i + 1);
+      String key = labels.get(i);
+      found = value.isEmpty() ? found.addGroup(key) : found.addGroup(key, value);
     }
     return found;
   }

@@ -8,18 +8,29 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 
 /**
  * What a worker tells of a plan: gauges as they are now, and what counters and histograms have more
- * since it told of them last. Labels are keys and values in turn.
+ * since it told of them last. Labels are keys and values in turn. A key with an empty value is a
+ * group without a value.
  */
 record WorkerReport(
-    Map<String, Number> gauges, List<Increase> increases, List<Durations> durations) {
+    Map<String, Number> gauges,
+    List<Increase> increases,
+    List<Durations> durations,
+    List<Level> levels,
+    List<Values> values) {
 
   record Increase(String name, List<String> labels, long by) {}
 
   /** Durations in milliseconds: how many there were, and some of them. */
   record Durations(String name, List<String> labels, long count, long[] samples) {}
 
+  /** The value of a gauge that has labels in addition to its worker. */
+  record Level(String name, List<String> labels, Number value) {}
+
+  /** Values of a histogram of fractions: how many there were, and some of them. */
+  record Values(String name, List<String> labels, long count, double[] samples) {}
+
   static WorkerReport ofGauges(Map<String, Number> gauges) {
-    return new WorkerReport(Map.copyOf(gauges), List.of(), List.of());
+    return new WorkerReport(Map.copyOf(gauges), List.of(), List.of(), List.of(), List.of());
   }
 
   /** Reads a report; what it does not know is left out. */
@@ -46,7 +57,23 @@ record WorkerReport(
       durations.add(
           new Durations(row.path(0).asText(), texts(row.path(1)), row.path(2).asLong(), samples));
     }
-    return new WorkerReport(gauges, increases, durations);
+    List<Level> levels = new ArrayList<>();
+    for (JsonNode row : json.path("gauges")) {
+      if (row.path(2).isNumber()) {
+        levels.add(new Level(row.path(0).asText(), texts(row.path(1)), row.path(2).numberValue()));
+      }
+    }
+    List<Values> values = new ArrayList<>();
+    for (JsonNode row : json.path("values")) {
+      JsonNode known = row.path(3);
+      double[] samples = new double[known.size()];
+      for (int i = 0; i < samples.length; i++) {
+        samples[i] = known.get(i).asDouble();
+      }
+      values.add(
+          new Values(row.path(0).asText(), texts(row.path(1)), row.path(2).asLong(), samples));
+    }
+    return new WorkerReport(gauges, increases, durations, levels, values);
   }
 
   private static List<String> texts(JsonNode array) {

@@ -19,12 +19,16 @@ import org.junit.jupiter.api.Test;
 
 class AgentMetricsTest {
   private final Map<String, Metric> registered = new HashMap<>();
+  private final Map<String, String> scopes = new HashMap<>();
   private final AgentMetrics metrics =
       new AgentMetrics(
           TaskManagerMetricGroup.createTaskManagerMetricGroup(
               TestingMetricRegistry.builder()
                   .setRegisterConsumer(
-                      (metric, name, group) -> registered.put(name + labels(group), metric))
+                      (metric, name, group) -> {
+                        registered.put(name + labels(group), metric);
+                        scopes.put(name + labels(group), scope(group));
+                      })
                   .build(),
               "host",
               ResourceID.generate()),
@@ -35,6 +39,11 @@ class AgentMetricsTest {
     Map<String, String> labels = new TreeMap<>(group.getAllVariables());
     labels.keySet().removeAll(List.of("<host>", "<tm_id>"));
     return labels;
+  }
+
+  /** The part of the name in Prometheus that the operator's groups add. */
+  private static String scope(AbstractMetricGroup<?> group) {
+    return group.getLogicalScope(text -> text, '.').replaceFirst("taskmanager\\.?", "");
   }
 
   private void report(int worker, String json) throws Exception {
@@ -77,5 +86,39 @@ class AgentMetricsTest {
     report(1, "{\"eventLoopLag\": 5, \"word\": \"x\"}");
     assertEquals(5, ((Gauge<?>) registered.get("eventLoopLag{<worker>=1}")).getValue());
     assertEquals(2, ((Gauge<?>) registered.get("skills{<worker>=1}")).getValue());
+  }
+
+  @Test
+  void metricsOfTheAgentsCodeAreInAGroupOfTheirOwn() throws Exception {
+    String own = "[\"agent\", \"desk\", \"user\", \"\", \"tenant\", \"acme\"]";
+    report(0, "{\"counters\": [[\"requests\", " + own + ", 3]]}");
+    report(1, "{\"counters\": [[\"requests\", " + own + ", 4]]}");
+    assertEquals(7, count("requests{<agent>=desk, <tenant>=acme}"));
+    assertEquals(
+        "agent.user.tenant", scopes.get("requests{<agent>=desk, <tenant>=acme}"), "logical scope");
+  }
+
+  @Test
+  void aGaugeWithLabelsIsOfItsWorkerAndShowsTheLastValue() throws Exception {
+    String own = "[\"agent\", \"desk\", \"user\", \"\"]";
+    report(0, "{\"gauges\": [[\"backlog\", " + own + ", 3]]}");
+    report(1, "{\"gauges\": [[\"backlog\", " + own + ", 9], [\"text\", [], \"x\"]]}");
+    report(0, "{\"gauges\": [[\"backlog\", " + own + ", 2.5]]}");
+    String name = "backlog{<agent>=desk, <worker>=%d}";
+    assertEquals(2.5, ((Gauge<?>) registered.get(name.formatted(0))).getValue());
+    assertEquals(9, ((Gauge<?>) registered.get(name.formatted(1))).getValue());
+    assertEquals("worker.agent.user", scopes.get(name.formatted(0)));
+  }
+
+  @Test
+  void aHistogramOfTheAgentsCodeHasFractions() throws Exception {
+    String own = "[\"agent\", \"desk\", \"user\", \"\"]";
+    report(0, "{\"values\": [[\"score\", " + own + ", 300, [0.25, 0.5, 0.75]]]}");
+    report(1, "{\"values\": [[\"score\", " + own + ", 1, [4]]]}");
+    Histogram histogram = (Histogram) registered.get("score{<agent>=desk}");
+    assertEquals(301, histogram.getCount());
+    assertEquals(4, histogram.getStatistics().size());
+    assertEquals(1.375, histogram.getStatistics().getMean());
+    assertEquals(0.625, histogram.getStatistics().getQuantile(0.5));
   }
 }
