@@ -299,9 +299,9 @@ class Starts(Agent):
         return Counts()
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
-        running = [asyncio.create_task(ctx.call_tool("count", request=name)) for name in "abc"]
+        running = asyncio.gather(*(ctx.call_tool("count", request=name) for name in "abc"))
         before = await ctx.step("before", len, "four")
-        return before, [await task for task in running]
+        return before, await running
 
 
 async def test_agents_run_at_the_same_time_and_are_awaited_later(open_agent: OpenAgent) -> None:

@@ -92,7 +92,7 @@ class HookContext(TurnContext):
 
 
 class _HookStep:
-    """The hooks of one durable step, and the copy of the state that they share.
+    """Hooks in one durable step, and the state copy that they share.
 
     Args:
         agent_turn: The agent's part in the turn.
@@ -126,7 +126,7 @@ class _HookStep:
 
 
 class RequestHooks(_HookStep):
-    """The hooks of one request to a model. The journal stores their decisions with the response."""
+    """Hooks around one model request. The journal stores their decisions with the response."""
 
     __slots__ = ("_unloaded",)
 

@@ -20,7 +20,7 @@ __all__ = ["StateCopy", "ToolState"]
 
 
 class StateCopy:
-    """A copy of the state of an agent for a hook. It is made when the hook first reads it."""
+    """State copy for a hook. The first access creates it."""
 
     __slots__ = ("_agent_turn", "_before", "_value")
 
