@@ -13,6 +13,7 @@ import pytest
 
 from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup, tool
 from flink_skills.agents import ModelRequest, Session, ToolMessage, TurnOutcome, TurnStatus, decode, message_to_json
+from flink_skills.errors import ModelError
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
@@ -108,6 +109,19 @@ def answer(request: ModelRequest) -> Any:
     return "all done"
 
 
+EVENT = {"text": "go", "files": [{"name": "notes.txt", "data": base64.b64encode(b"some notes").decode()}]}
+
+
+def written(skills: Path) -> Path:
+    """Write two skills, one with tools, and return their folder."""
+    for name in ("ants", "bees"):
+        (skills / name).mkdir(parents=True)
+        (skills / name / "SKILL.md").write_text(SKILL.format(name=name))
+        (skills / name / "guide.md").write_text(f"Guide to {name}.\n")
+    (skills / "ants" / "tools.py").write_text(LOOKS)
+    return skills
+
+
 def plain(outcome: TurnOutcome) -> Any:
     """Everything that a turn leaves, as data, but for the time that a repeated command takes."""
     session = outcome.session
@@ -137,13 +151,8 @@ def saved(folder: Path) -> dict[str, bytes]:
 async def test_a_failover_after_any_step_changes_nothing(
     open_agent: OpenAgent, script: Script, tmp_path: Path, every: int
 ) -> None:
-    skills = tmp_path / "with-tools"
-    for name in ("ants", "bees"):
-        (skills / name).mkdir(parents=True)
-        (skills / name / "SKILL.md").write_text(SKILL.format(name=name))
-        (skills / name / "guide.md").write_text(f"Guide to {name}.\n")
-    (skills / "ants" / "tools.py").write_text(LOOKS)
-    event = {"text": "go", "files": [{"name": "notes.txt", "data": base64.b64encode(b"some notes").decode()}]}
+    skills = written(tmp_path / "with-tools")
+    event = EVENT
 
     async def run(name: str, session: Session, journal: list[bytes], number: int, **start: Any) -> Any:
         artifacts = tmp_path / "artifacts" / name
@@ -176,6 +185,26 @@ async def test_a_failover_after_any_step_changes_nothing(
     for steps in range(0, len(whole), 2 * every):
         outcome, _, _ = await run("straight", first.session, whole[:steps], 2)
         assert plain(outcome) == plain(after), f"after {steps} steps of the second turn"
+
+
+async def test_a_recorded_turn_runs_from_its_journal_without_skills_models_and_services(
+    open_agent: OpenAgent, script: Script, tmp_path: Path
+) -> None:
+    artifacts = tmp_path / "artifacts"
+    script(answer)
+    bench = await open_agent(Worker, written(tmp_path / "with-tools"), **{"skills.artifacts.dir": artifacts.as_uri()})
+    first = await bench.turn(EVENT)
+    journal = bench.journal
+    assert first.status == TurnStatus.DONE
+
+    def unreachable(request: ModelRequest) -> Any:
+        raise ModelError("the model cannot be reached")
+
+    model = script(unreachable)
+    replay = await open_agent(Worker, **{"skills.shell.enabled": False})
+    outcome = await replay.turn(EVENT, journal=journal, crashes=1)
+    assert plain(outcome) == plain(first)
+    assert (model.requests, replay.journal) == ([], journal)
 
 
 @pytest.mark.row("F11")
