@@ -1,9 +1,6 @@
 package org.flinkskills.bridge;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -60,10 +57,10 @@ final class Frames {
   static final int SESSION_REPLACE = 2;
   static final int SESSION_CLEAR = 3;
 
-  private static final int LENGTH_BYTES = 4;
+  static final int LENGTH_BYTES = 4;
 
   /** The size of one read or write: the capacity of a pipe on Linux. */
-  private static final int PIECE_BYTES = 64 * 1024;
+  static final int PIECE_BYTES = 64 * 1024;
 
   /** The offset of the flags of STEP: type, operator and turn come first. */
   private static final int STEP_FLAGS = 1 + 4 + 8;
@@ -163,33 +160,7 @@ final class Frames {
 
     /** A text as UTF-8. A lone surrogate is three bytes, as with Python's "surrogatepass". */
     Writer str(String value) {
-      return bytes(hasSurrogates(value) ? encoded(value) : value.getBytes(StandardCharsets.UTF_8));
-    }
-
-    private static boolean hasSurrogates(String text) {
-      for (int i = 0; i < text.length(); i++) {
-        if (Character.isSurrogate(text.charAt(i))) {
-          return true;
-        }
-      }
-      return false;
-    }
-
-    /** Java itself would write "?" for a lone surrogate, and two keys would become one. */
-    private static byte[] encoded(String text) {
-      ByteArrayOutputStream bytes = new ByteArrayOutputStream(text.length() + 16);
-      text.codePoints()
-          .forEach(
-              c -> {
-                if (c >= Character.MIN_SURROGATE && c <= Character.MAX_SURROGATE) {
-                  bytes.write(0xE0 | c >> 12);
-                  bytes.write(0x80 | c >> 6 & 0x3F);
-                  bytes.write(0x80 | c & 0x3F);
-                } else {
-                  bytes.writeBytes(Character.toString(c).getBytes(StandardCharsets.UTF_8));
-                }
-              });
-      return bytes.toByteArray();
+      return bytes(FrameText.encode(value));
     }
 
     Writer list(List<byte[]> values) {
@@ -351,119 +322,6 @@ final class Frames {
         + sizeOf(second);
   }
 
-  /** Writes small frames together, and large ones in pieces, without a copy of the whole. */
-  static final class Batch {
-    private final OutputStream out;
-    private final byte[] buffer = new byte[PIECE_BYTES];
-    private int size;
-
-    Batch(OutputStream out) {
-      this.out = out;
-    }
-
-    void add(byte[] frame) throws IOException {
-      if (frame.length > buffer.length - size) {
-        writeBuffer();
-      }
-      if (frame.length <= buffer.length) {
-        System.arraycopy(frame, 0, buffer, size, frame.length);
-        size += frame.length;
-        return;
-      }
-      // The JVM allocates a native buffer of the size of each write.
-      for (int from = 0; from < frame.length; from += PIECE_BYTES) {
-        out.write(frame, from, Math.min(PIECE_BYTES, frame.length - from));
-      }
-    }
-
-    void flush() throws IOException {
-      writeBuffer();
-      out.flush();
-    }
-
-    private void writeBuffer() throws IOException {
-      out.write(buffer, 0, size);
-      size = 0;
-    }
-  }
-
-  /** Cuts a byte stream into frames; each read takes all that is there. */
-  static final class Parser {
-    private byte[] buffer = new byte[PIECE_BYTES];
-    private int start;
-    private int end;
-
-    /** A frame that is longer than the buffer, null without one, and the end of its first part. */
-    private byte[] large;
-
-    private int largeEnd;
-
-    /**
-     * Reads once from {@code in} (blocking until there is something) and adds every complete frame
-     * to {@code frames}. Returns false at the end of the stream.
-     */
-    boolean read(InputStream in, List<Frame> frames) throws IOException {
-      if (large != null) {
-        return readLarge(in, frames);
-      }
-      int count = in.read(buffer, end, buffer.length - end);
-      if (count < 0) {
-        return false;
-      }
-      end += count;
-      while (takeFrame(frames)) {
-        // takes the next one
-      }
-      System.arraycopy(buffer, start, buffer, 0, end - start);
-      end -= start;
-      start = 0;
-      return true;
-    }
-
-    private boolean readLarge(InputStream in, List<Frame> frames) throws IOException {
-      // The JVM allocates a native buffer of the size of each read.
-      int count = in.read(large, largeEnd, Math.min(PIECE_BYTES, large.length - largeEnd));
-      if (count < 0) {
-        return false;
-      }
-      largeEnd += count;
-      if (largeEnd == large.length) {
-        frames.add(new Frame(large));
-        large = null;
-      }
-      return true;
-    }
-
-    /** Takes one frame; false when it is not complete. */
-    private boolean takeFrame(List<Frame> frames) throws FrameException {
-      int available = end - start;
-      if (available < LENGTH_BYTES) {
-        return false;
-      }
-      int length = getInt(buffer, start);
-      if (length < 1 || length > MAX_FRAME_BYTES) {
-        throw new FrameException(
-            String.format(
-                "The agent worker sent a frame of %d bytes; 1 to %d are allowed. Its standard"
-                    + " output may contain the output of other code.",
-                length & 0xFFFFFFFFL, MAX_FRAME_BYTES));
-      }
-      int from = start + LENGTH_BYTES;
-      if (available >= LENGTH_BYTES + length) {
-        frames.add(new Frame(Arrays.copyOfRange(buffer, from, from + length)));
-        start = from + length;
-        return true;
-      }
-      if (LENGTH_BYTES + length > buffer.length) {
-        large = new byte[length];
-        largeEnd = end - from;
-        System.arraycopy(buffer, from, large, 0, largeEnd);
-        start = end;
-      }
-      return false;
-    }
-  }
-
   private static void putInt(byte[] target, int offset, int value) {
     target[offset] = (byte) (value >>> 24);
     target[offset + 1] = (byte) (value >>> 16);
@@ -471,7 +329,7 @@ final class Frames {
     target[offset + 3] = (byte) value;
   }
 
-  private static int getInt(byte[] source, int offset) {
+  static int getInt(byte[] source, int offset) {
     return (source[offset] & 0xFF) << 24
         | (source[offset + 1] & 0xFF) << 16
         | (source[offset + 2] & 0xFF) << 8

@@ -16,8 +16,6 @@ import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Enumeration;
-import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -326,29 +324,5 @@ final class JobResources {
     List<String> names = places.stream().limit(shown).map(Path::toString).toList();
     String more = places.size() > shown ? " and " + (places.size() - shown) + " more" : "";
     return names.isEmpty() ? "(no jars)" : String.join(", ", names) + more;
-  }
-
-  /** The resources of a pool. Each is copied out of the job's jars once. */
-  static final class Shared {
-    private final Path target;
-    private final Map<String, List<String>> found = new HashMap<>();
-
-    Shared(Path target) {
-      this.target = target;
-    }
-
-    /** Returns the paths of each name. */
-    synchronized Map<String, List<String>> of(
-        List<String> names, Limits limits, ClassLoader classLoader)
-        throws IOException, AgentOpenException {
-      Map<String, List<String>> paths = new LinkedHashMap<>();
-      for (String name : names) {
-        if (!found.containsKey(name)) {
-          found.put(name, materialise(name, found.size(), classLoader, target, limits));
-        }
-        paths.put(name, found.get(name));
-      }
-      return paths;
-    }
   }
 }

@@ -55,7 +55,7 @@ final class WorkerPool {
   private final WorkerMonitor monitor;
   private final WorkerLane[] lanes;
   private final MemoryBudget answers = MemoryBudget.ofHeap();
-  private final JobResources.Shared resources;
+  private final PoolResources resources;
   private final ConcurrentSkipListMap<Integer, Attached> operators = new ConcurrentSkipListMap<>();
 
   /** Guards everything below. Order of locks: this one, then a worker's or a lane's. */
@@ -94,7 +94,7 @@ final class WorkerPool {
     this.jobId = jobId;
     this.scratch = scratch;
     this.launcher = launcher;
-    this.resources = new JobResources.Shared(scratch.path().resolve("resources"));
+    this.resources = new PoolResources(scratch.path().resolve("resources"));
     this.config =
         JSON.createObjectNode()
             .put("scratch_dir", scratch.path().toString())
@@ -162,7 +162,7 @@ final class WorkerPool {
       throws Exception {
     long timeoutMs = settings.openTimeoutMs();
     Map<String, List<String>> found =
-        resources.of(settings.resources(), settings.resourceLimits(), classLoader);
+        resources.paths(settings.resources(), settings.resourceLimits(), classLoader);
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
     List.of(workers).forEach(worker -> worker.allowSilence(settings.maxSilenceMs()));
     synchronized (lock) {

@@ -336,7 +336,7 @@ final class WorkerProcess {
     }
 
     private void read() throws IOException {
-      Frames.Parser parser = new Frames.Parser();
+      FrameParser parser = new FrameParser();
       List<Frames.Frame> frames = new ArrayList<>();
       while (readOnce(parser, frames)) {
         if (!frames.isEmpty()) {
@@ -347,7 +347,7 @@ final class WorkerProcess {
       }
     }
 
-    private boolean readOnce(Frames.Parser parser, List<Frames.Frame> frames) throws IOException {
+    private boolean readOnce(FrameParser parser, List<Frames.Frame> frames) throws IOException {
       silence.reading();
       try {
         return parser.read(worker.output(), frames);
@@ -422,7 +422,7 @@ final class WorkerProcess {
 
     private void write() {
       try (OutputStream input = worker.input()) {
-        Frames.Batch batch = new Frames.Batch(input);
+        FrameBatch batch = new FrameBatch(input);
         while (true) {
           byte[] frame = outgoing.take();
           if (frame == END) {
