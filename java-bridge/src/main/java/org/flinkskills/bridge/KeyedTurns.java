@@ -1,9 +1,7 @@
 package org.flinkskills.bridge;
 
 import java.time.Duration;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -50,44 +48,6 @@ final class KeyedTurns {
 
   private static final TypeInformation<byte[]> BYTES =
       PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
-
-  /** A key with unfinished events, or about to have one. */
-  static final class Key {
-    final String name;
-    long turnsDone;
-    long head;
-    long tail;
-    long sessionVersion;
-
-    /** Decides where the counters are: in {@code turns} or in {@code idle}. */
-    private boolean hasSession;
-
-    /** The counters were read from, or last written to, the other one of these. */
-    private boolean moves;
-
-    private long countersWrittenAt;
-    private long sessionRefreshedAt;
-
-    /** The journal may have entries. A key without unfinished events has none. */
-    private boolean hasJournal;
-
-    /** The first unfinished event if it is not in the state alone, see {@link #head}. */
-    private byte[] first;
-
-    /** For each unfinished event, where it stands among the watermarks. */
-    final Deque<EventTimeGate.Epoch> epochs = new ArrayDeque<>(2);
-
-    private Key(String name, TurnState.Counters counters, boolean hasSession, long now) {
-      this.name = name;
-      this.hasSession = hasSession;
-      this.turnsDone = counters.turnsDone();
-      this.head = counters.head();
-      this.tail = counters.tail();
-      this.sessionVersion = counters.sessionVersion();
-      this.countersWrittenAt = now;
-      this.sessionRefreshedAt = Long.MIN_VALUE;
-    }
-  }
 
   private final ValueState<byte[]> turns;
   private final ValueState<byte[]> idle;
@@ -137,14 +97,14 @@ final class KeyedTurns {
   }
 
   /** Loads a key without unfinished events. */
-  Key load(String name) throws Exception {
-    Key key = find(name);
+  ActiveKey load(String name) throws Exception {
+    ActiveKey key = find(name);
     return key == null ? begin(name, TurnState.Counters.NONE) : key;
   }
 
   /** Loads a key with unfinished events. */
-  Key restore(String name) throws Exception {
-    Key key = find(name);
+  ActiveKey restore(String name) throws Exception {
+    ActiveKey key = find(name);
     if (key == null) {
       key = begin(name, countersFromPending());
     }
@@ -152,7 +112,7 @@ final class KeyedTurns {
     return key;
   }
 
-  private Key find(String name) throws Exception {
+  private ActiveKey find(String name) throws Exception {
     byte[] bytes = idle.value();
     boolean hasSession = bytes == null;
     if (hasSession) {
@@ -161,7 +121,8 @@ final class KeyedTurns {
     if (bytes == null) {
       return null;
     }
-    Key key = new Key(name, TurnState.Counters.decode(bytes), hasSession, clock.getAsLong());
+    ActiveKey key =
+        new ActiveKey(name, TurnState.Counters.decode(bytes), hasSession, clock.getAsLong());
     if (hasSession && key.sessionVersion == 0) {
       // Written by a release that had no other place.
       key.hasSession = false;
@@ -170,12 +131,12 @@ final class KeyedTurns {
     return key;
   }
 
-  private Key begin(String name, TurnState.Counters counters) throws Exception {
+  private ActiveKey begin(String name, TurnState.Counters counters) throws Exception {
     known.forget(name);
     if (ttlMs > 0) {
       session.clear();
     }
-    return new Key(name, counters, false, clock.getAsLong());
+    return new ActiveKey(name, counters, false, clock.getAsLong());
   }
 
   private TurnState.Counters countersFromPending() throws Exception {
@@ -190,7 +151,7 @@ final class KeyedTurns {
         : new TurnState.Counters(first, first, last + 1, 0);
   }
 
-  void append(Key key, byte[] event) throws Exception {
+  void append(ActiveKey key, byte[] event) throws Exception {
     pending.put(key.tail, event);
     if (key.head == key.tail) {
       key.first = event;
@@ -199,13 +160,13 @@ final class KeyedTurns {
     writeCounters(key);
   }
 
-  /** An event whose turn does not start at once takes no memory outside of the state. */
-  void keepInStateAlone(Key key) {
+  /** Release the memory of an event whose turn has not started. The event remains in the state. */
+  void releaseFirst(ActiveKey key) {
     key.first = null;
   }
 
   /** The key's first unfinished event. One that has just arrived is not read from the state. */
-  TurnState.Event head(Key key) throws Exception {
+  TurnState.Event head(ActiveKey key) throws Exception {
     byte[] event = key.first == null ? pending.get(key.head) : key.first;
     key.first = null;
     if (event == null) {
@@ -246,12 +207,12 @@ final class KeyedTurns {
   }
 
   /** The finished steps of the key's unfinished turn. */
-  List<byte[]> journal(Key key) throws Exception {
+  List<byte[]> journal(ActiveKey key) throws Exception {
     return key.hasJournal ? journal() : List.of();
   }
 
   /** The session's chunks, or null when the worker has this version, or there is none yet. */
-  List<byte[]> sessionToSend(Key key, int epoch) throws Exception {
+  List<byte[]> sessionToSend(ActiveKey key, int epoch) throws Exception {
     if (key.sessionVersion == 0) {
       return null;
     }
@@ -264,7 +225,7 @@ final class KeyedTurns {
     return null;
   }
 
-  List<byte[]> session(Key key) throws Exception {
+  List<byte[]> session(ActiveKey key) throws Exception {
     List<byte[]> chunks = listOf(session);
     if (ttlMs > 0) {
       session.update(chunks);
@@ -273,7 +234,7 @@ final class KeyedTurns {
     return chunks;
   }
 
-  void step(Key key, boolean clearJournal, byte[] entry) throws Exception {
+  void step(ActiveKey key, boolean clearJournal, byte[] entry) throws Exception {
     if (clearJournal) {
       clearJournal(key);
     }
@@ -287,7 +248,7 @@ final class KeyedTurns {
   }
 
   /** Ends the turn of the key's first event. */
-  void end(Key key, int epoch, int sessionOp, List<byte[]> chunks) throws Exception {
+  void end(ActiveKey key, int epoch, int sessionOp, List<byte[]> chunks) throws Exception {
     applyToSession(key, sessionOp, chunks);
     clearJournal(key);
     pending.remove(key.head);
@@ -301,14 +262,14 @@ final class KeyedTurns {
     }
   }
 
-  private void clearJournal(Key key) {
+  private void clearJournal(ActiveKey key) {
     if (key.hasJournal) {
       journal.clear();
       key.hasJournal = false;
     }
   }
 
-  private void applyToSession(Key key, int op, List<byte[]> chunks) throws Exception {
+  private void applyToSession(ActiveKey key, int op, List<byte[]> chunks) throws Exception {
     switch (op) {
       case Frames.SESSION_KEEP -> refreshSession(key);
       case Frames.SESSION_APPEND -> {
@@ -338,7 +299,7 @@ final class KeyedTurns {
     }
   }
 
-  private void refreshSession(Key key) throws Exception {
+  private void refreshSession(ActiveKey key) throws Exception {
     if (key.sessionVersion > 0 && isStale(key.sessionRefreshedAt, ttlMs)) {
       session(key);
     }
@@ -348,7 +309,7 @@ final class KeyedTurns {
     return ttlMs > 0 && clock.getAsLong() - ttlMs / 2 > writtenAt;
   }
 
-  private void writeCounters(Key key) throws Exception {
+  private void writeCounters(ActiveKey key) throws Exception {
     TurnState.Counters counters =
         new TurnState.Counters(key.turnsDone, key.head, key.tail, key.sessionVersion);
     (key.hasSession ? turns : idle).update(counters.encode());

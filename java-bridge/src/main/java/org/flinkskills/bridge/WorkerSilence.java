@@ -47,6 +47,11 @@ final class WorkerSilence {
     this.limit = limit;
   }
 
+  /** Return the longest silence in milliseconds, or 0 for no limit. */
+  long limitMillis() {
+    return limit.millis();
+  }
+
   /** The reader waits for bytes; called by the reader only. */
   void reading() {
     reading = true;

@@ -17,7 +17,7 @@ final class WorkerSlot {
   boolean wasLost;
 
   /** Keys whose next turn can start. */
-  final Deque<KeyedTurns.Key> ready = new ArrayDeque<>();
+  final Deque<ActiveKey> ready = new ArrayDeque<>();
 
   /** Turns that must be sent again after a crash. */
   final Deque<Turn> again = new ArrayDeque<>();
@@ -88,7 +88,7 @@ final class WorkerSlot {
   /** A started turn. */
   static final class Turn {
     final long id;
-    final KeyedTurns.Key key;
+    final ActiveKey key;
     final WorkerSlot slot;
 
     /** The worker's epoch it was sent to; 0 when it must be sent again. */
@@ -106,7 +106,7 @@ final class WorkerSlot {
     /** How many turns of its operator were there when the worker died last. */
     int company;
 
-    Turn(long id, KeyedTurns.Key key, WorkerSlot slot) {
+    Turn(long id, ActiveKey key, WorkerSlot slot) {
       this.id = id;
       this.key = key;
       this.slot = slot;
