@@ -28,7 +28,7 @@ final class ActiveKey {
   /** The journal may have entries. A key without unfinished events has none. */
   boolean hasJournal;
 
-  /** A copy of the first unfinished event, or null, see {@link KeyedTurns#head}. */
+  /** The first unfinished event if its turn may start immediately, or null. */
   byte[] first;
 
   /** For each unfinished event its position among the watermarks. */

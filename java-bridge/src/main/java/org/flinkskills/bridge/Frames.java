@@ -7,13 +7,12 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * The frames that the JVM and a worker process exchange over the worker's standard input and
- * output.
+ * Frames that the JVM and a worker process exchange over the worker's standard input and output.
  *
  * <p>A frame is {@code u32 length | u8 type | body}; the length counts the type and the body. Whole
  * numbers are big-endian. {@code bytes} is {@code u32 length + bytes}, {@code str} the same in
- * UTF-8, a list is {@code u32 count} and then its items. The JVM never looks into events, sessions,
- * journal entries or outputs: to it they are {@code bytes}.
+ * UTF-8, a list is {@code u32 count} and then its items. The JVM never parses events, sessions,
+ * journal entries or outputs: they are {@code bytes}.
  */
 final class Frames {
 
@@ -88,7 +87,7 @@ final class Frames {
     return new Writer(CANCEL).u32(operator).frame();
   }
 
-  /** A worker that runs answers with {@link #PONG}. */
+  /** Return a frame to which a running worker responds with {@link #PONG}. */
   static byte[] ping() {
     return new Writer(PING).frame();
   }
@@ -118,7 +117,7 @@ final class Frames {
       u8(type);
     }
 
-    /** For a body of that many bytes: a large frame is then made without a copy of itself. */
+    /** A writer for a body of that size, which builds a large frame without a copy. */
     Writer(int type, long bodyBytes) {
       buffer = new byte[0];
       size = 0;
@@ -148,7 +147,7 @@ final class Frames {
       return bytes(value, 0);
     }
 
-    /** The bytes of {@code value} from an offset on. */
+    /** Write the bytes of {@code value} that follow an offset. */
     Writer bytes(byte[] value, int offset) {
       int length = value.length - offset;
       reserve(4L + length);
@@ -158,7 +157,7 @@ final class Frames {
       return this;
     }
 
-    /** A text as UTF-8. A lone surrogate is three bytes, as with Python's "surrogatepass". */
+    /** Write a string, see {@link FrameText#encode}. */
     Writer str(String value) {
       return bytes(FrameText.encode(value));
     }
@@ -196,7 +195,7 @@ final class Frames {
   /** A value for an output; the empty tag is the main output. */
   record Output(String tag, byte[] value) {}
 
-  /** One received frame: its type, and a cursor over its body. */
+  /** A received frame with a cursor over its body. */
   static final class Frame {
     private final byte[] content;
     private int position = 1;
@@ -210,12 +209,12 @@ final class Frames {
       return content[0] & 0xFF;
     }
 
-    /** The type byte and the body. */
+    /** Return the type byte and the body. */
     byte[] content() {
       return content;
     }
 
-    /** Whether a turn has ended, or a step of it that it need not do again. */
+    /** Return true if a turn has ended, or a step that a restart does not repeat. */
     boolean isProgress() {
       return type() == END
           || type() == STEP
@@ -267,19 +266,19 @@ final class Frames {
       return values;
     }
 
-    /** Skips {@code bytes} or {@code str}. */
+    /** Skip {@code bytes} or {@code str}. */
     void skip() throws FrameException {
       int length = u32();
       require(length);
       position += length;
     }
 
-    /** The bytes that are not read yet. */
+    /** Return the number of unread bytes. */
     int left() {
       return content.length - position;
     }
 
-    /** What is to be emitted. */
+    /** Read the values to emit. */
     List<Output> outputs() throws FrameException {
       int count = u32();
       // Each takes eight bytes at least; a wrong count must not reserve gigabytes.
@@ -305,7 +304,7 @@ final class Frames {
     }
   }
 
-  /** The bytes of a list in a body. */
+  /** Return the size of a list in a body, in bytes. */
   static long sizeOf(List<byte[]> values) {
     long size = LENGTH_BYTES;
     for (byte[] value : values) {
@@ -314,7 +313,7 @@ final class Frames {
     return size;
   }
 
-  /** The bytes of a text and of two lists in a body. */
+  /** Return the size of a string and two lists in a body, in bytes. */
   static long sizeOf(String text, List<byte[]> first, List<byte[]> second) {
     return LENGTH_BYTES
         + text.getBytes(StandardCharsets.UTF_8).length

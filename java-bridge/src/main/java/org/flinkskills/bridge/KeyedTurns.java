@@ -20,7 +20,7 @@ import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 
 /**
- * The keyed state of an agent. Every method works on the operator's current key.
+ * Keyed state of an agent. Every method accesses the operator's current key.
  *
  * <ul>
  *   <li>{@code turns}: the counters of a key that has a session, see {@link TurnState.Counters}
@@ -61,13 +61,14 @@ final class KeyedTurns {
 
   /**
    * @param clock processing time in milliseconds
-   * @param ttlMs how long an idle key's session is kept, in milliseconds; 0: for ever
+   * @param ttlMs the time in milliseconds after which the session of an idle key expires; 0 means
+   *     never
    */
   KeyedTurns(RuntimeContext context, LongSupplier clock, long ttlMs) {
     this(context, clock, ttlMs, ttlMs > 0 ? ttlMs : IDLE_MS);
   }
 
-  /** The state of a savepoint, as it was then: nothing expires by being read. */
+  /** Return the state of a savepoint, in which no read removes an expired entry. */
   static KeyedTurns ofSavepoint(RuntimeContext context, boolean expiring) {
     long agesMs = Duration.ofDays(36_500).toMillis();
     return new KeyedTurns(context, System::currentTimeMillis, expiring ? agesMs : 0, agesMs);
@@ -96,13 +97,13 @@ final class KeyedTurns {
     return descriptor;
   }
 
-  /** Loads a key without unfinished events. */
+  /** Load a key without unfinished events. */
   ActiveKey load(String name) throws Exception {
     ActiveKey key = find(name);
     return key == null ? begin(name, TurnState.Counters.NONE) : key;
   }
 
-  /** Loads a key with unfinished events. */
+  /** Load a key with unfinished events. */
   ActiveKey restore(String name) throws Exception {
     ActiveKey key = find(name);
     if (key == null) {
@@ -124,7 +125,7 @@ final class KeyedTurns {
     ActiveKey key =
         new ActiveKey(name, TurnState.Counters.decode(bytes), hasSession, clock.getAsLong());
     if (hasSession && key.sessionVersion == 0) {
-      // Written by a release that had no other place.
+      // An earlier release has written all counters to this state.
       key.hasSession = false;
       key.moves = true;
     }
@@ -151,6 +152,7 @@ final class KeyedTurns {
         : new TurnState.Counters(first, first, last + 1, 0);
   }
 
+  /** Append an event to the unfinished events of the key. */
   void append(ActiveKey key, byte[] event) throws Exception {
     pending.put(key.tail, event);
     if (key.head == key.tail) {
@@ -165,7 +167,7 @@ final class KeyedTurns {
     key.first = null;
   }
 
-  /** The key's first unfinished event. One that has just arrived is not read from the state. */
+  /** Return the first unfinished event. A new event is not read from the state. */
   TurnState.Event head(ActiveKey key) throws Exception {
     byte[] event = key.first == null ? pending.get(key.head) : key.first;
     key.first = null;
@@ -179,7 +181,7 @@ final class KeyedTurns {
     return TurnState.Event.decode(event);
   }
 
-  /** How many turns of the current key have ended. */
+  /** Return the number of ended turns of the current key. */
   long turnsDone() throws Exception {
     byte[] bytes = idle.value();
     if (bytes == null) {
@@ -188,7 +190,7 @@ final class KeyedTurns {
     return bytes == null ? 0 : TurnState.Counters.decode(bytes).turnsDone();
   }
 
-  /** All events of the current key that have not ended, in their order. */
+  /** Return the unfinished events of the current key, in their order. */
   List<byte[]> unfinished() throws Exception {
     TreeMap<Long, byte[]> byNumber = new TreeMap<>();
     for (Map.Entry<Long, byte[]> entry : pending.entries()) {
@@ -206,12 +208,12 @@ final class KeyedTurns {
     return listOf(journal);
   }
 
-  /** The finished steps of the key's unfinished turn. */
+  /** Return the finished steps of the key's unfinished turn. */
   List<byte[]> journal(ActiveKey key) throws Exception {
     return key.hasJournal ? journal() : List.of();
   }
 
-  /** The session's chunks, or null when the worker has this version, or there is none yet. */
+  /** Return the chunks of the session, or null if the worker has this version. */
   List<byte[]> sessionToSend(ActiveKey key, int epoch) throws Exception {
     if (key.sessionVersion == 0) {
       return null;
@@ -225,6 +227,7 @@ final class KeyedTurns {
     return null;
   }
 
+  /** Return the chunks of the session. With a time to live, also write them again. */
   List<byte[]> session(ActiveKey key) throws Exception {
     List<byte[]> chunks = listOf(session);
     if (ttlMs > 0) {
@@ -234,6 +237,7 @@ final class KeyedTurns {
     return chunks;
   }
 
+  /** Write a finished step to the journal. */
   void step(ActiveKey key, boolean clearJournal, byte[] entry) throws Exception {
     if (clearJournal) {
       clearJournal(key);
@@ -247,7 +251,7 @@ final class KeyedTurns {
     }
   }
 
-  /** Ends the turn of the key's first event. */
+  /** End the turn of the first unfinished event. */
   void end(ActiveKey key, int epoch, int sessionOp, List<byte[]> chunks) throws Exception {
     applyToSession(key, sessionOp, chunks);
     clearJournal(key);

@@ -123,7 +123,7 @@ final class TurnScheduler {
     for (int i = 0; i < slots.length; i++) {
       WorkerSlot slot = slots[(nextSlot + i) % slots.length];
       boolean accepts = slot.epoch != 0 && startTurns(slot, start);
-      slot.takesTurns(accepts);
+      slot.setAvailable(accepts);
       if (accepts && !slot.suspects.isEmpty() && !slot.exclusiveRequested) {
         slot.exclusiveRequested = true;
         connection.requestExclusive(slot);

@@ -21,7 +21,7 @@ final class WorkerLane {
 
   private final int worker;
 
-  /** Receive calls with the lane's lock held, so their listeners must not block. */
+  /** Operators whose listeners the lane calls with its lock held. */
   private final PoolOperators operators;
 
   private final Deque<Integer> exclusiveQueue = new ArrayDeque<>();

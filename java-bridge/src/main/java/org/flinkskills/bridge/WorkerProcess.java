@@ -92,7 +92,7 @@ final class WorkerProcess {
     }
   }
 
-  /** Extend the limit of the time without a frame. The longest limit applies; 0 is no limit. */
+  /** Extend the limit of the time without a frame. The longest limit applies; 0 means unlimited. */
   void allowSilence(long millis) {
     silenceLimit.allow(millis);
   }
