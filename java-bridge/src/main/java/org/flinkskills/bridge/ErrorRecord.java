@@ -10,9 +10,9 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 
 /**
- * The error record of a turn that no worker can end. It has what the TaskManager knows: agent, key,
- * turn and error, as the records of workers ({@code flink_skills/agents/turn_record.py}), and
- * neither the event nor the calls of the turn.
+ * Error record of a turn that no worker can end. It has the agent, key, turn and error, in the
+ * format of the workers' records ({@code flink_skills/agents/turn_record.py}), without the event
+ * and the calls of the turn.
  */
 final class ErrorRecord {
   private static final String TAG = "errors";
@@ -34,7 +34,7 @@ final class ErrorRecord {
     this.number = turn.key.turnsDone + 1;
   }
 
-  /** The record of a turn whose workers died instead of returning one. */
+  /** Return the record of a turn whose workers crashed instead of returning one. */
   static ErrorRecord ofCrashes(String planJson, WorkerSlot.Turn turn)
       throws JsonProcessingException {
     String reason =
@@ -45,7 +45,7 @@ final class ErrorRecord {
     return new ErrorRecord(planJson, turn, reason);
   }
 
-  /** The record of a turn that no frame has room for. */
+  /** Return the record of a turn that exceeds the maximum size of a frame. */
   static ErrorRecord ofSize(String planJson, WorkerSlot.Turn turn, long bytes)
       throws JsonProcessingException {
     String reason =
@@ -56,22 +56,22 @@ final class ErrorRecord {
     return new ErrorRecord(planJson, turn, reason);
   }
 
-  /** For the log and for a job that fails. */
+  /** Return the message for the log and for a failing job. */
   String message() {
     return String.format("key %s, turn %d failed: %s", turn.key.name, number, reason);
   }
 
-  /** Class and message of the error, as the record has them. */
+  /** Return class and message of the error, as in the record. */
   String error() {
     return "TurnError: " + reason;
   }
 
-  /** Whether a failed turn fails the job. */
+  /** Return true if a failed turn fails the job. */
   boolean failsJob() {
     return plan.path("options").path("skills.turn.on-error").asText().equals("fail");
   }
 
-  /** Returns the record, or a row of the table of errors, or nothing without such a table. */
+  /** Return the record, or a row of the table of errors, or an empty list without such a table. */
   List<Frames.Output> outputs() throws IOException {
     Map<String, Object> record = record();
     JsonNode rows = plan.path("rows");
@@ -108,7 +108,7 @@ final class ErrorRecord {
     return record;
   }
 
-  /** The key of its text, where that is JSON without the marks of other types. */
+  /** Return the value of a key that is plain JSON, or the string of any other key. */
   private static Object plain(String key) {
     try {
       JsonNode node = JSON.readTree(key);
@@ -118,7 +118,9 @@ final class ErrorRecord {
     }
   }
 
-  /** A column is {@code [name, [type, …], [path, …]]}; a path is a list of fields. */
+  /**
+   * Return the value of a column {@code [name, [type, …], [path, …]]}. A path is a list of fields.
+   */
   private static Object value(JsonNode column, Map<String, Object> record) {
     for (JsonNode path : column.path(2)) {
       Object found = path.size() == 1 ? record.get(path.path(0).asText()) : null;

@@ -7,22 +7,22 @@ import java.util.Map;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 
 /**
- * What a worker tells of a plan: gauges as they are now, and what counters and histograms have more
- * since it told of them last. Labels are keys and values in turn.
+ * Report of a worker about a plan: the current gauges, and the changes of counters and histograms
+ * since the last report. Labels alternate between keys and values.
  */
 record WorkerReport(
     Map<String, Number> gauges, List<Increase> increases, List<Durations> durations) {
 
   record Increase(String name, List<String> labels, long by) {}
 
-  /** Durations in milliseconds: how many there were, and some of them. */
+  /** Durations in milliseconds: their number, and samples. */
   record Durations(String name, List<String> labels, long count, long[] samples) {}
 
   static WorkerReport ofGauges(Map<String, Number> gauges) {
     return new WorkerReport(Map.copyOf(gauges), List.of(), List.of());
   }
 
-  /** Reads a report; what it does not know is left out. */
+  /** Read a report. Unknown fields are omitted. */
   static WorkerReport of(JsonNode json) {
     Map<String, Number> gauges = new LinkedHashMap<>();
     for (Map.Entry<String, JsonNode> figure : json.properties()) {

@@ -31,7 +31,7 @@ final class WorkerSilence {
     private volatile long millis;
     private boolean isSet;
 
-    /** Extends the limit to {@code allowed}; 0 is no limit. */
+    /** Extend the limit to {@code allowed}; 0 means unlimited. */
     synchronized void allow(long allowed) {
       boolean unlimited = allowed == 0 || isSet && millis == 0;
       millis = unlimited ? 0 : Math.max(millis, allowed);
