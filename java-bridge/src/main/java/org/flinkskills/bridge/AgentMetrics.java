@@ -11,12 +11,11 @@ import org.apache.flink.metrics.Gauge;
 import org.apache.flink.metrics.MetricGroup;
 
 /**
- * Metrics of an agent operator: counters {@code turns}, {@code failures} (turns that ended in an
- * error record) and {@code workerRestarts}, and gauges {@code inFlight} and {@code pending}.
- *
- * <p>The reports of workers add gauges {@code worker.<index>.<name>}, and counters and histograms
- * in groups of their labels, such as {@code skill.<name>.commands}. docs/reference/metrics.md lists
- * all of them.
+ * The operator's metrics: counters {@code turns}, {@code failures} (turns that ended in an error
+ * record) and {@code workerRestarts}, gauges {@code inFlight} and {@code pending}, and what the
+ * workers report: gauges {@code worker.<index>.<name>}, and counters and histograms in groups of
+ * their labels, such as {@code skill.<name>.commands}. They are listed in
+ * docs/reference/metrics.md.
  */
 final class AgentMetrics {
   private final Counter turns;
@@ -37,7 +36,7 @@ final class AgentMetrics {
     group.gauge("pending", (Gauge<Integer>) pending::getAsInt);
   }
 
-  /** Count a turn. A failed turn has ended in an error record. */
+  /** Counts a turn; a failed one has ended in an error record. */
   void ended(boolean failed) {
     turns.inc();
     if (failed) {
@@ -45,7 +44,7 @@ final class AgentMetrics {
     }
   }
 
-  /** Apply a worker's report. Register a metric for each new name. */
+  /** Takes a worker's report; a name that is new becomes a metric. */
   void report(int worker, WorkerReport report) {
     gauges(worker, report.gauges());
     for (WorkerReport.Increase increase : report.increases()) {
@@ -71,7 +70,7 @@ final class AgentMetrics {
     return path;
   }
 
-  /** Return the group of labels, which alternate between keys and values. */
+  /** The group of labels, keys and values in turn, by which reporters know them as such. */
   private MetricGroup labelled(List<String> labels) {
     MetricGroup found = group;
     for (int i = 0; i + 1 < labels.size(); i += 2) {

@@ -10,9 +10,9 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 
 /**
- * Error record of a turn that no worker can end. It has the agent, key, turn and error, in the
- * format of the workers' records ({@code flink_skills/agents/turn_record.py}), without the event
- * and the calls of the turn.
+ * The error record of a turn that no worker can end. It has what the TaskManager knows: agent, key,
+ * turn and error, as the records of workers ({@code flink_skills/agents/turn_record.py}), and
+ * neither the event nor the calls of the turn.
  */
 final class ErrorRecord {
   private static final String TAG = "errors";
@@ -34,7 +34,7 @@ final class ErrorRecord {
     this.number = turn.key.turnsDone + 1;
   }
 
-  /** Return the record of a turn whose workers crashed instead of returning one. */
+  /** The record of a turn whose workers died instead of returning one. */
   static ErrorRecord ofCrashes(String planJson, WorkerSlot.Turn turn)
       throws JsonProcessingException {
     String reason =
@@ -45,7 +45,7 @@ final class ErrorRecord {
     return new ErrorRecord(planJson, turn, reason);
   }
 
-  /** Return the record of a turn that exceeds the maximum size of a frame. */
+  /** The record of a turn that no frame has room for. */
   static ErrorRecord ofSize(String planJson, WorkerSlot.Turn turn, long bytes)
       throws JsonProcessingException {
     String reason =
@@ -56,22 +56,22 @@ final class ErrorRecord {
     return new ErrorRecord(planJson, turn, reason);
   }
 
-  /** Return the message for the log and for a failing job. */
+  /** For the log and for a job that fails. */
   String message() {
     return String.format("key %s, turn %d failed: %s", turn.key.name, number, reason);
   }
 
-  /** Return class and message of the error, as in the record. */
+  /** Class and message of the error, as the record has them. */
   String error() {
     return "TurnError: " + reason;
   }
 
-  /** Return true if a failed turn fails the job. */
+  /** Whether a failed turn fails the job. */
   boolean failsJob() {
     return plan.path("options").path("skills.turn.on-error").asText().equals("fail");
   }
 
-  /** Return the record, or a row of the table of errors, or an empty list without such a table. */
+  /** Returns the record, or a row of the table of errors, or nothing without such a table. */
   List<Frames.Output> outputs() throws IOException {
     Map<String, Object> record = record();
     JsonNode rows = plan.path("rows");
@@ -108,7 +108,7 @@ final class ErrorRecord {
     return record;
   }
 
-  /** Return the value of a key that is plain JSON, or the string of any other key. */
+  /** The key of its text, where that is JSON without the marks of other types. */
   private static Object plain(String key) {
     try {
       JsonNode node = JSON.readTree(key);
@@ -118,9 +118,7 @@ final class ErrorRecord {
     }
   }
 
-  /**
-   * Return the value of a column {@code [name, [type, …], [path, …]]}. A path is a list of fields.
-   */
+  /** A column is {@code [name, [type, …], [path, …]]}; a path is a list of fields. */
   private static Object value(JsonNode column, Map<String, Object> record) {
     for (JsonNode path : column.path(2)) {
       Object found = path.size() == 1 ? record.get(path.path(0).asText()) : null;

@@ -23,12 +23,12 @@ import org.apache.flink.table.types.logical.RowType;
 import org.apache.flink.types.Row;
 
 /**
- * Function that converts the values of workers to rows of a table. The input is the pickle of a
- * tuple with one plain value per column.
+ * Rows of a table, of what workers write for them: the pickle of a tuple with one plain value a
+ * column.
  *
- * <p>The worker has converted every value to its type. A date is its number of days since 1970, a
- * time its nanoseconds since midnight, a point in time a pair of seconds since 1970 and
- * nanoseconds, a decimal its text, a map a list of pairs, a row a tuple. The Python side is {@code
+ * <p>The worker has made every value fit already. A date is its number of days since 1970, a time
+ * its nanoseconds since midnight, a point in time a pair of seconds since 1970 and nanoseconds, a
+ * decimal its text, a map a list of pairs, a row a tuple. The Python side is {@code
  * flink_skills.agents.column_types}; both must change together.
  */
 final class TableRows implements MapFunction<byte[], Row> {
@@ -44,7 +44,7 @@ final class TableRows implements MapFunction<byte[], Row> {
     return new TableRows(types.clone());
   }
 
-  /** Return the type of the rows, with the classes that Flink's tables accept for these types. */
+  /** The type of such rows, with exactly the classes that Flink's tables take for these types. */
   static TypeInformation<Row> typeOf(String[] names, LogicalType[] types) {
     return Types.ROW_NAMED(
         names, Arrays.stream(types).map(TableRows::typeOf).toArray(TypeInformation[]::new));
