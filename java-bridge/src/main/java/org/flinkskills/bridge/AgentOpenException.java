@@ -1,11 +1,11 @@
 package org.flinkskills.bridge;
 
 /**
- * The agent could not be opened on a TaskManager: a worker refused the plan, did not answer in
- * time, or its process could not be started. The message is for the user, and names the fix.
+ * Failure to open an agent on a TaskManager: a worker rejected the plan, did not respond in time,
+ * or its process could not be started. The message is for the user, and contains the fix.
  *
- * <p>Starting the job again may help, as with a server of skills that is down; where it cannot, it
- * is an {@link AgentRejectedException}.
+ * <p>A restart of the job may help, for example if a server of skills is down. If it cannot help,
+ * the exception is an {@link AgentRejectedException}.
  */
 public class AgentOpenException extends Exception {
   private static final long serialVersionUID = 1L;

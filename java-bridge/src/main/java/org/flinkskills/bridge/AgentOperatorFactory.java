@@ -15,12 +15,12 @@ import org.apache.flink.streaming.api.operators.StreamOperatorParameters;
 import org.apache.flink.streaming.api.operators.StreamingRuntimeContext;
 import org.apache.flink.types.Row;
 
-/** Makes {@link AgentOperator}s: what travels with the job graph. */
+/** Factory of {@link AgentOperator}s, which is a part of the job graph. */
 public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<byte[]>
     implements OneInputStreamOperatorFactory<Row, byte[]> {
   private static final long serialVersionUID = 1L;
 
-  /** Prepares the workers' environment on the TaskManager; the tests put their own here. */
+  /** Factory of the workers' environment on the TaskManager. Tests replace it. */
   interface LauncherProvider extends Serializable {
     WorkerLauncher open(
         Path scratch,
@@ -53,7 +53,7 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
     this.pythonConfig = new Configuration();
   }
 
-  /** Has the agent's workers tell what happens in turns. Until the job is submitted. */
+  /** Emit the events of turns. Call this before the job is submitted. */
   void enableEvents() {
     plan = plan.withEvents();
   }
@@ -74,9 +74,9 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
   }
 
   /**
-   * The Python dependencies are read when the job is submitted, not when the operator is declared:
-   * files may be added in between. Several operators may be serialized at the same time, and
-   * reading also registers the files in the environment's configuration.
+   * Read the Python dependencies when the job is submitted, because files may be added after the
+   * operator is declared. Several operators may be serialized at the same time, and this also
+   * registers the files in the environment's configuration.
    */
   private void writeObject(ObjectOutputStream out) throws IOException {
     if (env != null) {

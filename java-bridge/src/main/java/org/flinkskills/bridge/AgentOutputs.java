@@ -10,13 +10,16 @@ import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.util.OutputTag;
 
-/** Emits what workers send to the outputs of an agent. */
+/** Outputs of an agent, to which the operator emits the records of workers. */
 final class AgentOutputs {
   private static final String MAIN_OUTPUT = "";
 
   private final Output<StreamRecord<byte[]>> output;
   private final ResultPartitionWriter[] writers;
   private final Map<String, OutputTag<byte[]>> tags = new HashMap<>();
+
+  /** The reports of workers wait until the outputs accept records. */
+  private boolean blocked;
 
   /**
    * @param writers the writers of the task, in which the operators of its chain end
@@ -26,19 +29,36 @@ final class AgentOutputs {
     this.writers = writers;
   }
 
-  /** Whether all outputs have a free buffer. A record of several buffers may still have to wait. */
+  /**
+   * Return true if all outputs have a free buffer. A record of several buffers may still have to
+   * wait.
+   */
   boolean isAvailable() {
     return unavailable() == null;
   }
 
-  /** Runs {@code then} when an output that accepts no record now accepts one. */
-  void whenAvailable(Runnable then) {
+  /** Return true between {@link #block} and {@link #unblock}. */
+  boolean isBlocked() {
+    return blocked;
+  }
+
+  /**
+   * Block the operator's results because an output accepts no record.
+   *
+   * @param whenAvailable runs when that output accepts a record, on any thread
+   */
+  void block(Runnable whenAvailable) {
+    blocked = true;
     ResultPartitionWriter writer = unavailable();
     if (writer == null) {
-      then.run();
+      whenAvailable.run();
     } else {
-      writer.getAvailableFuture().thenRun(then);
+      writer.getAvailableFuture().thenRun(whenAvailable);
     }
+  }
+
+  void unblock() {
+    blocked = false;
   }
 
   private ResultPartitionWriter unavailable() {
@@ -51,6 +71,8 @@ final class AgentOutputs {
   }
 
   /**
+   * Emit records.
+   *
    * @param timestamp event time in milliseconds; may be null
    */
   void emit(Long timestamp, List<Frames.Output> outputs) {
@@ -67,7 +89,16 @@ final class AgentOutputs {
     }
   }
 
-  /** The tag of a side output, as a Python job declares it. */
+  /** Emit events of an agent without a timestamp. */
+  void emitEvents(List<byte[]> events) {
+    emit(
+        null,
+        events.stream()
+            .map(event -> new Frames.Output(AgentOperator.EVENTS_OUTPUT, event))
+            .toList());
+  }
+
+  /** Return the tag of a side output, as a Python job declares it. */
   static OutputTag<byte[]> tag(String name) {
     TypeInformation<byte[]> type = PickledByteArrayTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO;
     return new OutputTag<>(name, type);

@@ -3,11 +3,11 @@ package org.flinkskills.bridge;
 import java.io.Serializable;
 
 /**
- * What the workers open: the plan, and apart from it what only they may know.
+ * Plan that the workers open, and its secrets, which only the workers may receive.
  *
- * @param json a JSON object that only the worker understands
- * @param secrets the same; never to be logged or shown
- * @param events whether somebody reads what happens in turns, so that workers tell it
+ * @param json a JSON object that only the worker parses
+ * @param secrets a JSON object that must not appear in logs or views
+ * @param events whether the workers emit the events of turns
  */
 record AgentPlan(String json, String secrets, boolean events) implements Serializable {
 
@@ -15,12 +15,12 @@ record AgentPlan(String json, String secrets, boolean events) implements Seriali
     this(json, secrets, false);
   }
 
-  /** The same plan, with events. */
+  /** Return the same plan with events. */
   AgentPlan withEvents() {
     return new AgentPlan(json, secrets, true);
   }
 
-  /** Without the secrets: this text may end in a log or an error message. */
+  /** Omit the secrets, because this string may appear in a log or an error message. */
   @Override
   public String toString() {
     return "AgentPlan[" + json + "]";

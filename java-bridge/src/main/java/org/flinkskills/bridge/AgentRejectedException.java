@@ -4,8 +4,8 @@ import org.apache.flink.runtime.throwable.ThrowableAnnotation;
 import org.apache.flink.runtime.throwable.ThrowableType;
 
 /**
- * The agent can never be opened as it was submitted: a module is missing, a name is unknown, a
- * resource is in no jar. The job fails at once instead of restarting for nothing.
+ * Failure to open an agent that no restart can fix: a module is missing, a name is unknown, or a
+ * resource is in no jar. The job fails immediately, without restarts.
  */
 @ThrowableAnnotation(ThrowableType.NonRecoverableError)
 public final class AgentRejectedException extends AgentOpenException {

@@ -10,22 +10,23 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 
 /**
- * What the operator itself needs to know of an agent's options; the plan stays opaque to it.
+ * Options of an agent that the operator itself uses. The operator does not parse the plan.
  *
- * @param maxInFlight turns that run at the same time in one subtask
- * @param maxPending events of a subtask that may wait behind an earlier event of their own key
- * @param workers worker processes per job and TaskManager; 0: one per processor, four at the most
- * @param openTimeoutMs how long a worker may take to open a plan, in milliseconds
- * @param maxSilenceMs time without an answer after which a worker is killed, in milliseconds; 0: no
- *     limit
- * @param maxCrashes worker crashes after which a turn is given up
- * @param sessionTtlMs how long the session of an idle key is kept, in milliseconds; 0: for ever
+ * @param maxInFlight maximum number of turns that one subtask runs concurrently
+ * @param maxPending maximum number of events of a subtask that wait behind an event of their key
+ * @param workers worker processes per job and TaskManager; 0 means one per CPU, at most four
+ * @param openTimeoutMs time in which a worker must open a plan, in milliseconds
+ * @param maxSilenceMs time without a response after which a worker is killed, in milliseconds; 0
+ *     means no limit
+ * @param maxCrashes number of worker crashes after which a turn fails
+ * @param sessionTtlMs time after which the session of an idle key expires, in milliseconds; 0 means
+ *     never
  * @param resources names of resources inside the job's jars
- * @param resourceLimits what is copied out of a jar at the most
- * @param pythonExecutable the interpreter when the job's configuration names none; may be null
+ * @param resourceLimits limits of the copies out of a jar
+ * @param pythonExecutable the interpreter if the job's configuration sets none; may be null
  * @param env additional environment variables of the worker processes
- * @param showPrints whether what user code prints is written to standard output as well, for jobs
- *     in a mini cluster
+ * @param showPrints whether prints of user code are also written to standard output, for jobs in a
+ *     MiniCluster
  */
 record AgentSettings(
     int maxInFlight,
@@ -42,7 +43,7 @@ record AgentSettings(
     boolean showPrints)
     implements Serializable {
 
-  /** After so many more crashes the TaskManager makes the error record that workers should. */
+  /** The number of further crashes after which the TaskManager builds the error record. */
   private static final int CRASHES_OF_ERROR_RECORD = 3;
 
   private static final List<String> FIELDS =
@@ -88,33 +89,35 @@ record AgentSettings(
         false);
   }
 
-  /** Returns the crashes of a turn after one more crash of its worker. */
+  /** Return the crashes of a turn after one more crash of its worker. */
   int crashesAfter(int crashes, boolean alone) {
     boolean counts = alone || crashes < lastShared() || crashes >= maxCrashes;
     return counts ? crashes + 1 : crashes;
   }
 
-  /** Before a turn is given up it has crashed its worker once when it ran alone. */
+  /**
+   * Return true if the turn must run alone. A turn fails only after a crash in which it ran alone.
+   */
   boolean isSuspect(int crashes) {
     return crashes >= lastShared() && crashes < maxCrashes;
   }
 
-  /** Whether no worker returned the error record of a turn that was given up. */
+  /** Return true if no worker returned the error record of a failed turn. */
   boolean endsWithoutWorker(int crashes) {
     return crashes >= maxCrashes + CRASHES_OF_ERROR_RECORD;
   }
 
-  /** Returns the maximum of crashes that count for a turn that was not alone. */
+  /** Return the maximum of the counted crashes of a turn that did not run alone. */
   private int lastShared() {
     return Math.max(1, maxCrashes - 1);
   }
 
-  /** How many worker processes to start on this machine. */
+  /** Return the number of worker processes on this host. */
   int workerCount() {
     return workers > 0 ? workers : Math.min(4, Runtime.getRuntime().availableProcessors());
   }
 
-  /** Reads a JSON object; a field that is absent has its default, an unknown one is an error. */
+  /** Read a JSON object. A missing field has its default, and an unknown field is an error. */
   static AgentSettings fromJson(String json) {
     JsonNode node;
     try {

@@ -21,8 +21,8 @@ import org.apache.flink.table.types.logical.LogicalType;
 import org.apache.flink.types.Row;
 
 /**
- * Puts agents into a job graph. The Python package calls these methods; all streams between them
- * are of {@code Row(String key, byte[] event)}, the key being canonical JSON.
+ * Methods with which the Python package adds agents to a job graph. All streams between them have
+ * elements {@code Row(String key, byte[] event)}, in which the key is canonical JSON.
  */
 public final class AgentStream {
   private static final TypeInformation<Row> KEYED_EVENT =
@@ -31,20 +31,20 @@ public final class AgentStream {
 
   private AgentStream() {}
 
-  /** Whether {@link #keyRows} can use that field as the key; an error for an unknown field. */
+  /** Return true if {@link #keyRows} can use that field as the key. Fail for an unknown field. */
   public static boolean canKeyInJava(DataStream<?> in, String field) {
     return canKeyInJava(in.getType(), field);
   }
 
-  /** Whether {@link #keyRows} can use that field as the key; an error for an unknown field. */
+  /** Return true if {@link #keyRows} can use that field as the key. Fail for an unknown field. */
   public static boolean canKeyInJava(TypeInformation<?> type, String field) {
     RowShape shape = RowShape.ofRow(type);
     return shape.keyable()[shape.indexOf(field)];
   }
 
   /**
-   * Rows with named fields as keyed events: the key is that field's value, the event a pickled
-   * dict.
+   * Convert rows with named fields to keyed events. The key is that field's value, and the event is
+   * a pickled dict.
    */
   public static DataStream<Row> keyRows(DataStream<Row> in, String field) {
     RowShape shape = RowShape.ofRow(in.getType());
@@ -52,7 +52,7 @@ public final class AgentStream {
         .name("key by " + field);
   }
 
-  /** The same with the values of several fields, in this order, as the key. */
+  /** Convert rows to keyed events with the values of several fields, in this order, as the key. */
   public static DataStream<Row> keyRows(DataStream<Row> in, String[] fields) {
     RowShape shape = RowShape.ofRow(in.getType());
     return inOrder(in, in.flatMap(KeyedEvents.FromRows.byFields(shape, fields), KEYED_EVENT))
@@ -60,7 +60,7 @@ public final class AgentStream {
   }
 
   /**
-   * What workers write for the columns of a table as rows of it.
+   * Convert the values that workers write for the columns of a table to its rows.
    *
    * @param in pickled tuples, as {@link TableRows} describes them
    * @param names the columns
@@ -73,13 +73,13 @@ public final class AgentStream {
     return inOrder(in, in.map(TableRows.of(logical), TableRows.typeOf(names, logical)));
   }
 
-  /** Lines of a JSON key, a tabulator and a JSON event as keyed events. */
+  /** Convert lines of a JSON key, a tab and a JSON event to keyed events. */
   public static DataStream<Row> keyLines(DataStream<String> in) {
     return inOrder(in, in.map(new KeyedEvents.FromLines(), KEYED_EVENT)).name("key by line");
   }
 
   /**
-   * Events that an agent writes for another agent, as keyed events.
+   * Convert events that an agent emits for another agent to keyed events.
    *
    * @param in pickled pairs of a key's text and an event's bytes
    * @param name shown in Flink's web UI
@@ -89,7 +89,8 @@ public final class AgentStream {
   }
 
   /**
-   * Events of a key keep their order only when nothing is redistributed before the key is known.
+   * Keep the parallelism of the input, because a redistribution without a key would change the
+   * order of the events of a key.
    */
   private static SingleOutputStreamOperator<Row> inOrder(
       DataStream<?> in, SingleOutputStreamOperator<Row> keyed) {
@@ -99,7 +100,7 @@ public final class AgentStream {
     return keyed;
   }
 
-  /** Runs an agent that has no secrets on keyed events. */
+  /** Run an agent without secrets on keyed events. */
   public static SingleOutputStreamOperator<byte[]> apply(
       StreamExecutionEnvironment env,
       DataStream<Row> keyed,
@@ -112,8 +113,8 @@ public final class AgentStream {
   }
 
   /**
-   * The mode of a job that cannot have an agent on this stream: {@code BATCH}, or {@code AUTOMATIC}
-   * where each source of the stream is bounded. Null for any other job.
+   * Return the mode of a job that cannot have an agent on this stream: {@code BATCH}, or {@code
+   * AUTOMATIC} if each source of the stream is bounded. Return null for any other job.
    */
   public static String batchModeOf(StreamExecutionEnvironment env, DataStream<?> in) {
     RuntimeExecutionMode mode = env.getConfiguration().get(ExecutionOptions.RUNTIME_MODE);
@@ -125,7 +126,7 @@ public final class AgentStream {
     return batch ? mode.name() : null;
   }
 
-  /** Batch mode keeps the state of one key at a time, and turns of many keys run together. */
+  /** Return the error message for batch mode, which stores the state of one key at a time. */
   static String noBatchMode(String mode) {
     return "execution.runtime-mode is "
         + mode
@@ -139,15 +140,15 @@ public final class AgentStream {
   }
 
   /**
-   * Runs an agent on keyed events. Throws {@link IllegalArgumentException} for a job in batch mode.
+   * Run an agent on keyed events. Throws {@link IllegalArgumentException} for a job in batch mode.
    *
-   * @param uid stable id of the operator, which its state belongs to; null or empty: Flink's own
+   * @param uid stable id of the operator and its state; null or empty means Flink's own id
    * @param name shown in Flink's web UI
    * @param description shown in Flink's web UI; may be null
-   * @param planJson the agent's plan, a JSON object that only the worker understands
+   * @param planJson the agent's plan, a JSON object that only the worker parses
    * @param settingsJson the operator's own settings, see {@link AgentSettings}
-   * @param secretsJson what only the workers may know of the plan: it is handed to them as it is
-   *     and appears in no name, description, log or message
+   * @param secretsJson the part of the plan that only the workers receive; it appears in no name,
+   *     description, log or message
    * @return pickled outputs; side outputs under the tags that the plan names
    */
   public static SingleOutputStreamOperator<byte[]> apply(
@@ -179,17 +180,17 @@ public final class AgentStream {
     return result;
   }
 
-  /** Names of a savepoint's operators with keyed state, by their uids. */
+  /** Return the names of a savepoint's operators with keyed state, by their uids. */
   public static Map<String, String> operatorsIn(String savepoint) throws IOException {
     return SavepointKeys.operators(savepoint);
   }
 
-  /** State backends that may be able to read a savepoint or checkpoint. */
+  /** Return the state backends that may be able to read a savepoint or checkpoint. */
   public static List<String> backendsFor(String savepoint) throws IOException {
     return SavepointKeys.backends(savepoint);
   }
 
-  /** What an agent knew of its keys, see {@link SavepointKeys#read}. */
+  /** Read the keyed state of an agent, see {@link SavepointKeys#read}. */
   public static DataStream<byte[]> keysIn(
       StreamExecutionEnvironment env,
       String savepoint,
@@ -202,10 +203,9 @@ public final class AgentStream {
   }
 
   /**
-   * Has an agent tell what happens in its turns, on the side output {@value
-   * AgentOperator#EVENTS_OUTPUT}.
+   * Emit the events of an agent's turns to the side output {@value AgentOperator#EVENTS_OUTPUT}.
    *
-   * @param agent what {@link #apply} returned
+   * @param agent the result of {@link #apply}
    */
   public static void enableEvents(DataStream<byte[]> agent) {
     if (agent.getTransformation() instanceof OneInputTransformation<?, ?> transformation

@@ -1,8 +1,6 @@
 package org.flinkskills.bridge;
 
-/**
- * A turn failed and the job's policy for errors is to fail ({@code skills.turn.on-error: fail}).
- */
+/** Failure of a turn in a job that fails with it ({@code skills.turn.on-error: fail}). */
 public final class AgentTurnException extends Exception {
   private static final long serialVersionUID = 1L;
 

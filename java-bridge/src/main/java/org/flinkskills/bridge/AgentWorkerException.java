@@ -1,6 +1,6 @@
 package org.flinkskills.bridge;
 
-/** A worker process cannot be kept running, so that the agents of the job cannot go on. */
+/** Failure of a worker process that cannot be started again, so that the job cannot continue. */
 public final class AgentWorkerException extends Exception {
   private static final long serialVersionUID = 1L;
 

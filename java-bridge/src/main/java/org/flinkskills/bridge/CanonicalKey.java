@@ -4,7 +4,7 @@ import java.util.Arrays;
 import java.util.stream.Collectors;
 
 /**
- * The text of a key: its JSON, as Python's {@code json.dumps(key, ensure_ascii=False,
+ * Canonical string of a key: its JSON, as Python's {@code json.dumps(key, ensure_ascii=False,
  * separators=(",", ":"))} writes it, so that a key evaluated here and one evaluated in Python are
  * the same key.
  */
@@ -31,12 +31,12 @@ final class CanonicalKey {
             value.getClass().getName()));
   }
 
-  /** The text of a key that is a tuple of values. */
+  /** Return the string of a key that is a tuple of values. */
   static String ofList(Object[] values) {
     return Arrays.stream(values).map(CanonicalKey::of).collect(Collectors.joining(",", "[", "]"));
   }
 
-  /** No encoding has them: the bytes of another character would be sent for the key. */
+  /** No encoding has lone surrogates, so a key would have the bytes of another character. */
   private static boolean isLoneSurrogate(String text, int at) {
     char c = text.charAt(at);
     if (Character.isHighSurrogate(c)) {

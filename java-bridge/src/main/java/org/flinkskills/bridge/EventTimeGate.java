@@ -5,12 +5,12 @@ import java.util.Deque;
 import org.apache.flink.util.function.ThrowingRunnable;
 
 /**
- * Holds watermarks and watermark status back until every event that was accepted before them has
- * ended, and lets them pass in their order.
+ * Buffer of watermarks and watermark statuses. Each of them is emitted, in order, after all events
+ * that were accepted before it have ended.
  */
 final class EventTimeGate {
 
-  /** The events between two held elements. */
+  /** Unfinished events between two elements of the buffer. */
   static final class Epoch {
     private int open;
     private ThrowingRunnable<Exception> closing;
@@ -23,14 +23,14 @@ final class EventTimeGate {
     epochs.add(new Epoch());
   }
 
-  /** Counts an event in, and answers what {@link #ended} wants for it. */
+  /** Add an event, and return its epoch for {@link #ended}. */
   Epoch accept() {
     Epoch epoch = epochs.getLast();
     epoch.open++;
     return epoch;
   }
 
-  /** The event has ended, and its outputs are emitted. */
+  /** Remove an event after its outputs are emitted. */
   void ended(Epoch epoch) throws Exception {
     epoch.open--;
     release();
@@ -48,7 +48,7 @@ final class EventTimeGate {
     Epoch last = epochs.removeLast();
     Epoch before = epochs.peekLast();
     if (watermark && last.open == 0 && before != null && before.closedByWatermark) {
-      // Nothing happened since the watermark before, so the newer one says it all.
+      // No event arrived between these watermarks, so the newer one replaces the older one.
       before.closing = emit;
     } else {
       last.closing = emit;

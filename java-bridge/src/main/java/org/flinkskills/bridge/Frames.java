@@ -1,22 +1,18 @@
 package org.flinkskills.bridge;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.InputStream;
-import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
 /**
- * The frames that the JVM and a worker process exchange over the worker's standard input and
- * output.
+ * Frames that the JVM and a worker process exchange over the worker's standard input and output.
  *
  * <p>A frame is {@code u32 length | u8 type | body}; the length counts the type and the body. Whole
  * numbers are big-endian. {@code bytes} is {@code u32 length + bytes}, {@code str} the same in
- * UTF-8, a list is {@code u32 count} and then its items. The JVM never looks into events, sessions,
- * journal entries or outputs: to it they are {@code bytes}.
+ * UTF-8, a list is {@code u32 count} and then its items. The JVM never parses events, sessions,
+ * journal entries or outputs: they are {@code bytes}.
  */
 final class Frames {
 
@@ -60,10 +56,10 @@ final class Frames {
   static final int SESSION_REPLACE = 2;
   static final int SESSION_CLEAR = 3;
 
-  private static final int LENGTH_BYTES = 4;
+  static final int LENGTH_BYTES = 4;
 
   /** The size of one read or write: the capacity of a pipe on Linux. */
-  private static final int PIECE_BYTES = 64 * 1024;
+  static final int PIECE_BYTES = 64 * 1024;
 
   /** The offset of the flags of STEP: type, operator and turn come first. */
   private static final int STEP_FLAGS = 1 + 4 + 8;
@@ -91,7 +87,7 @@ final class Frames {
     return new Writer(CANCEL).u32(operator).frame();
   }
 
-  /** A worker that runs answers with {@link #PONG}. */
+  /** Return a frame to which a running worker responds with {@link #PONG}. */
   static byte[] ping() {
     return new Writer(PING).frame();
   }
@@ -121,7 +117,7 @@ final class Frames {
       u8(type);
     }
 
-    /** For a body of that many bytes: a large frame is then made without a copy of itself. */
+    /** A writer for a body of that size, which builds a large frame without a copy. */
     Writer(int type, long bodyBytes) {
       buffer = new byte[0];
       size = 0;
@@ -151,7 +147,7 @@ final class Frames {
       return bytes(value, 0);
     }
 
-    /** The bytes of {@code value} from an offset on. */
+    /** Write the bytes of {@code value} that follow an offset. */
     Writer bytes(byte[] value, int offset) {
       int length = value.length - offset;
       reserve(4L + length);
@@ -161,35 +157,9 @@ final class Frames {
       return this;
     }
 
-    /** A text as UTF-8. A lone surrogate is three bytes, as with Python's "surrogatepass". */
+    /** Write a string, see {@link FrameText#encode}. */
     Writer str(String value) {
-      return bytes(hasSurrogates(value) ? encoded(value) : value.getBytes(StandardCharsets.UTF_8));
-    }
-
-    private static boolean hasSurrogates(String text) {
-      for (int i = 0; i < text.length(); i++) {
-        if (Character.isSurrogate(text.charAt(i))) {
-          return true;
-        }
-      }
-      return false;
-    }
-
-    /** Java itself would write "?" for a lone surrogate, and two keys would become one. */
-    private static byte[] encoded(String text) {
-      ByteArrayOutputStream bytes = new ByteArrayOutputStream(text.length() + 16);
-      text.codePoints()
-          .forEach(
-              c -> {
-                if (c >= Character.MIN_SURROGATE && c <= Character.MAX_SURROGATE) {
-                  bytes.write(0xE0 | c >> 12);
-                  bytes.write(0x80 | c >> 6 & 0x3F);
-                  bytes.write(0x80 | c & 0x3F);
-                } else {
-                  bytes.writeBytes(Character.toString(c).getBytes(StandardCharsets.UTF_8));
-                }
-              });
-      return bytes.toByteArray();
+      return bytes(FrameText.encode(value));
     }
 
     Writer list(List<byte[]> values) {
@@ -225,7 +195,7 @@ final class Frames {
   /** A value for an output; the empty tag is the main output. */
   record Output(String tag, byte[] value) {}
 
-  /** One received frame: its type, and a cursor over its body. */
+  /** A received frame with a cursor over its body. */
   static final class Frame {
     private final byte[] content;
     private int position = 1;
@@ -239,12 +209,12 @@ final class Frames {
       return content[0] & 0xFF;
     }
 
-    /** The type byte and the body. */
+    /** Return the type byte and the body. */
     byte[] content() {
       return content;
     }
 
-    /** Whether a turn has ended, or a step of it that it need not do again. */
+    /** Return true if a turn has ended, or a step that a restart does not repeat. */
     boolean isProgress() {
       return type() == END
           || type() == STEP
@@ -296,19 +266,19 @@ final class Frames {
       return values;
     }
 
-    /** Skips {@code bytes} or {@code str}. */
+    /** Skip {@code bytes} or {@code str}. */
     void skip() throws FrameException {
       int length = u32();
       require(length);
       position += length;
     }
 
-    /** The bytes that are not read yet. */
+    /** Return the number of unread bytes. */
     int left() {
       return content.length - position;
     }
 
-    /** What is to be emitted. */
+    /** Read the values to emit. */
     List<Output> outputs() throws FrameException {
       int count = u32();
       // Each takes eight bytes at least; a wrong count must not reserve gigabytes.
@@ -334,7 +304,7 @@ final class Frames {
     }
   }
 
-  /** The bytes of a list in a body. */
+  /** Return the size of a list in a body, in bytes. */
   static long sizeOf(List<byte[]> values) {
     long size = LENGTH_BYTES;
     for (byte[] value : values) {
@@ -343,125 +313,12 @@ final class Frames {
     return size;
   }
 
-  /** The bytes of a text and of two lists in a body. */
+  /** Return the size of a string and two lists in a body, in bytes. */
   static long sizeOf(String text, List<byte[]> first, List<byte[]> second) {
     return LENGTH_BYTES
         + text.getBytes(StandardCharsets.UTF_8).length
         + sizeOf(first)
         + sizeOf(second);
-  }
-
-  /** Writes small frames together, and large ones in pieces, without a copy of the whole. */
-  static final class Batch {
-    private final OutputStream out;
-    private final byte[] buffer = new byte[PIECE_BYTES];
-    private int size;
-
-    Batch(OutputStream out) {
-      this.out = out;
-    }
-
-    void add(byte[] frame) throws IOException {
-      if (frame.length > buffer.length - size) {
-        writeBuffer();
-      }
-      if (frame.length <= buffer.length) {
-        System.arraycopy(frame, 0, buffer, size, frame.length);
-        size += frame.length;
-        return;
-      }
-      // The JVM allocates a native buffer of the size of each write.
-      for (int from = 0; from < frame.length; from += PIECE_BYTES) {
-        out.write(frame, from, Math.min(PIECE_BYTES, frame.length - from));
-      }
-    }
-
-    void flush() throws IOException {
-      writeBuffer();
-      out.flush();
-    }
-
-    private void writeBuffer() throws IOException {
-      out.write(buffer, 0, size);
-      size = 0;
-    }
-  }
-
-  /** Cuts a byte stream into frames; each read takes all that is there. */
-  static final class Parser {
-    private byte[] buffer = new byte[PIECE_BYTES];
-    private int start;
-    private int end;
-
-    /** A frame that is longer than the buffer, null without one, and the end of its first part. */
-    private byte[] large;
-
-    private int largeEnd;
-
-    /**
-     * Reads once from {@code in} (blocking until there is something) and adds every complete frame
-     * to {@code frames}. Returns false at the end of the stream.
-     */
-    boolean read(InputStream in, List<Frame> frames) throws IOException {
-      if (large != null) {
-        return readLarge(in, frames);
-      }
-      int count = in.read(buffer, end, buffer.length - end);
-      if (count < 0) {
-        return false;
-      }
-      end += count;
-      while (takeFrame(frames)) {
-        // takes the next one
-      }
-      System.arraycopy(buffer, start, buffer, 0, end - start);
-      end -= start;
-      start = 0;
-      return true;
-    }
-
-    private boolean readLarge(InputStream in, List<Frame> frames) throws IOException {
-      // The JVM allocates a native buffer of the size of each read.
-      int count = in.read(large, largeEnd, Math.min(PIECE_BYTES, large.length - largeEnd));
-      if (count < 0) {
-        return false;
-      }
-      largeEnd += count;
-      if (largeEnd == large.length) {
-        frames.add(new Frame(large));
-        large = null;
-      }
-      return true;
-    }
-
-    /** Takes one frame; false when it is not complete. */
-    private boolean takeFrame(List<Frame> frames) throws FrameException {
-      int available = end - start;
-      if (available < LENGTH_BYTES) {
-        return false;
-      }
-      int length = getInt(buffer, start);
-      if (length < 1 || length > MAX_FRAME_BYTES) {
-        throw new FrameException(
-            String.format(
-                "The agent worker sent a frame of %d bytes; 1 to %d are allowed. Its standard"
-                    + " output may contain the output of other code.",
-                length & 0xFFFFFFFFL, MAX_FRAME_BYTES));
-      }
-      int from = start + LENGTH_BYTES;
-      if (available >= LENGTH_BYTES + length) {
-        frames.add(new Frame(Arrays.copyOfRange(buffer, from, from + length)));
-        start = from + length;
-        return true;
-      }
-      if (LENGTH_BYTES + length > buffer.length) {
-        large = new byte[length];
-        largeEnd = end - from;
-        System.arraycopy(buffer, from, large, 0, largeEnd);
-        start = end;
-      }
-      return false;
-    }
   }
 
   private static void putInt(byte[] target, int offset, int value) {
@@ -471,7 +328,7 @@ final class Frames {
     target[offset + 3] = (byte) value;
   }
 
-  private static int getInt(byte[] source, int offset) {
+  static int getInt(byte[] source, int offset) {
     return (source[offset] & 0xFF) << 24
         | (source[offset + 1] & 0xFF) << 16
         | (source[offset + 2] & 0xFF) << 8

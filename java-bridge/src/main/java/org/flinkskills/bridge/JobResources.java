@@ -16,8 +16,6 @@ import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Enumeration;
-import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -31,15 +29,16 @@ import java.util.zip.ZipFile;
 import java.util.zip.ZipOutputStream;
 
 /**
- * Copies resources out of the job's jars: a folder ({@code skills}) or a file ({@code skills.zip}).
+ * Copier of resources out of the job's jars: a folder ({@code skills}) or a file ({@code
+ * skills.zip}).
  *
- * <p>The entries of each jar are walked, because many jars have no entries for their folders, and
- * then the class loader does not find a folder. When several jars have the resource, each gives one
- * copy, in class path order.
+ * <p>The copier reads the entries of each jar. Many jars have no entries for their folders, so the
+ * class loader does not find a folder. If several jars have the resource, there is one copy of
+ * each, in class path order.
  *
- * <p>A folder becomes a zip of the same bytes whenever it has the same content: the workers put it
- * into their store, at a path that depends on the content alone, and check its entries there as
- * those of any archive. Nothing is ever written under a name that a jar's entry has.
+ * <p>A folder becomes a zip whose bytes depend only on the content: the workers insert it into
+ * their store, at a path that depends on the content, and check its entries as those of any
+ * archive. The name of a jar's entry is never a path of a written file.
  */
 final class JobResources {
   private static final LocalDateTime NO_TIME = LocalDateTime.of(1980, 1, 1, 0, 0);
@@ -47,7 +46,7 @@ final class JobResources {
   private JobResources() {}
 
   /**
-   * What is copied out of one jar at the most.
+   * Limits of the copies out of one jar.
    *
    * @param entries files
    * @param fileBytes bytes of one file
@@ -60,13 +59,13 @@ final class JobResources {
   }
 
   /**
-   * Copies the resource to {@code <target>/<number>-<i>/<last part of its name>}, a folder with
+   * Copy the resource to {@code <target>/<number>-<i>/<last part of its name>}, a folder with
    * {@code .zip} at the end.
    *
    * @param number distinguishes the resources of a job
    * @return the paths of the copies, in class path order
-   * @throws AgentRejectedException when no jar has the resource, or a jar has one that no worker
-   *     could use
+   * @throws AgentRejectedException if no jar has the resource, or a worker could not use the
+   *     resource of a jar
    */
   static List<String> materialise(
       String name, int number, ClassLoader classLoader, Path target, Limits limits)
@@ -109,17 +108,17 @@ final class JobResources {
   }
 
   /**
-   * Jars and folders that may hold the resource: what the loader lists and the jars that it finds.
+   * Return the jars and folders that may contain the resource.
    *
-   * <p>A folder counts only where it is listed. Flink's scripts leave empty entries in the class
-   * path, which mean the working directory of the process, and what happens to lie there is not of
-   * the job.
+   * <p>A folder must be listed in the class path. Flink's scripts add empty entries to the class
+   * path, which mean the working directory of the process, and files of this directory are not a
+   * part of the job.
    */
   private static Set<Path> classPath(String wanted, ClassLoader classLoader) throws IOException {
     Set<Path> places = new LinkedHashSet<>();
     for (ClassLoader loader = classLoader; loader != null; loader = loader.getParent()) {
       if (loader instanceof URLClassLoader urls) {
-        // Flink's safety-net wrapper answers with the URLs of the loader it wraps.
+        // Flink's safety-net wrapper returns the URLs of its loader.
         for (URL url : urls.getURLs()) {
           addFile(url.toString(), places);
         }
@@ -132,7 +131,7 @@ final class JobResources {
         addFile(url.substring("jar:".length(), url.lastIndexOf("!/")), places);
       }
     }
-    // The application class loader does not tell its URLs.
+    // The application class loader does not provide its URLs.
     for (String entry : System.getProperty("java.class.path", "").split(File.pathSeparator)) {
       if (!entry.isEmpty()) {
         addIfThere(Path.of(entry), places);
@@ -160,12 +159,12 @@ final class JobResources {
     }
   }
 
-  /** Where the bytes of one file come from; it is read twice. */
+  /** Content of one file. The copier reads it two times. */
   private interface Content {
     InputStream open() throws IOException;
   }
 
-  /** Copies a resource out of one place of the class path. */
+  /** Copier of a resource out of one entry of the class path. */
   private static final class Copier {
     private final String name;
     private final String wanted;
@@ -186,7 +185,7 @@ final class JobResources {
       this.lastPart = wanted.substring(wanted.lastIndexOf('/') + 1);
     }
 
-    /** The copy below that folder; null when the resource is not in this place. */
+    /** Copy the resource below that folder. Return null if the resource is not in this entry. */
     Path copyTo(Path folder) throws IOException, AgentRejectedException {
       if (Files.isDirectory(place)) {
         return copyFromFolder(folder);
@@ -198,7 +197,7 @@ final class JobResources {
       }
     }
 
-    /** Null for a file that is no archive: there are some on every class path. */
+    /** Return null for a file that is not an archive, because every class path has some of them. */
     private ZipFile open() throws IOException {
       try {
         return new ZipFile(place.toFile());
@@ -284,7 +283,7 @@ final class JobResources {
       return copy;
     }
 
-    /** Copies one file and counts it; what an entry says of its own size is not believed. */
+    /** Copy one file and count its bytes. The size in a jar's entry is not reliable. */
     private long copyBounded(Content content, OutputStream out, CRC32 checksum)
         throws IOException, AgentRejectedException {
       long size = 0;
@@ -320,35 +319,11 @@ final class JobResources {
     }
   }
 
-  /** Jars of the job first; Flink's own are many and say nothing. */
+  /** Return the first entries, which are the jars of the job. Flink's own jars do not help. */
   private static String describe(Collection<Path> places) {
     int shown = 20;
     List<String> names = places.stream().limit(shown).map(Path::toString).toList();
     String more = places.size() > shown ? " and " + (places.size() - shown) + " more" : "";
     return names.isEmpty() ? "(no jars)" : String.join(", ", names) + more;
-  }
-
-  /** The resources of a pool. Each is copied out of the job's jars once. */
-  static final class Shared {
-    private final Path target;
-    private final Map<String, List<String>> found = new HashMap<>();
-
-    Shared(Path target) {
-      this.target = target;
-    }
-
-    /** Returns the paths of each name. */
-    synchronized Map<String, List<String>> of(
-        List<String> names, Limits limits, ClassLoader classLoader)
-        throws IOException, AgentOpenException {
-      Map<String, List<String>> paths = new LinkedHashMap<>();
-      for (String name : names) {
-        if (!found.containsKey(name)) {
-          found.put(name, materialise(name, found.size(), classLoader, target, limits));
-        }
-        paths.put(name, found.get(name));
-      }
-      return paths;
-    }
   }
 }

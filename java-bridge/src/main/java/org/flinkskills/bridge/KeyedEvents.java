@@ -11,7 +11,7 @@ import org.apache.flink.types.Row;
 import org.apache.flink.types.RowKind;
 import org.apache.flink.util.Collector;
 
-/** The functions that make {@code Row(String key, byte[] event)} of other streams. */
+/** Functions that convert other streams to {@code Row(String key, byte[] event)}. */
 final class KeyedEvents {
   private KeyedEvents() {}
 
@@ -54,7 +54,7 @@ final class KeyedEvents {
     @Override
     public void flatMap(Row row, Collector<Row> out) throws IOException {
       if (row.getKind() == RowKind.UPDATE_BEFORE) {
-        // The row after the update follows and says what holds now.
+        // The row after the update follows, with the current values.
         return;
       }
       if (row.getKind() == RowKind.DELETE) {
@@ -74,7 +74,7 @@ final class KeyedEvents {
     }
   }
 
-  /** Lines of a JSON key, a tabulator and a JSON event; the event is its UTF-8 text. */
+  /** Lines of a JSON key, a tab and a JSON event. The event is its UTF-8 string. */
   static final class FromLines implements MapFunction<String, Row> {
     private static final long serialVersionUID = 1L;
     private static final int SHOWN = 80;

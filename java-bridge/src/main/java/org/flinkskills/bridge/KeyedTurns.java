@@ -1,9 +1,7 @@
 package org.flinkskills.bridge;
 
 import java.time.Duration;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -22,7 +20,7 @@ import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 
 /**
- * The keyed state of an agent. Every method works on the operator's current key.
+ * Keyed state of an agent. Every method accesses the operator's current key.
  *
  * <ul>
  *   <li>{@code turns}: the counters of a key that has a session, see {@link TurnState.Counters}
@@ -51,44 +49,6 @@ final class KeyedTurns {
   private static final TypeInformation<byte[]> BYTES =
       PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO;
 
-  /** A key with unfinished events, or about to have one. */
-  static final class Key {
-    final String name;
-    long turnsDone;
-    long head;
-    long tail;
-    long sessionVersion;
-
-    /** Decides where the counters are: in {@code turns} or in {@code idle}. */
-    private boolean hasSession;
-
-    /** The counters were read from, or last written to, the other one of these. */
-    private boolean moves;
-
-    private long countersWrittenAt;
-    private long sessionRefreshedAt;
-
-    /** The journal may have entries. A key without unfinished events has none. */
-    private boolean hasJournal;
-
-    /** The first unfinished event if it is not in the state alone, see {@link #head}. */
-    private byte[] first;
-
-    /** For each unfinished event, where it stands among the watermarks. */
-    final Deque<EventTimeGate.Epoch> epochs = new ArrayDeque<>(2);
-
-    private Key(String name, TurnState.Counters counters, boolean hasSession, long now) {
-      this.name = name;
-      this.hasSession = hasSession;
-      this.turnsDone = counters.turnsDone();
-      this.head = counters.head();
-      this.tail = counters.tail();
-      this.sessionVersion = counters.sessionVersion();
-      this.countersWrittenAt = now;
-      this.sessionRefreshedAt = Long.MIN_VALUE;
-    }
-  }
-
   private final ValueState<byte[]> turns;
   private final ValueState<byte[]> idle;
   private final MapState<Long, byte[]> pending;
@@ -101,13 +61,14 @@ final class KeyedTurns {
 
   /**
    * @param clock processing time in milliseconds
-   * @param ttlMs how long an idle key's session is kept, in milliseconds; 0: for ever
+   * @param ttlMs the time in milliseconds after which the session of an idle key expires; 0 means
+   *     never
    */
   KeyedTurns(RuntimeContext context, LongSupplier clock, long ttlMs) {
     this(context, clock, ttlMs, ttlMs > 0 ? ttlMs : IDLE_MS);
   }
 
-  /** The state of a savepoint, as it was then: nothing expires by being read. */
+  /** Return the state of a savepoint, in which no read removes an expired entry. */
   static KeyedTurns ofSavepoint(RuntimeContext context, boolean expiring) {
     long agesMs = Duration.ofDays(36_500).toMillis();
     return new KeyedTurns(context, System::currentTimeMillis, expiring ? agesMs : 0, agesMs);
@@ -136,15 +97,15 @@ final class KeyedTurns {
     return descriptor;
   }
 
-  /** Loads a key without unfinished events. */
-  Key load(String name) throws Exception {
-    Key key = find(name);
+  /** Load a key without unfinished events. */
+  ActiveKey load(String name) throws Exception {
+    ActiveKey key = find(name);
     return key == null ? begin(name, TurnState.Counters.NONE) : key;
   }
 
-  /** Loads a key with unfinished events. */
-  Key restore(String name) throws Exception {
-    Key key = find(name);
+  /** Load a key with unfinished events. */
+  ActiveKey restore(String name) throws Exception {
+    ActiveKey key = find(name);
     if (key == null) {
       key = begin(name, countersFromPending());
     }
@@ -152,7 +113,7 @@ final class KeyedTurns {
     return key;
   }
 
-  private Key find(String name) throws Exception {
+  private ActiveKey find(String name) throws Exception {
     byte[] bytes = idle.value();
     boolean hasSession = bytes == null;
     if (hasSession) {
@@ -161,21 +122,22 @@ final class KeyedTurns {
     if (bytes == null) {
       return null;
     }
-    Key key = new Key(name, TurnState.Counters.decode(bytes), hasSession, clock.getAsLong());
+    ActiveKey key =
+        new ActiveKey(name, TurnState.Counters.decode(bytes), hasSession, clock.getAsLong());
     if (hasSession && key.sessionVersion == 0) {
-      // Written by a release that had no other place.
+      // An earlier release has written all counters to this state.
       key.hasSession = false;
       key.moves = true;
     }
     return key;
   }
 
-  private Key begin(String name, TurnState.Counters counters) throws Exception {
+  private ActiveKey begin(String name, TurnState.Counters counters) throws Exception {
     known.forget(name);
     if (ttlMs > 0) {
       session.clear();
     }
-    return new Key(name, counters, false, clock.getAsLong());
+    return new ActiveKey(name, counters, false, clock.getAsLong());
   }
 
   private TurnState.Counters countersFromPending() throws Exception {
@@ -190,7 +152,8 @@ final class KeyedTurns {
         : new TurnState.Counters(first, first, last + 1, 0);
   }
 
-  void append(Key key, byte[] event) throws Exception {
+  /** Append an event to the unfinished events of the key. */
+  void append(ActiveKey key, byte[] event) throws Exception {
     pending.put(key.tail, event);
     if (key.head == key.tail) {
       key.first = event;
@@ -199,13 +162,13 @@ final class KeyedTurns {
     writeCounters(key);
   }
 
-  /** An event whose turn does not start at once takes no memory outside of the state. */
-  void keepInStateAlone(Key key) {
+  /** Release the memory of an event whose turn has not started. The event remains in the state. */
+  void releaseFirst(ActiveKey key) {
     key.first = null;
   }
 
-  /** The key's first unfinished event. One that has just arrived is not read from the state. */
-  TurnState.Event head(Key key) throws Exception {
+  /** Return the first unfinished event. A new event is not read from the state. */
+  TurnState.Event head(ActiveKey key) throws Exception {
     byte[] event = key.first == null ? pending.get(key.head) : key.first;
     key.first = null;
     if (event == null) {
@@ -218,7 +181,7 @@ final class KeyedTurns {
     return TurnState.Event.decode(event);
   }
 
-  /** How many turns of the current key have ended. */
+  /** Return the number of ended turns of the current key. */
   long turnsDone() throws Exception {
     byte[] bytes = idle.value();
     if (bytes == null) {
@@ -227,7 +190,7 @@ final class KeyedTurns {
     return bytes == null ? 0 : TurnState.Counters.decode(bytes).turnsDone();
   }
 
-  /** All events of the current key that have not ended, in their order. */
+  /** Return the unfinished events of the current key, in their order. */
   List<byte[]> unfinished() throws Exception {
     TreeMap<Long, byte[]> byNumber = new TreeMap<>();
     for (Map.Entry<Long, byte[]> entry : pending.entries()) {
@@ -245,13 +208,13 @@ final class KeyedTurns {
     return listOf(journal);
   }
 
-  /** The finished steps of the key's unfinished turn. */
-  List<byte[]> journal(Key key) throws Exception {
+  /** Return the finished steps of the key's unfinished turn. */
+  List<byte[]> journal(ActiveKey key) throws Exception {
     return key.hasJournal ? journal() : List.of();
   }
 
-  /** The session's chunks, or null when the worker has this version, or there is none yet. */
-  List<byte[]> sessionToSend(Key key, int epoch) throws Exception {
+  /** Return the chunks of the session, or null if the worker has this version. */
+  List<byte[]> sessionToSend(ActiveKey key, int epoch) throws Exception {
     if (key.sessionVersion == 0) {
       return null;
     }
@@ -264,7 +227,8 @@ final class KeyedTurns {
     return null;
   }
 
-  List<byte[]> session(Key key) throws Exception {
+  /** Return the chunks of the session. With a time to live, also write them again. */
+  List<byte[]> session(ActiveKey key) throws Exception {
     List<byte[]> chunks = listOf(session);
     if (ttlMs > 0) {
       session.update(chunks);
@@ -273,7 +237,8 @@ final class KeyedTurns {
     return chunks;
   }
 
-  void step(Key key, boolean clearJournal, byte[] entry) throws Exception {
+  /** Write a finished step to the journal. */
+  void step(ActiveKey key, boolean clearJournal, byte[] entry) throws Exception {
     if (clearJournal) {
       clearJournal(key);
     }
@@ -286,8 +251,8 @@ final class KeyedTurns {
     }
   }
 
-  /** Ends the turn of the key's first event. */
-  void end(Key key, int epoch, int sessionOp, List<byte[]> chunks) throws Exception {
+  /** End the turn of the first unfinished event. */
+  void end(ActiveKey key, int epoch, int sessionOp, List<byte[]> chunks) throws Exception {
     applyToSession(key, sessionOp, chunks);
     clearJournal(key);
     pending.remove(key.head);
@@ -301,14 +266,14 @@ final class KeyedTurns {
     }
   }
 
-  private void clearJournal(Key key) {
+  private void clearJournal(ActiveKey key) {
     if (key.hasJournal) {
       journal.clear();
       key.hasJournal = false;
     }
   }
 
-  private void applyToSession(Key key, int op, List<byte[]> chunks) throws Exception {
+  private void applyToSession(ActiveKey key, int op, List<byte[]> chunks) throws Exception {
     switch (op) {
       case Frames.SESSION_KEEP -> refreshSession(key);
       case Frames.SESSION_APPEND -> {
@@ -338,7 +303,7 @@ final class KeyedTurns {
     }
   }
 
-  private void refreshSession(Key key) throws Exception {
+  private void refreshSession(ActiveKey key) throws Exception {
     if (key.sessionVersion > 0 && isStale(key.sessionRefreshedAt, ttlMs)) {
       session(key);
     }
@@ -348,7 +313,7 @@ final class KeyedTurns {
     return ttlMs > 0 && clock.getAsLong() - ttlMs / 2 > writtenAt;
   }
 
-  private void writeCounters(Key key) throws Exception {
+  private void writeCounters(ActiveKey key) throws Exception {
     TurnState.Counters counters =
         new TurnState.Counters(key.turnsDone, key.head, key.tail, key.sessionVersion);
     (key.hasSession ? turns : idle).update(counters.encode());

@@ -4,16 +4,17 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * Which sessions the workers are known to have, so that a long conversation is not sent again with
- * each turn. Bounded: the keys that were longest without a turn are forgotten, and a worker that
- * has forgotten a session itself asks for it.
+ * Bounded cache of the sessions that the workers have, so that a long conversation is not sent with
+ * each turn. It evicts the keys without a recent turn. A worker that has evicted a session requests
+ * it.
  */
 final class KnownSessions {
 
   /**
-   * @param epoch the worker's epoch that has the session
-   * @param version the version it has
-   * @param refreshedAt when the session was last written to state as a whole, in milliseconds
+   * @param epoch the epoch of the worker that has the session
+   * @param version the version of the session in the worker
+   * @param refreshedAt the time of the last complete write of the session to the state, in
+   *     milliseconds
    */
   record Known(int epoch, long version, long refreshedAt) {}
 
@@ -31,7 +32,7 @@ final class KnownSessions {
         };
   }
 
-  /** What is known of the key's session at that version, or null. */
+  /** Return the entry for the key's session at that version, or null. */
   Known find(String key, int epoch, long version) {
     Known known = byKey.get(key);
     return known != null && known.epoch == epoch && known.version == version ? known : null;

@@ -17,22 +17,21 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Ends processes that outlive the worker that started them, such as a daemon in its own session.
+ * Processes that outlive the worker that started them, such as a daemon in its own session.
  *
  * <p>A process belongs to a worker if it has the worker's mark in its environment, is in the
- * worker's session, or can write to a pipe of the worker. Nothing else can have these: the mark
- * holds the name of the pool's scratch folder, which is random, and the identity of the
- * TaskManager, by which processes of one that was killed are found later. A process without all
- * three, or that the TaskManager's user cannot examine, is not found. Without {@code /proc} (on
- * macOS) none is found.
+ * worker's session, or can write to a pipe of the worker. The mark contains the random name of the
+ * pool's scratch directory, and the identity of the TaskManager, which identifies the processes of
+ * a killed TaskManager. A process without all three, or that the TaskManager's user cannot examine,
+ * is not found. Without {@code /proc} (on macOS), no process is found.
  */
 final class LeftProcesses {
   private static final Logger LOG = LoggerFactory.getLogger(LeftProcesses.class);
 
-  /** Holds the mark in the environment of a worker and of everything that it starts. */
+  /** The environment variable with the mark, in a worker and all of its descendants. */
   static final String VARIABLE = "FLINK_SKILLS_WORKER_MARK";
 
-  /** The longest time that {@link #end} takes. */
+  /** The maximum duration of {@link #end}. */
   static final long LONGEST_MS = 2000;
 
   private static final Path PROC = Path.of("/proc");
@@ -46,7 +45,7 @@ final class LeftProcesses {
 
   private final Rule rule;
 
-  /** Decides whether a process is one of these, from its folder in {@code /proc}. */
+  /** Predicate of a process, from its directory in {@code /proc}. */
   private interface Rule {
     boolean matches(Path folder, String[] stat) throws IOException;
   }
@@ -55,12 +54,12 @@ final class LeftProcesses {
     this.rule = rule;
   }
 
-  /** Returns the mark of a worker of this TaskManager, for a name that no other worker has. */
+  /** Return the mark of a worker of this TaskManager, for a name that no other worker has. */
   static String mark(String name) {
     return name + "@" + identity(ProcessHandle.current().pid());
   }
 
-  /** Returns the processes of the worker that was just started with this mark. */
+  /** Return the processes of the worker that was just started with this mark. */
   static LeftProcesses of(Process worker, String mark) {
     Set<String> pipes = new LinkedHashSet<>();
     for (int descriptor : List.of(1, 2)) {
@@ -84,8 +83,8 @@ final class LeftProcesses {
   }
 
   /**
-   * Returns the processes of workers whose TaskManager was killed. Process ids mean the same only
-   * in one namespace, so processes of other containers are not among them.
+   * Return the processes of workers whose TaskManager was killed. Process ids mean the same only in
+   * one namespace, so processes of other containers are not among them.
    */
   static LeftProcesses ofEndedTaskManagers() {
     return new LeftProcesses(
@@ -97,7 +96,7 @@ final class LeftProcesses {
         });
   }
 
-  /** Returns the id with the start time, which identify a process, or nothing if it has ended. */
+  /** Return the id with the start time, which identify a process, or nothing if it has ended. */
   private static String identity(long pid) {
     try {
       return pid + "-" + stat(PROC.resolve(Long.toString(pid)))[START_TIME];
@@ -110,7 +109,10 @@ final class LeftProcesses {
     return Files.readSymbolicLink(folder.resolve("ns/pid")).toString();
   }
 
-  /** Ends them by SIGTERM and then by SIGKILL, and logs their programs. The worker has ended. */
+  /**
+   * Terminate the processes by SIGTERM and then by SIGKILL, and log their programs. The worker has
+   * exited.
+   */
   void end(String name) throws InterruptedException {
     long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LONGEST_MS - GRACE_MS);
     Set<String> programs = new LinkedHashSet<>();
@@ -138,7 +140,7 @@ final class LeftProcesses {
     }
   }
 
-  /** Returns the program without its arguments, which may hold secrets. */
+  /** Return the program without its arguments, which may contain secrets. */
   private static String programOf(ProcessHandle process) {
     return process.info().command().orElse("a program") + " (" + process.pid() + ")";
   }
@@ -167,11 +169,10 @@ final class LeftProcesses {
       for (Path folder : folders) {
         long pid = Long.parseLong(folder.getFileName().toString());
         if (pid != ProcessHandle.current().pid()) {
-          // A handle knows when its process began, so it never signals a later one with the same
-          // id. It must exist before the process is examined.
-          ProcessHandle.of(pid)
-              .filter(process -> belongs(folder))
-              .ifPresent(found::add);
+          // A handle contains the start time of its process, so it never signals a later process
+          // with
+          // the same id. It must exist before the process is examined.
+          ProcessHandle.of(pid).filter(process -> belongs(folder)).ifPresent(found::add);
         }
       }
     } catch (IOException | DirectoryIteratorException e) {
@@ -199,7 +200,7 @@ final class LeftProcesses {
     return stat[0].equals("Z") || stat[0].equals("X");
   }
 
-  /** Returns the mark in the environment, or an empty text. */
+  /** Return the mark in the environment, or an empty text. */
   private static String markOf(Path folder) throws IOException {
     String environment = Files.readString(folder.resolve("environ"), StandardCharsets.ISO_8859_1);
     for (String variable : environment.split("\0")) {

@@ -14,12 +14,12 @@ final class MemoryBudget {
     this.limit = limit;
   }
 
-  /** Returns a budget of one sixteenth of the heap. */
+  /** Return a budget of one sixteenth of the heap. */
   static MemoryBudget ofHeap() {
     return new MemoryBudget(Runtime.getRuntime().maxMemory() / SHARE_OF_HEAP);
   }
 
-  /** Reserves bytes. Returns false, and reserves nothing, if that many are not left. */
+  /** Reserve bytes. Return false if the remaining budget does not suffice. */
   boolean reserve(long bytes) {
     if (used.addAndGet(bytes) <= limit) {
       return true;

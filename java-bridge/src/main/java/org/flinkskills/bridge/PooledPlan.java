@@ -11,7 +11,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 
-/** A plan that was sent to the workers. */
+/** Plan of a pool, with the reports of workers that wait for its first operator. */
 final class PooledPlan {
   private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -19,17 +19,20 @@ final class PooledPlan {
   final AgentPlan source;
   final JsonNode json;
   final Map<String, List<String>> resources;
+
+  /** Workers that have opened the plan. */
   final Set<Integer> openedBy = new HashSet<>();
 
   /** The latest gauges of each worker. */
   final Map<Integer, Map<String, Number>> gauges = new HashMap<>();
 
   /** Reports of workers that arrived while the plan had no operator. */
-  final List<Map.Entry<Integer, WorkerReport>> untold = new ArrayList<>();
+  final List<Map.Entry<Integer, WorkerReport>> reports = new ArrayList<>();
 
   /** Events outside of turns that arrived before the plan had an operator. */
   final List<byte[]> events = new ArrayList<>();
 
+  /** The reason why a worker could not open the plan, or null. */
   AgentOpenException failure;
 
   PooledPlan(int id, AgentPlan source, JsonNode json, Map<String, List<String>> resources) {
@@ -39,16 +42,25 @@ final class PooledPlan {
     this.resources = resources;
   }
 
-  void tellMetrics(WorkerListener listener) {
+  /** Report the latest gauges of each worker, and the reports that wait for an operator. */
+  void reportMetrics(WorkerListener listener) {
     gauges.forEach((worker, latest) -> listener.onMetrics(worker, WorkerReport.ofGauges(latest)));
-    untold.forEach(report -> listener.onMetrics(report.getKey(), report.getValue()));
-    untold.clear();
+    reports.forEach(report -> listener.onMetrics(report.getKey(), report.getValue()));
+    reports.clear();
+  }
+
+  /** Report the events that wait for an operator. */
+  void reportEvents(WorkerListener listener) {
+    if (!events.isEmpty()) {
+      listener.onEvents(List.copyOf(events));
+      events.clear();
+    }
   }
 
   /**
-   * Returns the JSON with which a worker opens the plan.
+   * Return the JSON with which a worker opens the plan.
    *
-   * @param pool what is the same for all plans and workers
+   * @param pool the fields that are the same for all plans and workers
    */
   byte[] config(ObjectNode pool, int worker) {
     ObjectNode config = pool.deepCopy();

@@ -25,9 +25,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Starts {@code python -m flink_skills.worker} in the job's own Python environment, that is with
- * the interpreter, files, archives and requirements that {@code -pyexec}, {@code -pyfs}, {@code
- * -pyarch} and {@code -pyreq} ask for, prepared by PyFlink as for its own workers.
+ * Launcher of {@code python -m flink_skills.worker} in the job's own Python environment: with the
+ * interpreter, files, archives and requirements of {@code -pyexec}, {@code -pyfs}, {@code -pyarch}
+ * and {@code -pyreq}, which PyFlink prepares as for its own workers.
  */
 final class PythonLauncher implements WorkerLauncher {
   private static final Logger LOG = LoggerFactory.getLogger(PythonLauncher.class);
@@ -58,11 +58,11 @@ final class PythonLauncher implements WorkerLauncher {
   }
 
   /**
-   * Prepares the environment: extracts archives, links files, installs requirements. Ends what the
-   * workers of a killed TaskManager left.
+   * Prepare the environment: extract archives, link files, and install requirements. Terminate the
+   * remaining processes of the workers of a killed TaskManager.
    *
-   * @param mark tells the workers of this pool from all others, see {@link LeftProcesses}
-   * @param settings its interpreter is used when the configuration names none
+   * @param mark distinguishes the workers of this pool from all others, see {@link LeftProcesses}
+   * @param settings provides the interpreter if the configuration sets none
    */
   static PythonLauncher open(
       String mark,

@@ -28,10 +28,10 @@ import org.apache.flink.api.python.shaded.net.razorvine.pickle.Pickler;
 import org.apache.flink.types.Row;
 
 /**
- * Pickles rows as Python dicts, with the values a Python program expects: {@code datetime.date},
- * {@code time}, {@code datetime} (an {@link Instant} in UTC, a {@link LocalDateTime} naive) and
- * {@code timedelta}, {@code Decimal}, {@code bytes}, {@code list}, {@code dict}; a row is a dict of
- * its named fields.
+ * Pickler of rows as Python dicts, with the values that a Python program expects: {@code
+ * datetime.date}, {@code time}, {@code datetime} (an {@link Instant} in UTC, a {@link
+ * LocalDateTime} naive) and {@code timedelta}, {@code Decimal}, {@code bytes}, {@code list}, {@code
+ * dict}; a row is a dict of its named fields.
  */
 final class PythonPickle {
   private static final int MICROS_PER_NANO_DIVISOR = 1000;
@@ -42,7 +42,10 @@ final class PythonPickle {
     return new PlainPickler().dumps(toPython(row, shape, "row"));
   }
 
-  /** Replaces what the pickler does not know, or writes otherwise than a Python program expects. */
+  /**
+   * Replace the values that the pickler does not support, or writes in another form than a Python
+   * program expects.
+   */
   private static Object toPython(Object value, RowShape shape, String where) {
     if (value == null
         || value instanceof String
@@ -131,7 +134,7 @@ final class PythonPickle {
     return dict;
   }
 
-  /** The constructor call that makes a date or time in Python; null for other values. */
+  /** Return the constructor call of a date or time in Python, or null for other values. */
   private static PythonCall timeOf(Object value) {
     if (value instanceof LocalDate date) {
       return new PythonCall(

@@ -14,13 +14,13 @@ import java.util.List;
 import org.apache.flink.util.function.ThrowingRunnable;
 
 /**
- * Reports of workers that an operator has not handled yet, in their order.
+ * Queue of the reports of workers to one operator.
  *
  * <p>An operator handles no reports while its outputs accept no records, but its turns continue. So
- * the queue writes frames that exceed the budget of memory to a file, and reads them in their turn.
+ * the queue writes frames that exceed the budget of memory to a file, and reads them in order.
  */
 final class ReportQueue implements AutoCloseable {
-  /** The bytes of a frame's objects, without its content. */
+  /** The size of a frame's objects in bytes, without its content. */
   private static final int OBJECT_BYTES = 64;
 
   private final MemoryBudget budget;
@@ -30,7 +30,7 @@ final class ReportQueue implements AutoCloseable {
   private int inFile;
   private boolean closed;
 
-  /** Frames of one worker, or a {@code change} in its life. */
+  /** Frames of one worker, or another report as a {@code change}. */
   static final class Report {
     final int worker;
     final int epoch;
@@ -59,14 +59,14 @@ final class ReportQueue implements AutoCloseable {
       return next < frames.size();
     }
 
-    /** Returns the next frame, or null after the last one. */
+    /** Return the next frame, or null after the last one. */
     Frames.Frame nextFrame() {
       return next < frames.size() ? frames.get(next++) : null;
     }
   }
 
   /**
-   * @param folder where the file is created when it is needed
+   * @param folder the directory in which the queue creates its file when it requires one
    */
   ReportQueue(MemoryBudget budget, Path folder) {
     this.budget = budget;
@@ -79,7 +79,7 @@ final class ReportQueue implements AutoCloseable {
     }
   }
 
-  /** Adds frames whose operator has been read. */
+  /** Add frames whose operator has been read. */
   void add(int worker, int epoch, List<Frames.Frame> frames) throws IOException {
     Report report = new Report(worker, epoch, frames, null);
     synchronized (reports) {
@@ -88,7 +88,7 @@ final class ReportQueue implements AutoCloseable {
       }
       boolean fits = budget.reserve(report.bytes);
       if (!fits && reports.isEmpty()) {
-        // The next one to be handled: it is in memory then in any case.
+        // The operator handles this report next, and has its frames in memory in any case.
         report.bytes = 0;
       } else if (!fits) {
         write(report);
@@ -97,7 +97,7 @@ final class ReportQueue implements AutoCloseable {
     }
   }
 
-  /** Returns the first report with its frames in memory, or null. It stays in the queue. */
+  /** Return the first report with its frames in memory, or null. The report stays in the queue. */
   Report peek() throws IOException {
     synchronized (reports) {
       Report first = reports.peekFirst();
@@ -108,7 +108,7 @@ final class ReportQueue implements AutoCloseable {
     }
   }
 
-  /** Removes the first report. */
+  /** Remove the first report. */
   void remove() {
     synchronized (reports) {
       Report first = reports.pollFirst();
@@ -121,13 +121,6 @@ final class ReportQueue implements AutoCloseable {
   boolean isEmpty() {
     synchronized (reports) {
       return reports.isEmpty();
-    }
-  }
-
-  /** Returns the bytes of the file. */
-  long fileSize() throws IOException {
-    synchronized (reports) {
-      return file == null ? 0 : file.size();
     }
   }
 

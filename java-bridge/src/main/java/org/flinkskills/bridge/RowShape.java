@@ -20,13 +20,12 @@ import org.apache.flink.table.types.logical.MultisetType;
 import org.apache.flink.table.types.logical.RowType;
 
 /**
- * The field names of a row type, and of the rows nested in it. Rows themselves know their names
- * only sometimes.
+ * Field names of a row type, and of the rows nested in it. Not every row has the names itself.
  *
  * @param names the fields of a row; null for other types
  * @param parts the fields' shapes, or the one of a list's items or a map's values; an item is null
  *     where no row is inside
- * @param keyable for a row: which fields can be a key
+ * @param keyable the fields of a row that can be a key
  */
 record RowShape(String[] names, RowShape[] parts, boolean[] keyable) implements Serializable {
   private static final Set<TypeInformation<?>> KEY_TYPES =
@@ -41,7 +40,7 @@ record RowShape(String[] names, RowShape[] parts, boolean[] keyable) implements 
           LogicalTypeRoot.INTEGER,
           LogicalTypeRoot.BIGINT);
 
-  /** The shape of a row type; an error for any other type. */
+  /** Return the shape of a row type. Fail for any other type. */
   static RowShape ofRow(TypeInformation<?> type) {
     RowShape shape = of(type);
     if (shape == null || shape.names == null) {
@@ -54,7 +53,9 @@ record RowShape(String[] names, RowShape[] parts, boolean[] keyable) implements 
     return shape;
   }
 
-  /** The position of a field; an error that lists the fields when there is none of that name. */
+  /**
+   * Return the position of a field. Fail with a list of the fields if there is none of that name.
+   */
   int indexOf(String field) {
     int index = Arrays.asList(names).indexOf(field);
     if (index < 0) {

@@ -5,8 +5,8 @@ import org.apache.flink.metrics.HistogramStatistics;
 import org.apache.flink.runtime.metrics.DescriptiveStatisticsHistogram;
 
 /**
- * A histogram of durations that were taken elsewhere: it counts all of them, and its statistics are
- * those of the last thousand that it was given.
+ * Histogram of durations that workers measure. It counts all of them, and its statistics are those
+ * of the last thousand samples.
  */
 final class SampledHistogram implements Histogram {
   private static final int KEPT = 1000;
@@ -14,7 +14,7 @@ final class SampledHistogram implements Histogram {
   private final DescriptiveStatisticsHistogram samples = new DescriptiveStatisticsHistogram(KEPT);
   private volatile long count;
 
-  /** Adds {@code number} values, of which some are known. Called on one thread only. */
+  /** Add {@code number} values, some of them as samples. Only one thread calls this. */
   void update(long number, long[] known) {
     for (long value : known) {
       samples.update(value);

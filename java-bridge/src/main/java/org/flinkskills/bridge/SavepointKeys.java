@@ -27,14 +27,15 @@ import org.apache.flink.types.Row;
 import org.apache.flink.util.Collector;
 import org.apache.flink.util.DynamicCodeLoadingException;
 
-/** What agents know of their keys, read out of a savepoint or checkpoint. */
+/** Reader of the keyed state of agents in a savepoint or checkpoint. */
 final class SavepointKeys {
   private static final byte[] NOTHING = {};
 
   private SavepointKeys() {}
 
   /**
-   * Names of the operators with keyed state, by their uids; an operator without uid by its hash.
+   * Return the names of the operators with keyed state, by their uids. An operator without uid has
+   * its hash instead.
    */
   static Map<String, String> operators(String path) throws IOException {
     CheckpointMetadata metadata = SavepointLoader.loadSavepointMetadata(path);
@@ -52,11 +53,11 @@ final class SavepointKeys {
   }
 
   /**
-   * A pickled dict for each key: {@code key}, its canonical text; {@code turns} that have ended;
-   * {@code pending}, the events that have not (the first one's turn may be under way); {@code
-   * journal}, the finished steps of that turn; {@code session}, its chunks.
+   * Return a pickled dict for each key: {@code key}, its canonical text; {@code turns} that have
+   * ended; {@code pending}, the events that have not (the first one's turn may be under way);
+   * {@code journal}, the finished steps of that turn; {@code session}, its chunks.
    *
-   * @param only the one key to read; null: all
+   * @param only the key to read; null means all
    * @param expiring whether the state has a time to live, which is a part of its format
    * @param backend one of {@link #backends}
    */
@@ -78,8 +79,9 @@ final class SavepointKeys {
   }
 
   /**
-   * The state backends that may be able to read it. A savepoint in the canonical format is for all;
-   * files of RocksDB are for RocksDB; what else a checkpoint has does not say who wrote it.
+   * Return the state backends that may be able to read a savepoint or checkpoint. All backends read
+   * the canonical format, and RocksDB reads its own files. Other files of a checkpoint do not
+   * identify their backend.
    */
   static List<String> backends(String path) throws IOException {
     List<KeyedStateHandle> handles =
@@ -127,7 +129,7 @@ final class SavepointKeys {
     @Override
     public void readKey(String key, Context context, Collector<byte[]> out) throws Exception {
       if (only != null && !only.equals(key)) {
-        // Flink's reader makes null of a key for which nothing is collected, and fails.
+        // Flink's reader returns null for a key without a collected value, and fails.
         out.collect(NOTHING);
         return;
       }

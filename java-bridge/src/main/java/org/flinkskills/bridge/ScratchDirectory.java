@@ -20,12 +20,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The folder for everything that a pool and its workers write: workspaces, materialised resources.
+ * Directory for all files of a pool and its workers, such as workspaces and copies of resources.
  *
- * <p>A TaskManager that is killed cannot remove it. So each folder has a lock file beside it, which
- * the operating system unlocks when the process is gone, and whoever makes a new folder removes
- * those that nobody locks any more. Lock files of this very process are left alone by their names,
- * because to open and close a file is to unlock it.
+ * <p>A killed TaskManager cannot remove the directory. So each directory has a lock file, which the
+ * operating system unlocks when the process exits. The creation of a directory removes the
+ * directories whose lock files are not locked. It ignores the lock files of its own process,
+ * because an open and close of such a file would unlock it.
  */
 final class ScratchDirectory {
   private static final Logger LOG = LoggerFactory.getLogger(ScratchDirectory.class);
@@ -44,7 +44,7 @@ final class ScratchDirectory {
     this.lock = lock;
   }
 
-  /** Creates {@code <tmp>/flink-skills-<job>-<random>}, readable by its owner only. */
+  /** Create {@code <tmp>/flink-skills-<job>-<random>}, readable by its owner only. */
   static ScratchDirectory create(String[] tmpDirectories, JobID jobId) throws IOException {
     Path parent =
         Path.of(
@@ -68,7 +68,7 @@ final class ScratchDirectory {
     return path;
   }
 
-  /** Deletes the folder, see {@link #delete(Path)}, and gives its lock back. */
+  /** Delete the directory, see {@link #delete(Path)}, and release its lock. */
   void delete() {
     delete(path);
     try {
@@ -79,7 +79,10 @@ final class ScratchDirectory {
     }
   }
 
-  /** Tells this process from others, also from one in another container with the same number. */
+  /**
+   * Return an id that distinguishes this process even from one with the same number in another
+   * container.
+   */
   private static String thisProcess() {
     ProcessHandle process = ProcessHandle.current();
     long started = process.info().startInstant().map(Instant::toEpochMilli).orElse(0L);
@@ -121,7 +124,7 @@ final class ScratchDirectory {
   }
 
   /**
-   * Returns false if another user may have put the lock file there, to have a folder in use removed,
+   * Return false if another user may have put the lock file there, to have a folder in use removed,
    * or to block a process that opens it: in {@code /tmp} all users can create one.
    */
   private static boolean isOfItsOwner(Path lockFile, Path folder) {
@@ -136,8 +139,9 @@ final class ScratchDirectory {
   }
 
   /**
-   * Deletes a folder and all in it, read-only files and folders too. Symbolic links are deleted,
-   * never followed. What cannot be deleted is logged, not thrown: the job has ended by then.
+   * Delete a directory with its content, even read-only files and directories. Symbolic links are
+   * deleted, never followed. What cannot be deleted is logged, not thrown: the job has ended by
+   * then.
    */
   static void delete(Path directory) {
     try {

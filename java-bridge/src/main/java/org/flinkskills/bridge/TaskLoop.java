@@ -6,14 +6,14 @@ import org.apache.flink.runtime.io.network.partition.consumer.IndexedInputGate;
 import org.apache.flink.streaming.runtime.tasks.StreamTask;
 
 /**
- * Runs a task's loop from within an operator that has to wait although the input has ended.
+ * Loop of a task that an operator runs while it waits after the end of its input.
  *
- * <p>Barriers of aligned checkpoints come with the input, and after its end as well: the tasks
- * before this one wait until it has processed everything, and take part in checkpoints meanwhile.
- * To yield to the mailbox alone would leave these barriers unread until the operator has ended.
+ * <p>Barriers of aligned checkpoints arrive with the input, even after its end. The upstream tasks
+ * wait until this task has processed everything, and participate in checkpoints. An operator that
+ * only yields to the mailbox would not read these barriers.
  */
 final class TaskLoop {
-  /** Flink tells operators no more of a checkpoint than its number. */
+  /** Flink passes only the number of a checkpoint to an operator. */
   private static final Field SYNCHRONOUS_SAVEPOINT = synchronousSavepoint();
 
   private final StreamTask<?, ?> task;
@@ -27,7 +27,7 @@ final class TaskLoop {
     this.mailbox = mailbox;
   }
 
-  /** Runs a mail or reads from the input; waits until there is one of them. */
+  /** Run a mail or read from the input. Wait until one of them is possible. */
   void step() throws Exception {
     // After the end of the input the task has stopped its loop and must not start it again.
     if (isInputClosed() || !task.runMailboxStep()) {
@@ -36,7 +36,7 @@ final class TaskLoop {
   }
 
   /**
-   * Whether the task takes part in the savepoint of a stop. What an operator emits after it is in
+   * Return true if the task participates in the savepoint of a stop. Outputs after it are in
    * neither the savepoint nor another checkpoint.
    */
   boolean isStopping() throws ReflectiveOperationException {

@@ -8,15 +8,15 @@ import java.util.function.BiConsumer;
 import org.flinkskills.bridge.Frames.Frame;
 import org.flinkskills.bridge.Frames.FrameException;
 
-/** The frames of turns that one read from a worker has brought, by operator. */
+/** Frames of turns that one read from a worker returned, by operator. */
 final class TurnAnswers {
   private final Map<Integer, List<Frame>> byOperator = new LinkedHashMap<>();
 
   /**
-   * Adds a frame behind its operator.
+   * Add a frame, and read its operator.
    *
-   * @throws FrameException if the frame is cut off, too long, or has a value that this release does
-   *     not know
+   * @throws FrameException if the frame is truncated, too long, or has a value that this release
+   *     does not support
    */
   void add(Frame frame) throws FrameException {
     check(new Frame(frame.content()));
@@ -27,7 +27,7 @@ final class TurnAnswers {
     byOperator.forEach(operatorAndFrames);
   }
 
-  /** Reads a frame to its end, without a copy of what it has. */
+  /** Read a frame to its end, without a copy of its content. */
   private static void check(Frame frame) throws FrameException {
     frame.u32();
     frame.u64();
@@ -56,7 +56,7 @@ final class TurnAnswers {
     }
   }
 
-  /** Skips a list whose items have so many parts. */
+  /** Skip a list whose items have that number of parts. */
   private static void skip(Frame frame, int parts) throws FrameException {
     int items = frame.u32();
     if (items < 0) {

@@ -31,7 +31,7 @@ final class TurnCounts {
   private static final String STATE = "turn-counts";
   private static final byte VERSION = 1;
 
-  /** Classes of errors; those that come later are counted as {@link #OTHER_KINDS}. */
+  /** The maximum number of error classes. Further ones are counted as {@link #OTHER_KINDS}. */
   private static final int MOST_KINDS = 50;
 
   private static final String OTHER_KINDS = "others";
@@ -59,7 +59,7 @@ final class TurnCounts {
     this.ended = context.getLongCounter(prefix + "turns");
   }
 
-  /** Registers the accumulators, and adds the numbers of the checkpoint. */
+  /** Register the accumulators, and add the numbers of the checkpoint. */
   static TurnCounts open(AbstractStreamOperator<?> operator) throws Exception {
     ListStateDescriptor<byte[]> descriptor =
         new ListStateDescriptor<>(STATE, PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO);
@@ -76,9 +76,10 @@ final class TurnCounts {
   }
 
   /**
-   * Counts a turn.
+   * Count a turn.
    *
-   * @param failure class and message of its error, as its error record has them; empty: none
+   * @param failure class and message of the error, as in the error record; empty if the turn
+   *     succeeded
    * @param number the number of the turn
    */
   void ended(String failure, String key, long number) {
@@ -95,7 +96,7 @@ final class TurnCounts {
     }
   }
 
-  /** Writes the numbers to the state of the operator. */
+  /** Write the numbers to the state of the operator. */
   void snapshot() throws Exception {
     ObjectNode stored = JSON.createObjectNode().put("job", jobId).put("turns", turns);
     ObjectNode kinds = stored.putObject("failures");

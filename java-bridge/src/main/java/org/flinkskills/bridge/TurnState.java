@@ -3,8 +3,8 @@ package org.flinkskills.bridge;
 import java.nio.ByteBuffer;
 
 /**
- * The bytes in keyed state. Each begins with the version of its format, so that a later release can
- * tell what it reads.
+ * Formats of the bytes in keyed state. Each begins with its version, so that a later release can
+ * read it.
  */
 final class TurnState {
   static final byte VERSION = 1;

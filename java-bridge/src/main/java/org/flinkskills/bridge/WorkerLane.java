@@ -8,10 +8,12 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Who may start turns on one worker. Turns of all operators share it freely, until a turn has been
- * there when the worker crashed too often: that one gets the worker for itself. New turns wait
- * then, running ones end, the suspect runs alone. So a crash while it runs is certainly its own,
- * and a turn that only shared a worker with a bad one is never blamed.
+ * Admission of turns to one worker.
+ *
+ * <p>Turns of all operators share the worker. The exception is a turn that has run during too many
+ * crashes of the worker: that turn runs alone. New turns wait until the running turns have ended
+ * and the suspect has run. The suspect is then the cause of a crash, and a turn that only shared
+ * the worker with it is never treated as the cause.
  */
 final class WorkerLane {
   private static final int NOBODY = -1;
@@ -19,8 +21,8 @@ final class WorkerLane {
 
   private final int worker;
 
-  /** Tells the operators; called with the lane's lock held, so it must not block. */
-  private final Notifier notifier;
+  /** Operators whose listeners the lane calls with its lock held. */
+  private final PoolOperators operators;
 
   private final Deque<Integer> exclusiveQueue = new ArrayDeque<>();
   private final Map<Integer, Integer> running = new HashMap<>();
@@ -29,25 +31,19 @@ final class WorkerLane {
   private int runningTotal;
   private int holder = NOBODY;
 
-  /** The turns that the holder runs. */
+  /** The number of turns that the holder runs. */
   private int holderTurns;
 
-  interface Notifier {
-    void laneFree(int operator, int worker);
-
-    void exclusive(int operator, int worker, int epoch);
-  }
-
-  WorkerLane(int worker, Notifier notifier) {
+  WorkerLane(int worker, PoolOperators operators) {
     this.worker = worker;
-    this.notifier = notifier;
+    this.operators = operators;
   }
 
   synchronized void up(int newEpoch) {
     epoch = newEpoch;
   }
 
-  /** The worker died: whatever ran or waited here is over, and the operators ask anew. */
+  /** Remove all running and waiting turns of a worker that has exited. */
   synchronized void down() {
     epoch = GONE;
     exclusiveQueue.clear();
@@ -58,8 +54,8 @@ final class WorkerLane {
   }
 
   /**
-   * Counts one more turn of the operator as running; false when it must wait, in which case {@link
-   * WorkerListener#onLaneFree} or the loss of the worker is the signal to try again.
+   * Count one more turn of the operator as running. Return false if the turn must wait. The
+   * operator tries again after {@link WorkerListener#onLaneFree} or {@link WorkerListener#onLost}.
    */
   synchronized boolean tryStart(int operator, int turnEpoch) {
     if (turnEpoch != epoch) {
@@ -75,8 +71,8 @@ final class WorkerLane {
   }
 
   /**
-   * Counts a turn of the operator as ended. The thread that reads the frames of the worker calls
-   * this. The operator itself may wait for its outputs, and these for another operator that needs
+   * Count a turn of the operator as ended. The thread that reads the frames of the worker calls
+   * this: the operator itself may wait for its outputs, and these for another operator that needs
    * the worker.
    */
   synchronized void ended(int operator, int turnEpoch) {
@@ -93,7 +89,7 @@ final class WorkerLane {
     }
   }
 
-  /** Asks for the worker alone; {@link WorkerListener#onExclusive} is the answer. */
+  /** Request the worker alone. {@link WorkerListener#onExclusive} is the response. */
   synchronized void requestExclusive(int operator, int turnEpoch) {
     if (turnEpoch == epoch) {
       exclusiveQueue.addLast(operator);
@@ -102,8 +98,8 @@ final class WorkerLane {
   }
 
   /**
-   * Says how many turns the operator starts on the worker that it has alone. It has the worker until
-   * they have ended.
+   * Set the number of turns that the operator starts on the worker that it has alone. The operator
+   * has the worker alone until these turns have ended.
    */
   synchronized void startExclusive(int operator, int turnEpoch, int turns) {
     if (turnEpoch == epoch && holder == operator) {
@@ -119,7 +115,7 @@ final class WorkerLane {
     }
   }
 
-  /** The operator is gone. */
+  /** Remove the turns and requests of an operator. */
   synchronized void detach(int operator) {
     Integer count = running.remove(operator);
     runningTotal -= count == null ? 0 : count;
@@ -138,10 +134,20 @@ final class WorkerLane {
     if (exclusiveQueue.isEmpty()) {
       Set<Integer> waiting = Set.copyOf(refused);
       refused.clear();
-      waiting.forEach(operator -> notifier.laneFree(operator, worker));
+      waiting.forEach(this::reportFree);
     } else if (runningTotal == 0) {
       holder = exclusiveQueue.removeFirst();
-      notifier.exclusive(holder, worker, epoch);
+      WorkerListener listener = operators.listener(holder);
+      if (listener != null) {
+        listener.onExclusive(worker, epoch);
+      }
+    }
+  }
+
+  private void reportFree(int operator) {
+    WorkerListener listener = operators.listener(operator);
+    if (listener != null) {
+      listener.onLaneFree(worker);
     }
   }
 }

@@ -5,18 +5,18 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.io.PrintStream;
 
-/** Starts worker processes. It is prepared once per pool and closed with it. */
+/** Launcher of the worker processes of one pool. */
 interface WorkerLauncher extends AutoCloseable {
 
   /**
-   * Starts a worker. The calling thread lives as long as the worker does, which the worker's
-   * parent-death signal needs: to Linux the parent is a thread.
+   * Start a worker. The calling thread must live as long as the worker: the worker's parent-death
+   * signal requires this, because the parent is a thread in Linux.
    *
-   * @throws IOException when the process cannot be started at all; trying again would not help
+   * @throws IOException if the process cannot be started, and a retry would not help
    */
   Worker launch(int index) throws IOException;
 
-  /** Returns the stream that shows the prints of user code. Null: prints are only in the log. */
+  /** Return the stream for the prints of user code, or null if they are only logged. */
   default PrintStream prints() {
     return null;
   }
@@ -27,31 +27,31 @@ interface WorkerLauncher extends AutoCloseable {
   /** A running worker. */
   interface Worker {
 
-    /** Takes frames to the worker. */
+    /** Return the stream of frames to the worker. */
     OutputStream input();
 
-    /** Brings frames from the worker; its end means that the worker is gone. */
+    /** Return the stream of frames from the worker, which ends when the worker exits. */
     InputStream output();
 
     /**
-     * Brings the worker's log lines. It may outlast the worker: a process that the worker started
-     * may have the other end.
+     * Return the stream of the worker's log lines. It may stay open after the worker exits, if a
+     * process that the worker started has the other end.
      */
     InputStream log();
 
-    /** Waits for the end of the process; false when it still runs after that time. */
+    /** Wait for the exit of the process. Return false if it still runs after that time. */
     boolean awaitExit(long millis) throws InterruptedException;
 
-    /** Kills the process and all its descendants. */
+    /** Kill the process and all its descendants. */
     void kill();
 
     /**
-     * Ends the processes that the worker started and that still run, see {@link LeftProcesses}.
-     * Does nothing while the worker runs, and when it was done before.
+     * Terminate the remaining processes that the worker started, see {@link LeftProcesses}. Has no
+     * effect while the worker runs, and when it is called again.
      */
     void endLeft() throws InterruptedException;
 
-    /** How the process ended, such as "exit code 1", for error messages. */
+    /** Return the cause of the exit for error messages, such as "exit code 1". */
     String exitDescription();
   }
 }

@@ -3,35 +3,37 @@ package org.flinkskills.bridge;
 import java.util.List;
 
 /**
- * What a pool tells one operator instance. The calls come from the pool's threads and must return
- * at once: the operator hands them to its mailbox.
+ * Listener of one operator for the reports of its pool.
+ *
+ * <p>The threads of the pool call the methods, some of them with a lock held. So a method must not
+ * block.
  */
 interface WorkerListener {
 
-  /** Answers of one worker, in their order. */
+  /** Results of turns arrived from a worker, in this order. */
   void onFrames(int worker, int epoch, List<Frames.Frame> frames);
 
-  /** The worker has opened the operator's plan and takes turns. */
+  /** The worker has opened the operator's plan and accepts turns. */
   void onReady(int worker, int epoch);
 
-  /** The worker is gone, and with it everything it was given in that epoch. */
+  /** The process of a worker has exited. All frames that were sent in its epoch are lost. */
   void onLost(int worker, int epoch);
 
-  /** The operator was refused by {@link WorkerLane#tryStart} and may try again. */
+  /** The worker accepts turns again after {@link WorkerLane#tryStart} has rejected one. */
   void onLaneFree(int worker);
 
   /**
-   * The worker is the operator's alone, until the turns of {@link WorkerLane#startExclusive} have
+   * The operator has the worker alone, until the turns of {@link WorkerLane#startExclusive} have
    * ended.
    */
   void onExclusive(int worker, int epoch);
 
-  /** What a worker reports of the plan; goes to one operator of the plan only. */
+  /** A worker sent metrics of the plan. One operator of the plan receives them. */
   void onMetrics(int worker, WorkerReport report);
 
-  /** What a worker tells of the plan outside of turns; goes to one operator of the plan only. */
+  /** A worker sent events of the plan outside of turns. One operator of the plan receives them. */
   void onEvents(List<byte[]> events);
 
-  /** The pool is of no more use. */
+  /** The workers of the pool cannot continue. */
   void onFailure(Exception failure);
 }

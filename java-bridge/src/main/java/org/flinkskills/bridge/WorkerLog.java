@@ -21,27 +21,28 @@ import org.slf4j.MDC;
 import org.slf4j.event.Level;
 
 /**
- * Forwards a worker's log lines to the TaskManager's log and keeps the last ones for error
- * messages. A line that starts with {@code ERROR}, {@code WARN}, {@code INFO} or {@code DEBUG} and
- * a space is logged at that level, any other one (a library's print) at INFO.
+ * Reader of a worker's log lines. It writes them to the TaskManager's log, and stores the last ones
+ * for error messages. A line that starts with {@code ERROR}, {@code WARN}, {@code INFO} or {@code
+ * DEBUG} and a space has that level. Any other line, such as a library's print, has level INFO.
  *
- * <p>After the level may stand fields, <code>{agent=triage key=2f1a… turn=3} </code>: they go into
- * SLF4J's MDC, beside Flink's own job id, and behind the text, so that layouts with and without MDC
- * have them. With a {@code +} before them the line goes on with the one before, whose text has them
- * already.
+ * <p>Fields may follow the level: <code>{agent=triage key=2f1a… turn=3} </code>. The reader adds
+ * them to SLF4J's MDC, with Flink's own job id, and to the end of the text, so that layouts with
+ * and without MDC have them. A {@code +} before the fields means that the line continues the
+ * previous one, whose text has them already.
  *
- * <p>In a mini cluster, prints are written to a stream as well, each line as a whole. The worker then
+ * <p>In a MiniCluster, prints are also written to a stream, each line as a whole. The worker then
  * marks the lines of its log, because a print may start with the name of a level.
  */
 final class WorkerLog implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger("org.flinkskills.worker");
   private static final int KEPT_LINES = 50;
 
-  /** In bytes. */
+  /** The maximum length of a line in bytes. */
   private static final int LONGEST_LINE = 8192;
+
   private static final int LONGEST_PRINT = 1 << 20;
 
-  /** Has a worker mark the lines of its log. */
+  /** The environment variable with which a worker marks the lines of its log. */
   static final String MARK_VARIABLE = "FLINK_SKILLS_MARK_LOG";
 
   private static final char MARK = '\u001e';
@@ -65,12 +66,12 @@ final class WorkerLog implements Runnable {
 
   /** The end of the worker's process. */
   interface Exit {
-    /** Waits for it; false when the process still runs after that time. */
+    /** Wait for the exit. Return false if the process still runs after that time. */
     boolean await(long millis) throws InterruptedException;
   }
 
   /**
-   * @param prints receives what is not the worker's log; may be null
+   * @param prints receives the lines that are not the worker's log; may be null
    */
   WorkerLog(String name, JobID jobId, InputStream stream, Exit exit, PrintStream prints) {
     this.name = name;
@@ -81,8 +82,8 @@ final class WorkerLog implements Runnable {
   }
 
   /**
-   * Reads until the process has ended and the pipe is empty. It never blocks in a read, because
-   * another process may keep the pipe open.
+   * Read until the process has exited and the pipe is empty. No read blocks, because another
+   * process may keep the pipe open.
    */
   @Override
   public void run() {
@@ -106,7 +107,7 @@ final class WorkerLog implements Runnable {
     }
   }
 
-  /** The last lines, oldest first. */
+  /** Return the last lines, oldest first. */
   List<String> tail() {
     synchronized (tail) {
       return List.copyOf(tail);
@@ -169,14 +170,17 @@ final class WorkerLog implements Runnable {
     }
   }
 
-  /** Forwards the lines that can be read without blocking; false when there is nothing. */
+  /**
+   * Write the lines that can be read without blocking to the log. Return false if there are none.
+   */
   private boolean readAvailable(InputStream open) throws IOException {
     int available = open.available();
     int count = available > 0 ? open.read(buffer, 0, Math.min(available, buffer.length)) : 0;
     for (int i = 0; i < count; i++) {
       if (buffer[i] == '\n') {
         forwardLine();
-      } else if (line.size() < (prints == null ? LONGEST_LINE : LONGEST_PRINT) && buffer[i] != '\r') {
+      } else if (line.size() < (prints == null ? LONGEST_LINE : LONGEST_PRINT)
+          && buffer[i] != '\r') {
         // An endless line cannot fill the memory.
         line.write(buffer[i]);
       }

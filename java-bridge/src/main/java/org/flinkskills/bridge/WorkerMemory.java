@@ -10,8 +10,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The default of {@code skills.worker.max-memory}: an equal share of the memory that the container,
- * or the machine, leaves to processes other than the JVM.
+ * Default of {@code skills.worker.max-memory}: an equal share of the container's or host's memory
+ * that remains beside the JVM.
  */
 final class WorkerMemory {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerMemory.class);
@@ -25,11 +25,11 @@ final class WorkerMemory {
 
   private WorkerMemory() {}
 
-  /** Returns the maximum of one of so many workers, in bytes. */
+  /** Return the maximum memory of one worker, in bytes. */
   static long of(Configuration taskManager, int workers) {
     OperatingSystemMXBean system =
         (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-    // The JVM answers with the limit of its container if there is one.
+    // The JVM returns the limit of its container if there is one.
     return of(taskManager, workers, system.getTotalMemorySize(), Runtime.getRuntime().maxMemory());
   }
 

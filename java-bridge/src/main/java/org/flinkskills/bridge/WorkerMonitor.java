@@ -4,7 +4,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/** Has each worker of a pool look at its deadlines until the pool closes. */
+/** Thread in which each worker of a pool checks its time limits, until the pool closes. */
 final class WorkerMonitor {
   private final WorkerProcess[] workers;
   private final Consumer<Exception> failed;
@@ -12,7 +12,7 @@ final class WorkerMonitor {
   private final Thread thread;
 
   /**
-   * @param failed receives the error after which nothing watches the workers
+   * @param failed receives the error after which the workers are not monitored
    */
   WorkerMonitor(WorkerProcess[] workers, String name, Consumer<Exception> failed) {
     this.workers = workers;

@@ -7,26 +7,24 @@ import org.apache.flink.runtime.execution.Environment;
 import org.apache.flink.runtime.taskmanager.TaskManagerRuntimeInfo;
 
 /**
- * The pools of this TaskManager. A pool lives from the first operator that acquires it to the last
- * that releases it.
+ * Pools of this TaskManager, by job. The first operator that acquires a pool creates it, and the
+ * last operator that releases a pool closes it.
  *
- * <p>They are kept by job id: this class may be loaded from the job's jar (then there is one entry)
- * or from Flink's {@code lib/} (then it serves all jobs).
+ * <p>If this class is loaded from the job's jar, there is one entry. If it is loaded from Flink's
+ * {@code lib/}, there are the entries of all jobs.
  */
 final class WorkerPools {
   private static final Map<JobID, Entry> POOLS = new HashMap<>();
 
   private WorkerPools() {}
 
-  /**
-   * A pool and how many hold it. Its lock serialises creation, so that other jobs go on meanwhile.
-   */
+  /** A pool and the number of its operators. The lock serializes the creation of one pool only. */
   private static final class Entry {
-    int holders;
+    int leases;
     WorkerPool pool;
   }
 
-  /** An operator's hold of a pool. */
+  /** Lease of a pool by an operator. */
   static final class Lease {
     private final JobID jobId;
     private final Entry entry;
@@ -41,7 +39,7 @@ final class WorkerPools {
       return entry.pool;
     }
 
-    /** Gives the pool back, once; the last one closes it, which takes up to nine seconds. */
+    /** Release the pool. The last release closes the pool, which takes up to nine seconds. */
     void release() {
       if (!released) {
         released = true;
@@ -51,9 +49,9 @@ final class WorkerPools {
   }
 
   /**
-   * The job's pool; made when there is none.
+   * Return a lease of the job's pool. Create the pool if there is none.
    *
-   * @param environment the one of an operator's task
+   * @param environment the environment of the operator's task
    */
   static Lease acquire(
       Environment environment, AgentSettings settings, WorkerPool.LauncherFactory launchers)
@@ -62,7 +60,7 @@ final class WorkerPools {
     Entry entry;
     synchronized (POOLS) {
       entry = POOLS.computeIfAbsent(jobId, id -> new Entry());
-      entry.holders++;
+      entry.leases++;
     }
     try {
       synchronized (entry) {
@@ -91,7 +89,7 @@ final class WorkerPools {
 
   private static void release(JobID jobId, Entry entry) {
     synchronized (POOLS) {
-      if (--entry.holders > 0) {
+      if (--entry.leases > 0) {
         return;
       }
       POOLS.remove(jobId, entry);

@@ -1,10 +1,7 @@
 package org.flinkskills.bridge;
 
 import java.io.IOException;
-import java.io.OutputStream;
-import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.JobID;
 import org.apache.flink.util.MdcUtils;
@@ -12,12 +9,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Keeps one worker process running: starts it, moves frames to and from it, and starts it again
- * when it dies. Each start is an <em>epoch</em>; frames for an older epoch are dropped.
+ * Supervisor of one worker: it starts the process, and starts it again after an exit. Each start is
+ * an <em>epoch</em>. A frame for an older epoch is dropped.
  *
- * <p>Three threads: the supervisor starts the process and reads its frames (it must be the one that
- * starts it, see {@link WorkerLauncher#launch}); a writer, so that no task thread ever blocks on a
- * full pipe; and one that drains the log until the process has ended.
+ * <p>The supervisor's thread also reads the frames of the process, see {@link WorkerRun}. The
+ * thread that starts a process must live as long as the process, see {@link WorkerLauncher#launch}.
  */
 final class WorkerProcess {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerProcess.class);
@@ -25,84 +21,69 @@ final class WorkerProcess {
   /** The time between calls of {@link #tick}. */
   static final long TICK_MS = 100;
 
-  private static final long PROBATION_MS = 1000;
+  /** The time in which a thread of a process ends after the process. */
+  static final long JOIN_MS = 1000;
+
   private static final long EXIT_GRACE_MS = 500;
-  private static final long JOIN_MS = 1000;
 
-  /** Receives reports of the supervisor, on its thread except for {@link #steady}. */
-  interface Events {
-    /** A process runs. On probation it must get no turns before {@link #steady}. */
-    void started(WorkerProcess worker, int epoch, boolean onProbation);
+  /**
+   * Constant properties of a worker.
+   *
+   * @param name the name in logs, and the prefix of the names of threads
+   * @param openTimeoutMs the time in which a process must open its plans
+   */
+  record Config(String name, JobID jobId, int index, WorkerLauncher launcher, long openTimeoutMs) {}
 
-    /** The process has stood its probation; called by the thread that calls {@link #tick}. */
-    void steady(WorkerProcess worker, int epoch);
-
-    void frames(WorkerProcess worker, int epoch, List<Frames.Frame> frames) throws IOException;
-
-    void lost(WorkerProcess worker, int epoch, String reason);
-
-    /** The worker cannot be kept running; nothing follows. */
-    void gaveUp(WorkerProcess worker, Exception failure);
-  }
-
-  private final String name;
-  private final JobID jobId;
-  private final int index;
-  private final WorkerLauncher launcher;
-  private final long openTimeoutMs;
-  private final Events events;
+  private final Config config;
+  private final OpenPlans plans;
+  private final WorkerFrames frames;
   private final Thread supervisor;
 
   private final WorkerSilence.Limit silenceLimit = new WorkerSilence.Limit();
 
   private final Object lock = new Object();
-  private Incarnation current;
+  private WorkerRun current;
   private boolean closing;
   private long closeDeadlineNanos;
   private int epochs;
 
-  WorkerProcess(
-      String name,
-      JobID jobId,
-      int index,
-      WorkerLauncher launcher,
-      long openTimeoutMs,
-      Events events) {
-    this.name = name;
-    this.jobId = jobId;
-    this.index = index;
-    this.launcher = launcher;
-    this.openTimeoutMs = openTimeoutMs;
-    this.events = events;
-    this.supervisor = daemon(this::supervise, name);
+  /**
+   * @param plans receives the starts and exits of the process, on the supervisor's thread
+   * @param frames receives the frames of the process, on the supervisor's thread
+   */
+  WorkerProcess(Config config, OpenPlans plans, WorkerFrames frames) {
+    this.config = config;
+    this.plans = plans;
+    this.frames = frames;
+    this.supervisor = daemon(this::supervise, config.name);
+  }
+
+  Config config() {
+    return config;
   }
 
   int index() {
-    return index;
+    return config.index;
   }
 
   void start() {
     supervisor.start();
   }
 
-  /** Queues a frame; it is dropped when the worker of that epoch is gone. */
+  /** Queue a frame. The frame is dropped if the process of that epoch has exited. */
   void send(int epoch, byte[] frame) {
-    Incarnation target;
+    WorkerRun target;
     synchronized (lock) {
       target = current;
     }
-    if (target != null && target.epoch == epoch) {
-      target.hadTurns |= Frames.isTurn(frame);
-      target.outgoing.add(frame);
+    if (target != null && target.epoch() == epoch) {
+      target.send(frame);
     }
   }
 
-  /**
-   * Looks at the time that the process takes; called every {@link #TICK_MS}. It counts these calls
-   * and not the time between them, where the TaskManager itself may have stood still.
-   */
+  /** Check the time limits of the process. The monitor calls this every {@link #TICK_MS}. */
   void tick() {
-    Incarnation target;
+    WorkerRun target;
     synchronized (lock) {
       target = closing ? null : current;
     }
@@ -111,59 +92,54 @@ final class WorkerProcess {
     }
   }
 
-  /** Sets the time without an answer. Of several agents the most patient one counts; 0: no limit. */
+  /** Extend the limit of the time without a frame. The longest limit applies; 0 means unlimited. */
   void allowSilence(long millis) {
     silenceLimit.allow(millis);
   }
 
-  /** The worker of that epoch has opened everything it was asked to. */
+  /** Stop the open timeout of the process of that epoch. */
   void opened(int epoch) {
     synchronized (lock) {
-      if (current != null && current.epoch == epoch) {
-        current.openDeadlineNanos = 0;
-        if (!current.opened) {
-          current.openedNanos = System.nanoTime();
-          current.opened = true;
-        }
+      if (current != null && current.epoch() == epoch) {
+        current.opened();
       }
     }
   }
 
-  /** The worker of that epoch was asked to open something: from now on its time runs. */
+  /** Start the open timeout of the process of that epoch, unless the timeout already runs. */
   void opening(int epoch) {
     synchronized (lock) {
-      if (current != null && current.epoch == epoch && current.openDeadlineNanos == 0) {
-        current.openDeadlineNanos = deadline(openTimeoutMs);
+      if (current != null && current.epoch() == epoch) {
+        current.opening();
       }
     }
   }
 
-  /** Asks the worker to end, without waiting. */
+  /** Request the exit of the process, without waiting. */
   void beginClose(long graceMs) {
     synchronized (lock) {
       closing = true;
       closeDeadlineNanos = deadline(graceMs);
       if (current != null) {
-        current.outgoing.add(Frames.close());
-        current.outgoing.add(Incarnation.END);
+        current.requestExit();
       }
       lock.notifyAll();
     }
   }
 
-  /** Waits for the end that {@link #beginClose} asked for, and kills what still runs after it. */
+  /** Wait for the exit that {@link #beginClose} requested, and kill the process after its grace. */
   void awaitClosed() {
     boolean interrupted = join(supervisor, millisUntil(closeDeadlineNanos));
     if (supervisor.isAlive()) {
       synchronized (lock) {
         if (current != null) {
-          LOG.warn("{} did not exit after the close request; killing it.", name);
-          current.worker.kill();
+          LOG.warn("{} did not exit after the close request; killing it.", config.name);
+          current.kill();
         }
       }
       interrupted |= join(supervisor, EXIT_GRACE_MS + 2 * JOIN_MS + LeftProcesses.LONGEST_MS);
       if (supervisor.isAlive()) {
-        LOG.error("{}: a process that holds its output pipe is still running.", name);
+        LOG.error("{}: a process that holds its output pipe is still running.", config.name);
       }
     }
     if (interrupted) {
@@ -171,54 +147,61 @@ final class WorkerProcess {
     }
   }
 
+  /** Return the time in which a process that has closed its output may exit by itself. */
+  long exitGraceMs() {
+    synchronized (lock) {
+      return closing ? millisUntil(closeDeadlineNanos) : EXIT_GRACE_MS;
+    }
+  }
+
   private void supervise() {
-    try (MdcUtils.MdcCloseable ignored = MdcUtils.withContext(MdcUtils.asContextData(jobId))) {
+    try (MdcUtils.MdcCloseable ignored =
+        MdcUtils.withContext(MdcUtils.asContextData(config.jobId))) {
       keepRunning();
     } catch (RuntimeException | Error e) {
-      LOG.error("The supervision of {} failed.", name, e);
-      events.gaveUp(this, new AgentWorkerException(name + " is lost: " + e, e));
+      LOG.error("The supervision of {} failed.", config.name, e);
+      plans.fail(new AgentWorkerException(config.name + " is lost: " + e, e));
     }
   }
 
   private void keepRunning() {
     WorkerRestarts restarts = new WorkerRestarts();
     while (true) {
-      Incarnation incarnation;
+      WorkerRun run;
       try {
-        incarnation = begin(restarts.onProbation());
+        run = launch(restarts.onProbation());
       } catch (IOException | RuntimeException e) {
-        LOG.error("{} cannot be started.", name, e);
-        events.gaveUp(this, new AgentRejectedException(messageOf(e)));
+        LOG.error("{} cannot be started.", config.name, e);
+        plans.fail(new AgentRejectedException(WorkerRun.messageOf(e)));
         return;
       }
-      if (incarnation == null) {
+      if (run == null) {
         return;
       }
-      String reason = incarnation.run();
+      String reason = run.run();
       synchronized (lock) {
         current = null;
         if (closing) {
           return;
         }
       }
-      long pause = restarts.pauseAfter(incarnation.ended());
-      events.lost(this, incarnation.epoch, reason);
+      long pause = restarts.pauseAfter(run.ended());
+      plans.lost(this, run.epoch(), reason);
       if (pause == WorkerRestarts.GIVE_UP) {
-        String message = givingUp(restarts.failedStarts(), reason, incarnation);
-        events.gaveUp(this, new AgentWorkerException(message));
+        plans.fail(new AgentWorkerException(failureOf(run, restarts.failedStarts(), reason)));
         return;
       }
-      LOG.warn("Restarting {} in {} ms: {}", name, pause, reason);
+      LOG.warn("Restarting {} in {} ms: {}", config.name, pause, reason);
       if (!pause(pause)) {
         return;
       }
     }
   }
 
-  private String givingUp(int starts, String reason, Incarnation incarnation) {
-    List<String> tail = incarnation.log.tail();
+  private static String failureOf(WorkerRun run, int starts, String reason) {
+    List<String> tail = run.logTail();
     return String.format(
-        incarnation.opened
+        run.ended().opened()
             ? "The agent worker process exited %d times in a row before it had a turn to run:"
                 + " %s. %s"
             : "The agent worker process exited %d times in a row before it was ready: %s. %s",
@@ -229,18 +212,20 @@ final class WorkerProcess {
             : "The last lines of its log:\n  " + String.join("\n  ", tail));
   }
 
-  /** Starts the process; null when the pool is closing. */
-  private Incarnation begin(boolean onProbation) throws IOException {
+  /** Start the process. Return null if the pool is closing. */
+  private WorkerRun launch(boolean onProbation) throws IOException {
     synchronized (lock) {
       if (closing) {
         return null;
       }
-      current = new Incarnation(++epochs, launcher.launch(index), onProbation);
+      WorkerLauncher.Worker worker = config.launcher.launch(config.index);
+      WorkerSilence silence = new WorkerSilence(silenceLimit);
+      current = new WorkerRun(this, ++epochs, worker, silence, onProbation, plans, frames);
       return current;
     }
   }
 
-  /** Waits; false when the pool is closing. */
+  /** Wait. Return false if the pool is closing. */
   private boolean pause(long millis) {
     long until = deadline(millis);
     synchronized (lock) {
@@ -256,206 +241,10 @@ final class WorkerProcess {
     }
   }
 
-  /** One run of the process. */
-  private final class Incarnation {
-    /** Ends the writer after everything before it is written. */
-    private static final byte[] END = new byte[0];
-
-    private final int epoch;
-    private final WorkerLauncher.Worker worker;
-    private final LinkedBlockingQueue<byte[]> outgoing = new LinkedBlockingQueue<>();
-    private final WorkerLog log;
-    private final WorkerSilence silence = new WorkerSilence(silenceLimit);
-    private volatile boolean opened;
-    private volatile long openedNanos;
-    private volatile long openDeadlineNanos;
-    private volatile boolean hadTurns;
-    private volatile boolean onProbation;
-    private volatile String complaint;
-    private boolean hadProgress;
-    private long steadyMs;
-
-    Incarnation(int epoch, WorkerLauncher.Worker worker, boolean onProbation) {
-      this.epoch = epoch;
-      this.onProbation = onProbation;
-      this.worker = worker;
-      this.log = new WorkerLog(name, jobId, worker.log(), worker::awaitExit, launcher.prints());
-    }
-
-    /** Runs until the worker is gone and answers why it is. */
-    String run() {
-      Thread writer = daemon(() -> guarded("writing to the worker", this::write), name + "-writer");
-      Thread drain =
-          daemon(() -> guarded("reading the worker's log", this::readLog), name + "-log");
-      try {
-        writer.start();
-        drain.start();
-        events.started(WorkerProcess.this, epoch, onProbation);
-        read();
-      } catch (IOException | RuntimeException | Error e) {
-        // An error, such as memory that does not suffice for a frame, is a lost worker too.
-        if (complaint == null) {
-          complaint = "reading from the worker failed: " + messageOf(e);
-        }
-        LOG.warn("{}: reading from the worker failed.", name, e);
-      }
-      end();
-      endLeft();
-      outgoing.add(END);
-      join(writer, JOIN_MS);
-      join(drain, JOIN_MS);
-      String exit = worker.exitDescription();
-      return complaint == null ? exit : exit + ": " + complaint;
-    }
-
-    /**
-     * Reads the log until the end of the process, and ends the processes that it left. One of them
-     * may keep the pipe open that the supervisor reads.
-     */
-    private void readLog() {
-      log.run();
-      endLeft();
-    }
-
-    private void endLeft() {
-      try {
-        worker.endLeft();
-      } catch (InterruptedException e) {
-        Thread.currentThread().interrupt();
-      }
-    }
-
-    /** Kills the worker when one of its threads fails. */
-    private void guarded(String what, Runnable body) {
-      try {
-        body.run();
-      } catch (RuntimeException | Error e) {
-        LOG.error("{}: {} failed.", name, what, e);
-        kill(what + " failed: " + messageOf(e));
-      }
-    }
-
-    private void read() throws IOException {
-      Frames.Parser parser = new Frames.Parser();
-      List<Frames.Frame> frames = new ArrayList<>();
-      while (readOnce(parser, frames)) {
-        if (!frames.isEmpty()) {
-          hadProgress = hadProgress || frames.stream().anyMatch(Frames.Frame::isProgress);
-          events.frames(WorkerProcess.this, epoch, frames);
-          frames = new ArrayList<>();
-        }
-      }
-    }
-
-    private boolean readOnce(Frames.Parser parser, List<Frames.Frame> frames) throws IOException {
-      silence.reading();
-      try {
-        return parser.read(worker.output(), frames);
-      } finally {
-        silence.received();
-      }
-    }
-
-    WorkerRestarts.Ended ended() {
-      long openMillis =
-          opened ? TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - openedNanos) : 0;
-      return new WorkerRestarts.Ended(opened, openMillis, hadTurns, hadProgress);
-    }
-
-    void tick() {
-      if (openDeadlineNanos != 0) {
-        if (millisUntil(openDeadlineNanos) <= 0) {
-          kill(
-              String.format(
-                  "the worker did not open the agent within %d ms (skills.worker.open-timeout)",
-                  openTimeoutMs));
-        }
-        return;
-      }
-      if (opened) {
-        tickSilence();
-      }
-      if (onProbation && opened) {
-        steadyMs += TICK_MS;
-        if (steadyMs > PROBATION_MS) {
-          onProbation = false;
-          events.steady(WorkerProcess.this, epoch);
-        }
-      }
-    }
-
-    private void tickSilence() {
-      switch (silence.tick()) {
-        case PING -> outgoing.add(Frames.ping());
-        case DEAD ->
-            kill(
-                String.format(
-                    "the worker sent nothing for %d ms (skills.worker.max-silence); the process may"
-                        + " be stopped or swapped out, or code in it holds Python's lock",
-                    silenceLimit.millis()));
-        case QUIET -> {}
-      }
-    }
-
-    private void kill(String why) {
-      if (complaint == null) {
-        complaint = why;
-      }
-      worker.kill();
-    }
-
-    /** Lets a worker that closed its output end by itself, so that its exit code is known. */
-    private void end() {
-      long grace;
-      synchronized (lock) {
-        grace = closing ? millisUntil(closeDeadlineNanos) : EXIT_GRACE_MS;
-      }
-      try {
-        if (complaint != null || !worker.awaitExit(grace)) {
-          worker.kill();
-          worker.awaitExit(JOIN_MS);
-        }
-      } catch (InterruptedException e) {
-        worker.kill();
-      }
-    }
-
-    private void write() {
-      try (OutputStream input = worker.input()) {
-        Frames.Batch batch = new Frames.Batch(input);
-        while (true) {
-          byte[] frame = outgoing.take();
-          if (frame == END) {
-            return;
-          }
-          boolean last = false;
-          while (frame != null && !last) {
-            batch.add(frame);
-            frame = outgoing.poll();
-            last = frame == END;
-          }
-          batch.flush();
-          if (last) {
-            return;
-          }
-        }
-      } catch (IOException e) {
-        // The reader sees the end of the process and reports it.
-        LOG.debug("{}: writing to the worker failed.", name, e);
-      } catch (InterruptedException e) {
-        LOG.debug("{}: the writer was interrupted.", name);
-      }
-    }
-  }
-
-  private static String messageOf(Throwable e) {
-    return e.getMessage() == null || e instanceof Error ? e.toString() : e.getMessage();
-  }
-
   /**
-   * Returns a thread of a pool. It needs no class of the job by name, and has Flink's class loader:
-   * Java's own pooled threads that wait for processes inherit that of the thread that starts a
-   * process, and would keep the job's after the job.
+   * Return a thread of a pool, with Flink's class loader. Java's pooled threads that wait for
+   * processes inherit the class loader of the thread that starts a process. With the job's class
+   * loader, they would keep it after the job.
    */
   static Thread daemon(Runnable body, String name) {
     Thread thread = new Thread(body, name);
@@ -464,7 +253,7 @@ final class WorkerProcess {
     return thread;
   }
 
-  /** Joins without giving in to an interrupt; true when there was one. */
+  /** Join a thread despite interrupts. Return true if there was an interrupt. */
   static boolean join(Thread thread, long millis) {
     long until = deadline(millis);
     boolean interrupted = false;
@@ -478,11 +267,11 @@ final class WorkerProcess {
     return interrupted;
   }
 
-  private static long deadline(long millis) {
+  static long deadline(long millis) {
     return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
   }
 
-  private static long millisUntil(long deadlineNanos) {
+  static long millisUntil(long deadlineNanos) {
     return TimeUnit.NANOSECONDS.toMillis(deadlineNanos - System.nanoTime());
   }
 }

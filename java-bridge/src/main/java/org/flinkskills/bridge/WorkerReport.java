@@ -7,8 +7,8 @@ import java.util.Map;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 
 /**
- * What a worker tells of a plan: gauges as they are now, and what counters and histograms have more
- * since it told of them last. Labels are keys and values in turn. A key with an empty value is a
+ * Report of a worker about a plan: the current gauges, and the changes of counters and histograms
+ * since the last report. Labels alternate between keys and values. A key with an empty value is a
  * group without a value.
  */
 record WorkerReport(
@@ -20,20 +20,20 @@ record WorkerReport(
 
   record Increase(String name, List<String> labels, long by) {}
 
-  /** Durations in milliseconds: how many there were, and some of them. */
+  /** Durations in milliseconds: their number, and samples. */
   record Durations(String name, List<String> labels, long count, long[] samples) {}
 
   /** The value of a gauge that has labels in addition to its worker. */
   record Level(String name, List<String> labels, Number value) {}
 
-  /** Values of a histogram of fractions: how many there were, and some of them. */
+  /** Values of a histogram of fractions: their number, and samples. */
   record Values(String name, List<String> labels, long count, double[] samples) {}
 
   static WorkerReport ofGauges(Map<String, Number> gauges) {
     return new WorkerReport(Map.copyOf(gauges), List.of(), List.of(), List.of(), List.of());
   }
 
-  /** Reads a report; what it does not know is left out. */
+  /** Read a report. Unknown fields are omitted. */
   static WorkerReport of(JsonNode json) {
     Map<String, Number> gauges = new LinkedHashMap<>();
     for (Map.Entry<String, JsonNode> figure : json.properties()) {

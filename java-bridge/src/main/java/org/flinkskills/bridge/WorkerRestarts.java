@@ -3,23 +3,24 @@ package org.flinkskills.bridge;
 import java.util.concurrent.ThreadLocalRandom;
 
 /**
- * Decides when a dead worker process is started again, and when it is given up. Used by the
- * supervisor of one worker only.
+ * Restart strategy of one worker, for its supervisor.
  *
  * <p>A process that finished a step or a turn, or that was open for a minute, was healthy: the next
- * one starts immediately. A process that died before it got a turn is a failed start: the pauses grow,
- * and after some in a row the job fails. A process that died with turns and finished none of them
- * is fruitless. Its turns may be the cause, and they end after some crashes, so fruitless processes
- * do not fail the job; but after two of them the process itself may be the cause. The next
- * one is therefore on probation: it gets turns only after it has been open for a while without any.
+ * one starts immediately. A process that exited before its first turn is a failed start: the pauses
+ * grow, and the job fails after several of them in a row.
+ *
+ * <p>A process that exited with turns and finished none of them is fruitless. Its turns may be the
+ * cause, and they end after several crashes, so fruitless processes do not fail the job. After two
+ * of them the process itself may be the cause. The next one is therefore on probation: it gets
+ * turns only after it has been open for some time without any.
  */
 final class WorkerRestarts {
-  /** The result of {@link #pauseAfter} when the worker is given up. */
+  /** The result of {@link #pauseAfter} if the worker must not be started again. */
   static final long GIVE_UP = -1;
 
   static final int MOST_FAILED_STARTS = 5;
 
-  /** A worker that was never open is a mistake in the installation, and is given up earlier. */
+  /** A worker that was never open has an error in its installation, and has fewer retries. */
   static final int MOST_FAILED_FIRST_STARTS = 3;
 
   private static final int FRUITLESS_WITHOUT_PROBATION = 2;
@@ -38,12 +39,12 @@ final class WorkerRestarts {
     return failedStarts;
   }
 
-  /** Whether the next process gets turns only after it has been open for a while. */
+  /** Return true if the next process gets turns only after it has been open for some time. */
   boolean onProbation() {
     return failedStarts > 0 || fruitless >= FRUITLESS_WITHOUT_PROBATION;
   }
 
-  /** Returns how many milliseconds to wait before the next start, or {@link #GIVE_UP}. */
+  /** Return the milliseconds before the next start, or {@link #GIVE_UP}. */
   long pauseAfter(Ended ended) {
     everOpened |= ended.opened;
     if (ended.hadProgress || ended.openMillis >= HEALTHY_MS) {
@@ -67,7 +68,7 @@ final class WorkerRestarts {
     return FIRST_PAUSE_MS << Math.min(20, times - 1);
   }
 
-  /** Workers that died of one cause do not all start at the same moment. */
+  /** Spread the starts of workers that crashed for the same reason. */
   private static long spread(long millis) {
     return ThreadLocalRandom.current().nextLong(millis * 3 / 4, millis * 5 / 4 + 1);
   }

@@ -1,12 +1,12 @@
 package org.flinkskills.bridge;
 
 /**
- * Decides when a worker process that runs and sends nothing is asked for an answer, and when it is
- * dead: stopped by a signal, swapped out, or blocked with Python's lock held.
+ * Detector of a worker process that runs but sends nothing: stopped by a signal, swapped out, or
+ * blocked with Python's lock held. The process first receives a PING.
  *
- * <p>Silence is counted in ticks of the pool's monitor. A TaskManager that stands still, for
- * example in a garbage collection, makes no ticks. Time that the reader spends on received frames
- * is not silence either: the answer may wait in the pipe.
+ * <p>Silence is counted in ticks of the pool's monitor, because a paused TaskManager, for example
+ * in a garbage collection, has no ticks. Time that the reader spends on received frames is not
+ * silence: the response may wait in the pipe.
  */
 final class WorkerSilence {
   private static final int TICKS_BEFORE_PING = (int) (1000 / WorkerProcess.TICK_MS);
@@ -31,7 +31,7 @@ final class WorkerSilence {
     private volatile long millis;
     private boolean isSet;
 
-    /** Extends the limit to {@code allowed}; 0 is no limit. */
+    /** Extend the limit to {@code allowed}; 0 means unlimited. */
     synchronized void allow(long allowed) {
       boolean unlimited = allowed == 0 || isSet && millis == 0;
       millis = unlimited ? 0 : Math.max(millis, allowed);
@@ -47,18 +47,23 @@ final class WorkerSilence {
     this.limit = limit;
   }
 
-  /** The reader waits for bytes; called by the reader only. */
+  /** Return the longest silence in milliseconds, or 0 if it is unlimited. */
+  long limitMillis() {
+    return limit.millis();
+  }
+
+  /** Record that the reader waits for bytes. Only the reader calls this. */
   void reading() {
     reading = true;
   }
 
-  /** The reader got bytes, of a whole frame or not; called by the reader only. */
+  /** Record received bytes, of a whole frame or a part. Only the reader calls this. */
   void received() {
     reading = false;
     reads = reads + 1;
   }
 
-  /** Counts one tick; called by the monitor only, while the process is open. */
+  /** Count one tick. Only the monitor calls this, after the process has opened its plans. */
   Verdict tick() {
     long now = reads;
     if (now != readsSeen || !reading) {

@@ -6,18 +6,18 @@ import java.util.Comparator;
 import java.util.Deque;
 import java.util.List;
 
-/** What one operator has to do with one worker; used on the task's mailbox thread only. */
+/** Turns and ready keys of one operator for one worker. Only the task's thread uses them. */
 final class WorkerSlot {
   final int worker;
 
-  /** The epoch in which the worker takes our turns; 0 while it does not. */
+  /** The epoch in which the worker accepts turns of the operator, or 0 if it accepts none. */
   int epoch;
 
-  /** The worker was lost and has not come back yet. */
+  /** No process has replaced the lost one yet. */
   boolean wasLost;
 
   /** Keys whose next turn can start. */
-  final Deque<KeyedTurns.Key> ready = new ArrayDeque<>();
+  final Deque<ActiveKey> ready = new ArrayDeque<>();
 
   /** Turns that must be sent again after a crash. */
   final Deque<Turn> again = new ArrayDeque<>();
@@ -25,29 +25,29 @@ final class WorkerSlot {
   /** Turns that must run alone after a crash, see {@link WorkerLane}. */
   final Deque<Turn> suspects = new ArrayDeque<>();
 
-  /** The worker was asked for alone, or is ours alone. */
+  /** The operator has requested the worker alone, or has it alone. */
   boolean exclusiveRequested;
 
-  /** How many suspects have the worker for themselves just now. */
+  /** The number of suspects that run alone on the worker. */
   int quarantined;
 
-  /** The worker accepts no turns now: it is absent or quarantined. */
-  private boolean held;
+  /** The worker accepts no turns: it is absent or quarantined. */
+  private boolean unavailable;
 
-  /** Keys became ready while the worker was held, and more than one of them still waits. */
+  /** Keys became ready while the worker was unavailable, and more than one of them still waits. */
   private boolean behind;
 
   WorkerSlot(int worker) {
     this.worker = worker;
   }
 
-  /** Records if the worker accepts turns, after {@link #ready} turns were started. */
-  void takesTurns(boolean takes) {
-    held = !takes;
-    behind = held ? !ready.isEmpty() : behind && ready.size() > 1;
+  /** Record if the worker accepts turns, after turns of {@link #ready} keys were started. */
+  void setAvailable(boolean available) {
+    unavailable = !available;
+    behind = unavailable ? !ready.isEmpty() : behind && ready.size() > 1;
   }
 
-  /** Removes an ended turn from those that have the worker for themselves. */
+  /** Remove an ended turn from the suspects that run alone. */
   void leaveQuarantine(Turn turn) {
     if (turn.quarantined) {
       turn.quarantined = false;
@@ -57,13 +57,16 @@ final class WorkerSlot {
     }
   }
 
-  /** The slot of a key. Flink has chosen this subtask by a hash of the same text. */
+  /**
+   * Return the slot of a key. The hash is mixed, because Flink selects the subtask by a hash of the
+   * same string.
+   */
   static WorkerSlot of(WorkerSlot[] slots, String key) {
     int mixed = key.hashCode() * 0x9E3779B9;
     return slots[Math.floorMod(mixed ^ mixed >>> 15, slots.length)];
   }
 
-  /** Returns the number of ready keys of all slots that wait only for a place. */
+  /** Return the number of ready keys of all slots that wait only for a place. */
   static int waitingForPlace(WorkerSlot[] slots) {
     int waiting = 0;
     for (WorkerSlot slot : slots) {
@@ -72,12 +75,12 @@ final class WorkerSlot {
     return waiting;
   }
 
-  /** Returns the number of ready keys that wait only for a place. */
+  /** Return the number of ready keys that wait only for a place. */
   int waitingForPlace() {
-    return held || behind ? 0 : ready.size();
+    return unavailable || behind ? 0 : ready.size();
   }
 
-  /** Returns those of the started turns that the worker runs since that epoch, in their order. */
+  /** Return the started turns that the worker runs in that epoch, in their order. */
   List<Turn> turnsOf(int epoch, Collection<Turn> started) {
     return started.stream()
         .filter(turn -> turn.slot == this && turn.epoch == epoch)
@@ -88,25 +91,25 @@ final class WorkerSlot {
   /** A started turn. */
   static final class Turn {
     final long id;
-    final KeyedTurns.Key key;
+    final ActiveKey key;
     final WorkerSlot slot;
 
-    /** The worker's epoch it was sent to; 0 when it must be sent again. */
+    /** The epoch of the process that runs the turn, or 0 if the turn must be sent again. */
     int epoch;
 
-    /** The timestamp of its event, or null. */
+    /** The timestamp of the event, or null. */
     Long timestamp;
 
-    /** How often the worker died while the turn was there, since the turn last finished a step. */
+    /** The number of crashes of the worker during the turn, since its last finished step. */
     int crashes;
 
-    /** It has the worker for itself, or shares it with other suspects only. */
+    /** The turn runs alone, or only with other suspects. */
     boolean quarantined;
 
-    /** How many turns of its operator were there when the worker died last. */
+    /** The number of turns of the operator that ran during the last crash. */
     int company;
 
-    Turn(long id, KeyedTurns.Key key, WorkerSlot slot) {
+    Turn(long id, ActiveKey key, WorkerSlot slot) {
       this.id = id;
       this.key = key;
       this.slot = slot;

@@ -340,7 +340,7 @@ final class FakeWorkers implements WorkerLauncher {
     private void serve() {
       try {
         InputStream input = Channels.newInputStream(toWorker.source());
-        Frames.Parser parser = new Frames.Parser();
+        FrameParser parser = new FrameParser();
         List<Frames.Frame> frames = new ArrayList<>();
         while (parser.read(input, frames)) {
           for (Frames.Frame frame : frames) {

@@ -65,7 +65,7 @@ class FramesTest {
       stream.write(Frames.cancel(i));
     }
     List<Frames.Frame> frames = new ArrayList<>();
-    assertTrue(new Frames.Parser().read(new ByteArrayInputStream(stream.toByteArray()), frames));
+    assertTrue(new FrameParser().read(new ByteArrayInputStream(stream.toByteArray()), frames));
     assertEquals(100, frames.size());
   }
 
@@ -75,7 +75,7 @@ class FramesTest {
       InputStream in = new ByteArrayInputStream(HexFormat.of().parseHex(length + "01"));
       Frames.FrameException failure =
           assertThrows(
-              Frames.FrameException.class, () -> new Frames.Parser().read(in, new ArrayList<>()));
+              Frames.FrameException.class, () -> new FrameParser().read(in, new ArrayList<>()));
       assertTrue(failure.getMessage().contains("standard output"), failure.getMessage());
     }
   }
@@ -105,7 +105,7 @@ class FramesTest {
     byte[] stream = new Frames.Writer(Frames.STEP, 4L + LARGE).bytes(entry).frame();
     List<Frames.Frame> frames = new ArrayList<>();
     long before = allocated();
-    Frames.Parser parser = new Frames.Parser();
+    FrameParser parser = new FrameParser();
     InputStream in = new ByteArrayInputStream(stream);
     while (frames.isEmpty()) {
       assertTrue(parser.read(in, frames));
@@ -120,7 +120,7 @@ class FramesTest {
     List<byte[]> journal = List.of(new byte[LARGE / 2], new byte[LARGE / 2]);
     long before = allocated();
     byte[] frame = Frames.session(1, 2, 3, journal);
-    Frames.Batch batch = new Frames.Batch(OutputStream.nullOutputStream());
+    FrameBatch batch = new FrameBatch(OutputStream.nullOutputStream());
     batch.add(frame);
     batch.flush();
     long copies = (allocated() - before) / LARGE;
@@ -136,7 +136,7 @@ class FramesTest {
   void aBatchKeepsTheOrderAndTheBytes() throws IOException {
     ByteArrayOutputStream expected = new ByteArrayOutputStream();
     ByteArrayOutputStream written = new ByteArrayOutputStream();
-    Frames.Batch batch = new Frames.Batch(written);
+    FrameBatch batch = new FrameBatch(written);
     for (int size : new int[] {0, 10, 65_000, 300, 65_536, 65_537, 1, 200_000, 5}) {
       byte[] frame = new Frames.Writer(2).bytes(new byte[size]).frame();
       frame[frame.length - 1] = (byte) size;
@@ -155,7 +155,7 @@ class FramesTest {
             return super.read(target, offset, Math.min(piece, length));
           }
         };
-    Frames.Parser parser = new Frames.Parser();
+    FrameParser parser = new FrameParser();
     List<Frames.Frame> frames = new ArrayList<>();
     while (parser.read(in, frames)) {
       assertFalse(frames.size() > 4);

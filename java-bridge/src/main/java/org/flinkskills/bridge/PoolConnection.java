@@ -1,0 +1,85 @@
+package org.flinkskills.bridge;
+
+/**
+ * Connection of one operator to the workers of its pool, for one plan.
+ *
+ * <p>The operator's task thread uses it. Turns start after {@link #attach}.
+ */
+final class PoolConnection {
+  private static final int NOT_ATTACHED = 0;
+
+  private final WorkerPool pool;
+  private final AgentPlan plan;
+  private final int planId;
+  private int operator = NOT_ATTACHED;
+
+  /**
+   * @param planId the number of the plan in the frames
+   */
+  PoolConnection(WorkerPool pool, AgentPlan plan, int planId) {
+    this.pool = pool;
+    this.plan = plan;
+    this.planId = planId;
+  }
+
+  AgentPlan plan() {
+    return plan;
+  }
+
+  /** Return the number of the plan in the frames. */
+  int planId() {
+    return planId;
+  }
+
+  /** Return the number of the operator in the frames. */
+  int operator() {
+    return operator;
+  }
+
+  int workers() {
+    return pool.workers();
+  }
+
+  /**
+   * Register a listener for the reports of the workers.
+   *
+   * @return for each worker the epoch in which it accepts turns, or 0 if it accepts none yet
+   */
+  int[] attach(WorkerListener listener) throws Exception {
+    OpenPlans.Attachment attachment = pool.attach(planId, listener);
+    operator = attachment.operator();
+    return attachment.readyEpochs();
+  }
+
+  /** Cancel the turns of the operator. Does nothing if it is not attached. */
+  void detach() {
+    if (operator != NOT_ATTACHED) {
+      pool.detach(operator);
+    }
+  }
+
+  /** Count a turn as running, see {@link WorkerLane#tryStart}. */
+  boolean tryStart(WorkerSlot slot) {
+    return pool.lane(slot.worker).tryStart(operator, slot.epoch);
+  }
+
+  /** Count a turn as ended that no frame starts. */
+  void cancelStart(WorkerSlot.Turn turn) {
+    pool.lane(turn.slot.worker).ended(operator, turn.epoch);
+  }
+
+  /** Request the worker alone, see {@link WorkerLane#requestExclusive}. */
+  void requestExclusive(WorkerSlot slot) {
+    pool.lane(slot.worker).requestExclusive(operator, slot.epoch);
+  }
+
+  /** Use the worker alone, see {@link WorkerLane#startExclusive}. */
+  void startExclusive(WorkerSlot slot, int turns) {
+    pool.lane(slot.worker).startExclusive(operator, slot.epoch, turns);
+  }
+
+  /** Send a frame to the process that runs a turn. */
+  void send(WorkerSlot.Turn turn, byte[] frame) {
+    pool.send(turn.slot.worker, turn.epoch, frame);
+  }
+}
