@@ -123,7 +123,7 @@ def read_flink_options(values: Mapping[str, str]) -> SkillConfig:
 def _option_value(key: str, value: object) -> object:
     """Return the value of an option that lists sources, with each item as a text, and any other value unchanged.
 
-    Items may be mappings with pins, in code and in ``config.yaml``, which gives a list as YAML text. Raises
+    Items can be mappings with pins. ``config.yaml`` passes a list as YAML in a string. Raises
     :class:`ConfigError`.
     """
     if key in SOURCE_OPTIONS and isinstance(value, str) and value.strip().startswith("["):

@@ -24,11 +24,11 @@ __all__ = ["KeyState", "Savepoint"]
 
 @dataclass(frozen=True)
 class KeyState:
-    """What a savepoint has of one key, as bytes: see :mod:`flink_skills.agents.state.session` and
-    :mod:`flink_skills.agents.state.journal` for those of ``session`` and ``journal``.
+    """State of one key in a savepoint, as bytes.
 
-    ``key`` is the canonical text, ``turns`` how many ended, ``pending`` the events that have not, ``journal`` the
-    finished steps of the first one's turn.
+    ``key`` is the canonical key, and ``turns`` is the number of ended turns. ``pending`` are the events whose turns
+    have not ended, and ``journal`` are the finished steps of the first one. The bytes of ``session`` and ``journal``
+    are those of :mod:`flink_skills.agents.state.session` and :mod:`flink_skills.agents.state.journal`.
     """
 
     key: str

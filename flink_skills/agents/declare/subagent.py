@@ -37,7 +37,7 @@ _SESSION: Mapping[str, Any] = {
     "description": "A name for this conversation with the agent. The same name continues it in a later call. Without "
     "it, the agent remembers no earlier call.",
 }
-# Of the names of conversations in a session, '@' and '/' separate the parts.
+# Without '@' and '/', which separate the parts of a conversation's name.
 _SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 
 

@@ -1,7 +1,7 @@
-"""The conversation between an agent and a chat model, as plain data.
+"""Messages between an agent and a chat model, as plain data.
 
-These are the package's own types and not a client library's: they go into Flink state, so their
-form may only change with a new state version.
+They are types of this package, not of a client library, because Flink state contains them. Their form can only change
+with a new state version.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A tool call that a model asks for. ``arguments`` is what the model wrote, checked by nobody yet:
-    an object, or the raw text where it was no JSON object."""
+    """A tool call that a model requests.
+
+    ``arguments`` are those that the model wrote, before any check: an object, or a string that is no JSON object.
+    """
 
     id: str
     name: str
