@@ -21,23 +21,20 @@ class Additions:
     such as the next month.
     """
 
-    __slots__ = ("_new", "_said")
+    __slots__ = ("_said", "new")
 
     def __init__(self) -> None:
         self._said: dict[str, str] = {}
-        self._new: dict[str, str] = {}
+        #: The additions of the last request that no earlier one had. The journal stores them with its response.
+        self.new: dict[str, str] = {}
 
     def text(self, speakers: Mapping[str, Speaker]) -> str:
         """Return the additions to a request, the same text of several tools once."""
-        self._new = {}
+        self.new = {}
         for name, speaker in speakers.items():
             if name not in self._said:
-                self._said[name] = self._new[name] = _asked(name, speaker)
+                self._said[name] = self.new[name] = _asked(name, speaker)
         return "\n\n".join(dict.fromkeys(text for name in speakers if (text := self._said[name])))
-
-    def to_json(self) -> dict[str, str]:
-        """Return the additions of the last request that no earlier one had, for the journal."""
-        return self._new
 
     def replay(self, entry: Mapping[str, Any]) -> None:
         """Use the additions that the journal has with a response."""

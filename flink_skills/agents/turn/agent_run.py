@@ -40,19 +40,28 @@ class AgentRun(TurnContext):
         generation: Its models, skills and tools.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_generation", "conversations")
+    __slots__ = ("__weakref__", "_calls", "_conversations", "_generation")
 
     _calls: Calls
+    _conversations: Conversations | None
     _generation: Generation
-    #: The conversations of the agent.
-    conversations: Conversations
 
     def __init__(self, agent_turn: AgentTurn, generation: Generation) -> None:
-        super().__init__(agent_turn)
+        # Not by assignment: the check of assignments to a context costs several times as much.
         set_ = object.__setattr__
+        set_(self, "_agent_turn", agent_turn)
         set_(self, "_calls", Calls(agent_turn.attempt.steps, agent_turn.prefix))
-        set_(self, "conversations", Conversations(agent_turn, generation.models))
+        set_(self, "_conversations", None)
         set_(self, "_generation", generation)
+
+    @property
+    def conversations(self) -> Conversations:
+        """The conversations of the agent."""
+        found = self._conversations
+        if found is None:
+            found = Conversations(self._agent_turn, self._generation.models)
+            object.__setattr__(self, "_conversations", found)
+        return found
 
     async def run(self) -> Any:
         """Return what the agent's ``on_event`` returns."""
@@ -129,8 +138,15 @@ class AgentRun(TurnContext):
     ) -> Coroutine[Any, Any, Any]:
         if system is not None and not isinstance(system, str):
             raise TurnError(f"ctx.chat: system is of type {type(system).__name__}: give the instructions as a string")
-        options = {"output_type": output_type, "content": content, "conversation": conversation, "system": system}
-        return self._calls.awaited("ctx.chat", self._chat(self._routed(model), message, **options))
+        call = self._chat(
+            self._routed(model),
+            message,
+            output_type=output_type,
+            content=content,
+            conversation=conversation,
+            system=system,
+        )
+        return self._calls.awaited("ctx.chat", call)
 
     async def _chat(
         self,

@@ -139,6 +139,8 @@ class AgentTurn:
     def note_call(self, name: str, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
         """Add a tool call to the record of the turn, and apply those of its effects that concern the agent."""
         self.tool_calls.append({"name": name, "arguments": arguments, "error": result.is_error})
+        if not result.effects:
+            return
         for effect in result.effects:
             if effect.get("op") == "load" and effect["skill"] not in self.loaded:
                 self.loaded.append(effect["skill"])

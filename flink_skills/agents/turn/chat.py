@@ -23,7 +23,7 @@ from flink_skills.agents.state.well_formed import well_formed_message
 from flink_skills.agents.turn.additions import Additions
 from flink_skills.agents.turn.apart import Apart
 from flink_skills.agents.turn.code_rounds import CodeRounds
-from flink_skills.agents.turn.materialise import build_request, unload_skills
+from flink_skills.agents.turn.materialise import build_request
 from flink_skills.agents.turn.responding import respond
 from flink_skills.agents.turn.shortening import history_of
 from flink_skills.errors import TurnError
@@ -62,7 +62,8 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
         TurnError: The model gave no usable answer.
     """
     model, answer_type = conversation.model, request.answer_type
-    limits = conversation.agent_turn.agent.limits
+    agent = conversation.agent_turn.agent
+    limits, has_hooks = agent.limits, agent.hooks.of_requests
     earlier = conversation.messages
     history = await history_of(conversation)
     notices = _take_notices(conversation, f"{request.call}/m0")
@@ -84,9 +85,10 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
     for round_ in range(limits.steps + 1):
         step, tool_steps = f"{request.call}/m{round_}", f"{request.call}/t{round_}"
         said = [*history, *earlier, *new]
-        hooks = conversation.request_hooks(step)
-        await unload_skills(conversation, hooks)
-        system = model.system_with(request.system)
+        hooks = conversation.request_hooks(step) if has_hooks else None
+        if len(conversation.skill_state):
+            await conversation.unload_skills(hooks)
+        system = model.system if request.system is None else model.system_with(request.system)
         built = partial(build_request, conversation, said, answer_type, system=system, additions=additions)
         first: dict[str, Any] = {"notices": notices, "asked": request.asked} if round_ == 0 else {}
         response = await respond(conversation, step, built, calls=tool_steps, additions=additions, hooks=hooks, **first)

@@ -102,6 +102,17 @@ class Conversation:
         data = self.skill_state.to_json()
         return data if self.was_kept or data != _EMPTY else None
 
+    async def unload_skills(self, hooks: RequestHooks | None) -> None:
+        """Unload the skills whose time is over or that exceed the limit. The next request has the others."""
+        state, settings = self.skill_state, self.model.settings
+        if settings.lifetime == "once":
+            state.forget_shown()
+        if hooks is not None:
+            await hooks.evict(settings.max_loaded)
+        state.evict(settings.max_loaded)
+        if settings.lifetime == "once":
+            state.note_shown()
+
     def has_changed_skills(self) -> bool:
         """Return True if a skill was loaded or chosen since the last call of this method."""
         before, self._seen_revision = self._seen_revision, self.skill_state.revision
@@ -109,8 +120,7 @@ class Conversation:
 
     def request_hooks(self, step: str) -> RequestHooks | None:
         """Return the hooks of the request whose response is ``step``, None if the agent has none."""
-        hooks = self.agent_turn.agent.hooks
-        if not (hooks.before_model or hooks.evict):
+        if not self.agent_turn.agent.hooks.of_requests:
             return None
         return RequestHooks(self.agent_turn, self.skill_state, step)
 
@@ -147,8 +157,11 @@ class Conversation:
         given = {} if toolsets is None else await toolsets.tools(context)
         return self.model.always(given), {} if pool is None else await pool.tools(context)
 
-    async def tool_context(self, step: str, *, workspace: bool) -> ToolContext:
-        """Return the context of a tool call in ``step``. ``workspace`` opens the workspace of the key for it."""
+    async def tool_context(self, step: str, *, workspace: bool, state: ToolState | None = None) -> ToolContext:
+        """Return the context of a tool call in ``step``.
+
+        ``workspace`` opens the workspace of the key for it. ``state`` is the copy of the state for the call.
+        """
         model, agent_turn = self.model, self.agent_turn
         attempt = agent_turn.attempt
         identity, files = attempt.identity, attempt.files
@@ -158,7 +171,7 @@ class Conversation:
             event=agent_turn.event,
             timestamp=identity.timestamp,
             session_id=identity.session_id,
-            open_state=ToolState(agent_turn).open,
+            open_state=(state or ToolState(agent_turn)).open,
             owner=identity.owner,
             turn=identity.number,
             call_id=attempt.steps.call_id(step),
@@ -206,15 +219,21 @@ class Conversation:
             replayed = False
             offered = tools or await self.tools()
             tool = offered.get(name)
-            context = await self.tool_context(step, workspace=tool is not None and tool.uses_workspace)
+            state = ToolState(agent_turn)
+            workspace = tool is not None and tool.uses_workspace
+            context = await self.tool_context(step, workspace=workspace, state=state)
             context.caller = caller = ToolCaller(agent_turn, step)
 
-            async def call(given: Mapping[str, Any] | str, base: StoredState | None = None) -> ToolResult:
-                state = ToolState(agent_turn, base)
-                context.open_state = state.open
+            async def call(given: Mapping[str, Any] | str, state: ToolState = state) -> ToolResult:
                 if tool is not None and not tool.idempotent:
                     context.attempt = await steps.begin(step)
                 return state.with_change(await offered.call(name, given, context), context)
+
+            async def call_from(given: Mapping[str, Any], base: StoredState | None) -> ToolResult:
+                """Call with the state that the hook left."""
+                copied = ToolState(agent_turn, base)
+                context.open_state = copied.open
+                return await call(given, copied)
 
             observed = observe(
                 "tool",
@@ -233,7 +252,7 @@ class Conversation:
                 if checked is None:
                     called = await call(arguments)
                 else:
-                    called = await ToolHook(agent_turn, self.skill_state, step).call(name, checked, call)
+                    called = await ToolHook(agent_turn, self.skill_state, step).call(name, checked, call_from)
                 called = await agent_turn.media.kept_result(name, called)
                 activity.attributes.update(content=called.content, is_error=called.is_error)
             result = result_to_json(called)

@@ -135,13 +135,12 @@ class RequestHooks(_HookStep):
         self._unloaded: list[str] = []
 
     async def evict(self, most: int) -> None:
-        """Unload the skills that the agent chooses, until ``most`` are left. A replay unloads the same ones."""
+        """Unload skills that the agent chooses, if more than ``most`` are loaded. A replay unloads the same ones."""
         if 0 < most < len(self._skill_state) and self._agent.hooks.evict:
             entry = self._agent_turn.attempt.steps.peek(self._step)
             self._unloaded = await self._chosen() if entry is None else list(entry.get("unloaded", ()))
             for name in self._unloaded:
                 self._skill_state.apply(unload_effect(name))
-        self._skill_state.evict(most)
 
     async def _chosen(self) -> list[str]:
         loaded = self._skill_state.names

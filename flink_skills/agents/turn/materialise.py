@@ -23,25 +23,11 @@ from flink_skills.tools.skills.context import skill_block, system_block
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
     from flink_skills.agents.turn.conversation import Conversation
-    from flink_skills.agents.turn.hooks import RequestHooks
     from flink_skills.tools import SkillState
 
-__all__ = ["build_request", "unload_skills"]
+__all__ = ["build_request"]
 
 _NOWHERE_ELSE = "Loaded skill context:"
-
-
-async def unload_skills(conversation: Conversation, hooks: RequestHooks | None) -> None:
-    """Unload the skills whose time is over or that exceed the limit, before a request. A replay unloads the same."""
-    state, settings = conversation.skill_state, conversation.model.settings
-    if settings.lifetime == "once":
-        state.forget_shown()
-    if hooks is None:
-        state.evict(settings.max_loaded)
-    else:
-        await hooks.evict(settings.max_loaded)
-    if settings.lifetime == "once":
-        state.note_shown()
 
 
 async def build_request(

@@ -35,6 +35,8 @@ _log = logging.getLogger("flink_skills.model")
 _MAX_WAIT = 30.0
 # Conditions of a request to a model without fallbacks.
 _ONLY = Attempt()
+_NO_SETTINGS: Mapping[str, Any] = {}
+_UNSET = object()
 
 
 async def respond(
@@ -68,8 +70,15 @@ async def respond(
     """
     model = conversation.model
 
-    async def ask_models(request: ModelRequest, provided: Mapping[str, Any]) -> tuple[ModelResponse, str]:
-        """Return the response, and the name of the model or fallback that gave it."""
+    async def ask() -> Any:
+        request = await build()
+        by, settings = model.name, _NO_SETTINGS
+        if hooks is not None:
+            decided = await hooks.before_model(request)
+            if not isinstance(decided, ModelRequest):
+                return with_notes(_instead(decided))
+            settings = {name: of for name, of in decided.settings.items() if request.settings.get(name, _UNSET) != of}
+            request = decided
         digests = conversation.digests
         # The skills that are loaded when the request is made: its tokens are what they cost.
         loaded = {"skills": list(digests), "digests": digests}
@@ -81,7 +90,7 @@ async def respond(
                 sent = replace(
                     request,
                     messages=for_model(request.messages, of.chat_model.accepts),
-                    settings={**(of.setup.settings if of.setup is not None else {}), **provided},
+                    settings={**(of.setup.settings if of.setup is not None else {}), **settings},
                 )
                 more = {**loaded, "fallback_of": model.name}
             with observe("chat", of.name, step, request=sent, setup=of.setup, **more) as activity:
@@ -92,37 +101,31 @@ async def respond(
             return response
 
         if model.chain is None:
-            return await ask_one(model), model.name
-        return await model.chain.answer(ask_one, conversation.answered_by)
-
-    async def ask() -> Any:
-        request = await build()
-        decided = request if hooks is None else await hooks.before_model(request)
-        by = model.name
-        if isinstance(decided, Refusal):
-            entry: dict[str, Any] = {"refused": decided.reason}
-        elif isinstance(decided, ModelResponse):
-            entry = response_to_json(well_formed_response(decided))
+            response = await ask_one(model)
         else:
-            before = request.settings
-            provided = {name: of for name, of in decided.settings.items() if name not in before or before[name] != of}
-            response, by = await ask_models(decided, provided)
-            entry = response_to_json(response)
+            response, by = await model.chain.answer(ask_one, conversation.answered_by)
+        entry = response_to_json(response)
         if by != model.name:
             entry["by"] = by
+        has_notes = notices or hooks is not None or (additions is not None and additions.new)
+        return with_notes(entry) if has_notes else entry
+
+    def with_notes(entry: dict[str, Any]) -> dict[str, Any]:
+        """Add what the journal stores beside a response."""
         if notices:
             entry["n"] = [notice.to_json() for notice in notices]
         if hooks is not None:
             entry.update(hooks.decisions())
-        if additions is not None and (new := additions.to_json()):
-            entry["p"] = new
+        if additions is not None and additions.new:
+            entry["p"] = additions.new
         return entry
 
     agent_turn = conversation.agent_turn
     entry = await agent_turn.durable(step, ask, asked)
-    if additions is not None:
+    if "p" in entry and additions is not None:
         additions.replay(entry)
-    agent_turn.change_state(entry.get("state", ()))
+    if "state" in entry:
+        agent_turn.change_state(entry["state"])
     if "refused" in entry:
         raise TurnError(f"before_model refused a request to chat model {model.name!r}: {entry['refused']}")
     if model.chain is not None:
@@ -131,6 +134,13 @@ async def respond(
     response = response_from_json(entry)
     agent_turn.add_usage(response.usage)
     return response
+
+
+def _instead(decided: ModelResponse | Refusal) -> dict[str, Any]:
+    """Return the journal entry of a request that a hook answered or refused."""
+    if isinstance(decided, Refusal):
+        return {"refused": decided.reason}
+    return response_to_json(well_formed_response(decided))
 
 
 async def _heard(

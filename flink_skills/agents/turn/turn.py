@@ -350,8 +350,10 @@ class Turn:
         self._begin([emptied])
 
     async def _run_once(self) -> TurnOutcome:
-        run, attempt = self.agent_run, self.attempt
-        await run.read_event()
+        run, attempt, agent, event = self.agent_run, self.attempt, self.agent, self.start.event
+        attempt.files.event = event
+        if agent.content.is_in(event) or agent.files.has_files(event):
+            await run.read_event()
         try:
             result = await run.run()
         except Exception:
