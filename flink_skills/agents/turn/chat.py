@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.calls import Calls
     from flink_skills.agents.turn.conversation import Conversation
     from flink_skills.tools import ToolSet
+    from flink_skills.tools.base import Tool
 
 __all__ = ["Request", "chat"]
 
@@ -194,25 +195,31 @@ def _groups(model: ModelRuntime, calls: Sequence[ToolCall]) -> Iterator[list[Too
     A call that loads a skill precedes those that use it. Calls of one sequence are in different groups.
     """
     group: list[ToolCall] = []
-    sequences: set[tuple[str, str]] = set()
+    sequences: list[tuple[str, str]] = []
     for call in calls:
         tool = model.tools.get(call.name)
-        alone = tool is not None and tool.changes_state
-        sequence = ""
-        if tool is not None and tool.sequence_argument:
-            arguments = model.tools.parsed(call.name, call.arguments) or {}
-            sequence = str(arguments.get(tool.sequence_argument) or "")
-        if group and (alone or (call.name, sequence) in sequences):
+        if tool is None or not (tool.changes_state or tool.sequence_argument):
+            group.append(call)
+            continue
+        sequence = _sequence(model, tool, call)
+        if group and (tool.changes_state or sequence in sequences):
             yield group
-            group, sequences = [], set()
+            group, sequences = [], []
         group.append(call)
-        if sequence:
-            sequences.add((call.name, sequence))
-        if alone:
+        if sequence is not None:
+            sequences.append(sequence)
+        if tool.changes_state:
             yield group
-            group, sequences = [], set()
+            group, sequences = [], []
     if group:
         yield group
+
+
+def _sequence(model: ModelRuntime, tool: Tool, call: ToolCall) -> tuple[str, str] | None:
+    """Return the sequence that a call belongs to, None for a call that belongs to none."""
+    arguments = model.tools.parsed(call.name, call.arguments) if tool.sequence_argument else None
+    value = str((arguments or {}).get(tool.sequence_argument) or "")
+    return (call.name, value) if value else None
 
 
 def _message(model: ModelRuntime, call: ToolCall, result: ToolResult) -> ToolMessage:

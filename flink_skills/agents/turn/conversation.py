@@ -224,17 +224,6 @@ class Conversation:
             context = await self.tool_context(step, workspace=workspace, state=state)
             context.caller = caller = ToolCaller(agent_turn, step)
 
-            async def call(given: Mapping[str, Any] | str, state: ToolState = state) -> ToolResult:
-                if tool is not None and not tool.idempotent:
-                    context.attempt = await steps.begin(step)
-                return state.with_change(await offered.call(name, given, context), context)
-
-            async def call_from(given: Mapping[str, Any], base: StoredState | None) -> ToolResult:
-                """Call with the state that the hook left."""
-                copied = ToolState(agent_turn, base)
-                context.open_state = copied.open
-                return await call(given, copied)
-
             observed = observe(
                 "tool",
                 name,
@@ -248,11 +237,12 @@ class Conversation:
                 known=tool is not None,
             )
             with observed as activity:
-                checked = offered.parsed(name, arguments) if agent_turn.agent.hooks.around_tool else None
-                if checked is None:
-                    called = await call(arguments)
+                if agent_turn.agent.hooks.around_tool:
+                    called = await self._call_with_hook(step, name, arguments, offered, context)
                 else:
-                    called = await ToolHook(agent_turn, self.skill_state, step).call(name, checked, call_from)
+                    if tool is not None and not tool.idempotent:
+                        context.attempt = await steps.begin(step)
+                    called = state.with_change(await offered.call(name, arguments, context), context)
                 called = await agent_turn.media.kept_result(name, called)
                 activity.attributes.update(content=called.content, is_error=called.is_error)
             result = result_to_json(called)
@@ -264,6 +254,24 @@ class Conversation:
         if "sub" in entry:
             agent_turn.add_spent(Spent.from_json(entry["sub"]), replayed=replayed)
         return result_from_json(entry)
+
+    async def _call_with_hook(
+        self, step: str, name: str, arguments: Mapping[str, Any] | str, offered: ToolSet, context: ToolContext
+    ) -> ToolResult:
+        """Call a tool with the hook of the agent around it. A call that no tool can run calls no hook."""
+        agent_turn, tool = self.agent_turn, offered.get(name)
+        parsed = offered.parsed(name, arguments)
+        if tool is None or parsed is None:
+            return await offered.call(name, arguments, context)
+
+        async def execute(given: Mapping[str, Any], base: StoredState | None) -> ToolResult:
+            state = ToolState(agent_turn, base)
+            context.open_state = state.open
+            if not tool.idempotent:
+                context.attempt = await agent_turn.attempt.steps.begin(step)
+            return state.with_change(await offered.call(name, given, context), context)
+
+        return await ToolHook(agent_turn, self.skill_state, step).call(name, parsed, execute)
 
     def apply(self, name: str, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
         """Apply the effects of a tool call, in the order of the calls.

@@ -76,7 +76,7 @@ async def respond(
         if hooks is not None:
             decided = await hooks.before_model(request)
             if not isinstance(decided, ModelRequest):
-                return with_notes(_instead(decided))
+                return _with_notes(_instead(decided), notices, hooks, additions)
             settings = {name: of for name, of in decided.settings.items() if request.settings.get(name, _UNSET) != of}
             request = decided
         digests = conversation.digests
@@ -107,18 +107,7 @@ async def respond(
         entry = response_to_json(response)
         if by != model.name:
             entry["by"] = by
-        has_notes = notices or hooks is not None or (additions is not None and additions.new)
-        return with_notes(entry) if has_notes else entry
-
-    def with_notes(entry: dict[str, Any]) -> dict[str, Any]:
-        """Add what the journal stores beside a response."""
-        if notices:
-            entry["n"] = [notice.to_json() for notice in notices]
-        if hooks is not None:
-            entry.update(hooks.decisions())
-        if additions is not None and additions.new:
-            entry["p"] = additions.new
-        return entry
+        return _with_notes(entry, notices, hooks, additions)
 
     agent_turn = conversation.agent_turn
     entry = await agent_turn.durable(step, ask, asked)
@@ -141,6 +130,19 @@ def _instead(decided: ModelResponse | Refusal) -> dict[str, Any]:
     if isinstance(decided, Refusal):
         return {"refused": decided.reason}
     return response_to_json(well_formed_response(decided))
+
+
+def _with_notes(
+    entry: dict[str, Any], notices: Sequence[Notice], hooks: RequestHooks | None, additions: Additions | None
+) -> dict[str, Any]:
+    """Add notices, decisions and additions to the journal entry of a response."""
+    if notices:
+        entry["n"] = [notice.to_json() for notice in notices]
+    if hooks is not None:
+        entry.update(hooks.decisions())
+    if additions is not None and additions.new:
+        entry["p"] = additions.new
+    return entry
 
 
 async def _heard(
