@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from flink_skills.agents.state.codec import usage_to_json
-from flink_skills.agents.state.messages import Usage
+from flink_skills.agents.state.messages import NO_USAGE, Usage
 from flink_skills.errors import LimitError
 
-__all__ = ["NO_BUDGET", "Budget", "BudgetError", "Spent"]
+__all__ = ["NOTHING_SPENT", "NO_BUDGET", "Budget", "BudgetError", "Spent"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Spent:
     """Steps and tokens of an agent in a turn, with those of the agents that it called. Adds up with ``+``."""
 
     steps: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(self.steps + other.steps, self.usage + other.usage)
@@ -30,6 +30,9 @@ class Spent:
     def from_json(cls, data: Sequence[int]) -> Spent:
         """Read the journal form."""
         return cls(data[0], Usage(*data[1:]))
+
+
+NOTHING_SPENT = Spent()
 
 
 @dataclass(frozen=True)

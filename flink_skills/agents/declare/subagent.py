@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from flink_skills.agents.declare.budget import Budget
+from flink_skills.agents.declare.budget import NO_BUDGET, Budget
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
@@ -133,7 +133,7 @@ class AgentTool(Tool):
             state = self._opened.new_state(before)
         except TurnError as error:
             return ToolResult(f"{self._spec.name} failed: {error}", is_error=True)
-        budget = Budget(self._steps, self._tokens)
+        budget = Budget(self._steps, self._tokens) if self._steps or self._tokens else NO_BUDGET
         found = await caller.run_agent(self._opened, event, state=state, budget=budget, session=session)
         if found.problem:
             return ToolResult(f"{self._spec.name} failed: {found.problem}", is_error=True)

@@ -101,9 +101,12 @@ class AgentRun(TurnContext):
 
     def artifact_versions(self) -> dict[str, str]:
         """Return the newest version of each artifact that the conversations saved, by name."""
-        # Also of conversations that did not continue in this turn.
-        for model in self._generation.models.values():
-            self.conversations.shared(model)
+        if self._agent_turn.kept.skill_states:
+            # Including conversations that did not continue in this turn.
+            for model in self._generation.models.values():
+                self.conversations.shared(model)
+        elif self._conversations is None:
+            return {}
         states = [of.skill_state for of in self.conversations]
         return {name: version for state in states for name, version in state.artifacts.items()}
 

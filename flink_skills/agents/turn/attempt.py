@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flink_skills.agents.declare.budget import Budget, Spent
+from flink_skills.agents.declare.budget import NOTHING_SPENT, Budget, Spent
 from flink_skills.agents.state.session import KeptConversation
 from flink_skills.agents.turn.steps import Steps
 from flink_skills.agents.turn.turn_files import TurnFiles
@@ -48,7 +48,7 @@ class NestedCall:
     prefix: str
     budget: Budget
     kept: KeptConversation | None = None
-    spent: Spent = field(default_factory=Spent)
+    spent: Spent = NOTHING_SPENT
 
 
 #: Runs an agent that is a tool, in an attempt at the turn of its caller.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declare.budget import Budget, Spent
+from flink_skills.agents.declare.budget import NOTHING_SPENT, Budget, Spent
 from flink_skills.agents.turn.attempt import NestedCall
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ class ToolCaller:
     @property
     def spent(self) -> Spent | None:
         """The spending of the agents that the tool ran, None if it ran none."""
-        return sum((call.spent for call in self._calls), Spent()) if self._calls else None
+        if len(self._calls) == 1:
+            return self._calls[0].spent
+        return sum((call.spent for call in self._calls), NOTHING_SPENT) if self._calls else None
 
     async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Budget, session: str = "") -> AgentAnswer:
         """Run an agent in the turn. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
