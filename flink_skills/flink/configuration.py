@@ -121,7 +121,7 @@ def read_flink_options(values: Mapping[str, str]) -> SkillConfig:
 
 
 def _option_value(key: str, value: object) -> object:
-    """Return the value of an option that lists sources, with each item as a text, and any other value unchanged.
+    """Return the value of an option that lists sources, with each item as a string, and any other value unchanged.
 
     Items can be mappings with pins. ``config.yaml`` passes a list as YAML in a string. Raises
     :class:`ConfigError`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from flink_skills.errors import UnknownNameError, near_misses
@@ -453,12 +454,18 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
     @classmethod
     def by_key(cls, key: str) -> Option[Any]:
         """The option of ``key``; raises :class:`UnknownNameError` with near misses."""
-        for family in cls.families():
+        families, options = _catalog()
+        for family in families:
             if key.startswith(family.prefix):
                 return family.option(key)
-        options = {option.key: option for option in cls.all()}
         if key not in options:
             is_own = not key.startswith("skills.") and not near_misses(key, options)
             advice = f"write a custom key as {cls.USER.prefix}{cls.USER.names}" if is_own else ""
             raise UnknownNameError("option", key, options, advice=advice)
         return options[key]
+
+
+@functools.cache
+def _catalog() -> tuple[list[OptionFamily[Any]], dict[str, Option[Any]]]:
+    """Return the families and the options by key. The code of agents can read an option in each turn."""
+    return SkillOptions.families(), {option.key: option for option in SkillOptions.all()}

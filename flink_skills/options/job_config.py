@@ -29,12 +29,14 @@ class JobConfig:
     ('5', 'eu')
     """
 
-    __slots__ = ("_options", "_resolve")
+    __slots__ = ("_custom", "_options", "_resolve")
 
     def __init__(self, options: SkillConfig | None = None, resolve: Callable[[str, str], str] | None = None) -> None:
         # A copy: the code of the client can change the original.
         self._options = SkillConfig().merged_over(options or SkillConfig())
         self._resolve = resolve
+        # By the part of the key after the prefix. The agent's code can read it in each turn.
+        self._custom = self._options.family(_USER)
 
     @overload
     def get(self, option: Option[T]) -> T: ...
@@ -61,7 +63,7 @@ class JobConfig:
         key = option.key if isinstance(option, Option) else option
         if not isinstance(key, str) or not key.startswith(_USER.prefix):
             return self._options.get(option)
-        custom = self._options.family(_USER)
+        custom = self._custom
         name = key[len(_USER.prefix) :]
         if name in custom:
             return custom[name] if self._resolve is None else self._resolve(key, custom[name])

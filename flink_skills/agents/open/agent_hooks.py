@@ -15,14 +15,9 @@ class Hooks(NamedTuple):
     before_model: bool = False
     around_tool: bool = False
     evict: bool = False
-    #: True if a request to a model calls a hook.
-    of_requests: bool = False
 
     @classmethod
     def of(cls, agent: Agent) -> Hooks:
         """Return the hooks that ``agent`` overrides, in its class or in the instance."""
-        before_model, around_tool, evict = (
-            name in vars(agent) or getattr(type(agent), name) is not getattr(Agent, name)
-            for name in ("before_model", "around_tool", "evict")
-        )
-        return cls(before_model, around_tool, evict, before_model or evict)
+        own = vars(agent)
+        return cls(*(name in own or getattr(type(agent), name) is not getattr(Agent, name) for name in cls._fields))

@@ -32,7 +32,7 @@ __all__ = [
 class ToolCall:
     """A tool call that a model requests.
 
-    ``arguments`` are those that the model wrote, before any check: an object, or a string that is no JSON object.
+    ``arguments`` are those that the model wrote, before any check: an object, or a string that contains no JSON object.
     """
 
     id: str

@@ -47,9 +47,8 @@ class AgentRun(TurnContext):
     _generation: Generation
 
     def __init__(self, agent_turn: AgentTurn, generation: Generation) -> None:
-        # Not by assignment: the check of assignments to a context costs several times as much.
+        super().__init__(agent_turn)
         set_ = object.__setattr__
-        set_(self, "_agent_turn", agent_turn)
         set_(self, "_calls", Calls(agent_turn.attempt.steps, agent_turn.prefix))
         set_(self, "_conversations", None)
         set_(self, "_generation", generation)

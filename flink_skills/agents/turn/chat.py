@@ -63,8 +63,7 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
         TurnError: The model gave no usable answer.
     """
     model, answer_type = conversation.model, request.answer_type
-    agent = conversation.agent_turn.agent
-    limits, has_hooks = agent.limits, agent.hooks.of_requests
+    limits = conversation.agent_turn.agent.limits
     earlier = conversation.messages
     history = await history_of(conversation)
     notices = _take_notices(conversation, f"{request.call}/m0")
@@ -86,7 +85,7 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
     for round_ in range(limits.steps + 1):
         step, tool_steps = f"{request.call}/m{round_}", f"{request.call}/t{round_}"
         said = [*history, *earlier, *new]
-        hooks = conversation.request_hooks(step) if has_hooks else None
+        hooks = conversation.request_hooks(step)
         if len(conversation.skill_state):
             await conversation.unload_skills(hooks)
         system = model.system if request.system is None else model.system_with(request.system)

@@ -120,7 +120,8 @@ class Conversation:
 
     def request_hooks(self, step: str) -> RequestHooks | None:
         """Return the hooks of the request whose response is ``step``, None if the agent has none."""
-        if not self.agent_turn.agent.hooks.of_requests:
+        hooks = self.agent_turn.agent.hooks
+        if not (hooks.before_model or hooks.evict):
             return None
         return RequestHooks(self.agent_turn, self.skill_state, step)
 

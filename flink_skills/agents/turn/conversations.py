@@ -44,8 +44,7 @@ class Conversations:
     def select(self, model: ModelRuntime, conversation: str | Fresh | None) -> Conversation:
         """Return the conversation that ``ctx.chat`` names. Raises :class:`TurnError` for an invalid name."""
         if conversation is None:
-            found = self._by_name.get(model.name)
-            return found if found is not None and found.model is model else self._get(model, model.name)
+            return self.shared(model)
         if conversation is FRESH:
             # Kept for the artifacts that it saves.
             self._fresh.append(Conversation(self._agent_turn, model, ""))

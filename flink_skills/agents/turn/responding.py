@@ -52,8 +52,8 @@ async def respond(
 ) -> ModelResponse:
     """Return the response of the chat model to a request, as the durable step ``step``.
 
-    The journal alone is enough to repeat the step: it has the response, and the request is not built. The request can
-    therefore change while a turn is under way, with instructions, tools and skills.
+    A repeated step reads the response from the journal and builds no request. Instructions, tools and skills can change
+    between two attempts at a turn.
 
     Args:
         conversation: The conversation with the model.

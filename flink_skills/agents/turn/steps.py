@@ -150,7 +150,7 @@ class Steps:
         return self.call_id(_current_step.get())
 
     async def durable(self, step: str, run: Callable[[], Awaitable[Any]], asked: Asked = NOTHING_ASKED) -> Any:
-        """Return the result of ``step`` from the journal. If it is missing, run the step and add its result.
+        """Return the result of ``step`` from the journal, or run the step and store its result.
 
         Args:
             step: The id of the step, which follows from the program alone.

@@ -352,6 +352,7 @@ class Turn:
     async def _run_once(self) -> TurnOutcome:
         run, attempt, agent, event = self.agent_run, self.attempt, self.agent, self.start.event
         attempt.files.event = event
+        # Most events have neither media nor files, and a coroutine has a cost.
         if agent.content.is_in(event) or agent.files.has_files(event):
             await run.read_event()
         try:

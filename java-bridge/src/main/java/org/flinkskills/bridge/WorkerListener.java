@@ -31,7 +31,7 @@ interface WorkerListener {
   /** A worker sent metrics of the plan. One operator of the plan receives them. */
   void onMetrics(int worker, WorkerReport report);
 
-  /** A worker sent events of the plan outside of turns. One operator of the plan receives them. */
+  /** A worker sent events of the plan outside turns. One operator of the plan receives them. */
   void onEvents(List<byte[]> events);
 
   /** The workers of the pool cannot continue. */
