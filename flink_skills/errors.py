@@ -15,7 +15,9 @@
     │   └── ArtifactError    (``flink_skills.artifacts``) an artifact that cannot be saved or read (``retryable``)
     ├── ModelError           a chat model did not answer (``retryable``, ``retry_after``)
     ├── TurnError            a turn ended without a result
-    │   └── LimitError       … because it reached a limit of the job
+    │   ├── LimitError       … because it reached a limit of the job
+    │   ├── WaitTimeout      a wait of the turn has no answer in time
+    │   └── WaitCancelled    a wait of the turn was cancelled
     ├── WorkerError          a worker process could not be started or broke its protocol
     └── ClusterError         (``flink_skills.testing``) a test's cluster did not do what was asked for
 
@@ -45,6 +47,8 @@ __all__ = [
     "TurnError",
     "UnknownNameError",
     "UnsupportedSkillError",
+    "WaitCancelled",
+    "WaitTimeout",
     "WorkerError",
     "counted",
     "near_misses",
@@ -112,6 +116,14 @@ class TurnError(SkillsError):
 
 class LimitError(TurnError):
     """A turn reached a limit of the job (steps, time, tokens)."""
+
+
+class WaitTimeout(TurnError):  # noqa: N818 - as TimeoutError and CancelledError of asyncio
+    """A wait of a turn has no answer at its deadline, or when the inputs of the job end."""
+
+
+class WaitCancelled(TurnError):  # noqa: N818
+    """A wait of a turn was cancelled by ``ctx.cancel_wait`` or by a record of the answers."""
 
 
 class SourceError(SkillsError):

@@ -306,6 +306,26 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "emit",
         "What a failed turn causes: an error record on the side output 'errors', or the failure of the job.",
     )
+    TURN_WHEN_WAITING = Option[str](
+        "skills.turn.when-waiting",
+        one_of("queue", "next"),
+        "queue",
+        "What the next events of a key do while a turn of the key waits: they wait behind it, or overtake it. 'next'"
+        ' requires session = "event".',
+    )
+    WAITS_KEEP = Option[float](
+        "skills.waits.keep",
+        parse_duration,
+        3600.0,
+        "Time for which an answer is kept that arrives before its question, and for which the end of a wait is known,"
+        " so that a second answer has a clear error record.",
+    )
+    WAITS_ON_DRAIN = Option[str](
+        "skills.waits.on-drain",
+        one_of("refuse", "time-out"),
+        "refuse",
+        "What a stop with --drain does while turns wait: it fails with their number, or their waits time out.",
+    )
     SESSION_TTL = Option[float](
         "skills.session.ttl",
         parse_duration,

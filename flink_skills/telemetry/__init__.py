@@ -8,6 +8,7 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.telemetry.activity import CANCELLED as CANCELLED
+    from flink_skills.telemetry.activity import WAITING as WAITING
     from flink_skills.telemetry.activity import Activity as Activity
     from flink_skills.telemetry.activity import ActivityContext as ActivityContext
     from flink_skills.telemetry.activity import Observer as Observer
@@ -51,6 +52,7 @@ _HOMES = {
     "Activity": "activity",
     "ActivityContext": "activity",
     "CANCELLED": "activity",
+    "WAITING": "activity",
     "CustomMetrics": "custom_metrics",
     "CostObserver": "prices",
     "Counter": "instruments",

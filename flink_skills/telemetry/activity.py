@@ -25,6 +25,7 @@ __all__ = [
     "CANCELLED",
     "KINDS",
     "POINT_EVENTS",
+    "WAITING",
     "Activity",
     "ActivityContext",
     "Observer",
@@ -45,12 +46,15 @@ _log = logging.getLogger("flink_skills.telemetry")
 #: collection of its output files.
 KINDS = ("turn", "agent", "chat", "tool", "command", "step", "stage", "collect")
 #: Kinds of point events. In a turn: a use of a skill (it was loaded, or one of its files was read), a retry of a model
-#: request, a model request that is sent to a fallback, and a turn that restarts from its beginning. Outside turns: a
-#: diagnostic of a skill or source, an opened agent, and a change of the skills of an open agent.
-POINT_EVENTS = ("skill", "retry", "fallback", "restart", "diagnostic", "open", "refresh")
+#: request, a model request that is sent to a fallback, a turn that restarts from its beginning, and a wait that begins
+#: or ends. Outside turns: a diagnostic of a skill or source, an opened agent, and a change of the skills of an open
+#: agent.
+POINT_EVENTS = ("skill", "retry", "fallback", "restart", "wait", "diagnostic", "open", "refresh")
 
 #: Error of an activity that was cancelled from outside: the turn exceeded its limit, or its worker stops.
 CANCELLED = "cancelled"
+#: Error of the activity of a turn that stops until one of its waits is answered.
+WAITING = "waiting"
 
 
 def key_hash(key: str) -> str:
@@ -77,6 +81,8 @@ class TurnScope:
         timestamp: Timestamp of the event in milliseconds.
         resumed: Number of steps in the journal at the start of the attempt.
         restarts: Number of restarts from the beginning because the journal did not match the agent's code.
+        waiting: True while the turn stops until one of its waits is answered. Its activities then end with an error,
+            and the turn that resumes repeats them.
     """
 
     agent: str
@@ -87,6 +93,7 @@ class TurnScope:
     timestamp: int | None = None
     resumed: int = 0
     restarts: int = 0
+    waiting: bool = False
     #: Emits pairs of side-output tag and value immediately, outside the journal. A failover does not repeat them, and
     #: an earlier attempt may have emitted them too. Call it on the event loop while the turn runs.
     emit: Callable[[Sequence[tuple[str, Any]]], None] | None = None

@@ -77,6 +77,13 @@ class EventDetail:
         message = self._truncate(attributes["error"]) if self._with_text else ""
         return self.for_fields({"to": attributes["to"], "message": message})
 
+    def for_wait(self, attributes: Mapping[str, Any]) -> str | None:
+        """Return the detail of a wait. The answer is content."""
+        fields = {"wait_id": attributes["wait_id"], "wait_kind": attributes["wait_kind"], "by": attributes.get("by")}
+        if attributes.get("answer") is not None:
+            self._add_text(fields, "answer", _json(self._clean_nested(attributes["answer"])))
+        return self.for_fields(fields)
+
     def clean_name(self, name: str) -> str:
         """Return a redacted and truncated name or path."""
         name = self.clean(name)

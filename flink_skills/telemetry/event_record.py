@@ -35,6 +35,7 @@ EVENT_KINDS = {
     "retry": "A request to a chat model failed and is retried.",
     "fallback": "A chat model failed after all retries or was skipped, and the request is sent to its next fallback.",
     "restart": "A running turn restarted from its beginning, because its journal does not match the agent's code.",
+    "wait": "A wait began, or ended with an answer, a timeout or a cancellation.",
     "open": "An agent was opened on a TaskManager.",
     "refresh": "The skills of an open agent changed.",
     "diagnostic": "A skill or source has a problem.",
@@ -51,7 +52,7 @@ class EventColumn:
     doc: str
 
 
-_TURN = ("turn", "chat", "delta", "tool", "command", "step", "agent", "skill", "retry", "fallback", "restart")
+_TURN = ("turn", "chat", "delta", "tool", "command", "step", "agent", "skill", "retry", "fallback", "restart", "wait")
 _TIMED = ("turn", "chat", "tool", "command", "step", "agent")
 _MODEL = ("chat", "delta", "tool", "command", "agent", "skill", "retry", "fallback")
 _CALLED = ("tool", "command", "step", "skill")
@@ -80,7 +81,7 @@ EVENT_COLUMNS = (
     EventColumn("name", "STRING", (), "Name of the agent, chat model, tool, program, step or skill."),
     EventColumn("model", "STRING", _MODEL, "Name, in the agent, of the chat model that answered or made the call."),
     EventColumn("model_id", "STRING", ("chat",), "Provider and model, such as `openai:gpt-5`."),
-    EventColumn("tool", "STRING", ("delta", "tool", "command", "agent", "skill"), "Name of the called tool."),
+    EventColumn("tool", "STRING", ("delta", "tool", "command", "agent", "skill", "wait"), "Name of the called tool."),
     EventColumn(
         "call_id", "STRING", _CALLED, "ID of the call, the same on every attempt. Tools and commands receive it."
     ),
@@ -89,8 +90,9 @@ EVENT_COLUMNS = (
     EventColumn(
         "action",
         "STRING",
-        ("delta", "skill"),
-        "For `skill`: `activate` or `read`. For `delta`: `text`, `arguments`, `withdrawn` or `restarted`.",
+        ("delta", "skill", "wait"),
+        "For `skill`: `activate` or `read`. For `delta`: `text`, `arguments`, `withdrawn` or `restarted`. For `wait`: "
+        "`open`, `answered`, `timed_out`, `cancelled` or `input_ended`.",
     ),
     EventColumn("path", "STRING", ("skill", "diagnostic"), "Path of the file that was read or has the problem."),
     EventColumn("input_tokens", "BIGINT", ("turn", "chat"), "Number of input tokens."),

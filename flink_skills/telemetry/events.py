@@ -103,6 +103,8 @@ class EventObserver(Observer):
         }
 
     def ended(self, activity: Activity) -> None:
+        if activity.error and activity.scope.waiting:
+            return  # the turn that resumes repeats it
         if activity.kind == "chat" and _DELTA_BUFFERS in activity.scope.observer_state:
             buffer: DeltaBuffer | None = activity.scope.observer_state[_DELTA_BUFFERS].pop(activity, None)
             if buffer is not None:
@@ -271,6 +273,10 @@ class EventObserver(Observer):
             values[_NAME] = values[_AGENT]
             values[_STATUS], values[_ERROR] = "error", "JournalMismatchError"
             values[_DETAIL] = self._detail.for_fields({**attributes, "problem": clean_name(attributes["problem"])})
+        elif event.kind == "wait":
+            values[_NAME] = clean_name(attributes["name"])
+            values[_ACTION], values[_TOOL] = attributes["status"], clean_name(attributes["tool"]) or None
+            values[_DETAIL] = self._detail.for_wait(attributes)
         elif event.kind == "diagnostic":
             values[_NAME] = values[_SKILL] = clean_name(attributes["skill"]) or None
             values[_CODE], values[_SEVERITY] = attributes["code"], attributes["severity"]

@@ -98,6 +98,8 @@ class MetricsObserver(Observer):
         self._timer = asyncio.get_running_loop().create_task(self._run())
 
     def ended(self, activity: Activity) -> None:
+        if activity.error and activity.scope.waiting:
+            return  # the turn that resumes repeats it
         with self._lock:
             kind = activity.kind
             if kind == "turn":

@@ -12,9 +12,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from flink_skills.agents.state.waits import NO_DEADLINE, WaitChange
 from flink_skills.errors import WorkerError
 
 __all__ = [
+    "AnswerData",
     "CancelOperator",
     "Close",
     "FrameBuffer",
@@ -22,6 +24,7 @@ __all__ = [
     "Ping",
     "SessionData",
     "StartTurn",
+    "TurnAnswer",
     "encode_end",
     "encode_events",
     "encode_metrics",
@@ -29,15 +32,17 @@ __all__ = [
     "encode_open_failed",
     "encode_opened",
     "encode_outputs",
+    "encode_park",
     "encode_pong",
     "encode_step",
+    "encode_wait",
 ]
 
 MAX_FRAME = 256 * 1024 * 1024
 
-OPEN, TURN, SESSION, CANCEL, CLOSE, PING = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
+OPEN, TURN, SESSION, CANCEL, CLOSE, PING, ANSWER = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07
 OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS, EVENTS, OUTPUTS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88
-PONG = 0x89
+PONG, WAIT, PARK = 0x89, 0x8A, 0x8B
 
 _U32 = struct.Struct(">I")
 _HEADER = struct.Struct(">IB")
@@ -47,7 +52,12 @@ _STEP = struct.Struct(">IQB")
 _END = struct.Struct(">IQBB")
 _TURN_OF = struct.Struct(">IQ")
 
-_HAS_TIMESTAMP, _HAS_SESSION = 1, 2
+_ANSWER = struct.Struct(">Bq")
+_WAIT = struct.Struct(">IQB")
+_DEADLINE = struct.Struct(">qB")
+
+_HAS_TIMESTAMP, _HAS_SESSION, _HAS_ANSWERS, _HAS_BASE = 1, 2, 4, 8
+_EVENT_TIME, _SLEEP = 1, 2
 _EMPTY_LIST = _U32.pack(0)
 _TWO_EMPTY_LISTS = 2 * _EMPTY_LIST
 
@@ -61,8 +71,26 @@ class OpenPlan:
 
 
 @dataclass(frozen=True)
+class AnswerData:
+    """An answer to a wait, or its end without one.
+
+    ``kind`` is the number of the status. ``at`` is in milliseconds since 1970. ``answer`` is the answer as it arrived.
+    """
+
+    wait_id: str
+    kind: int
+    at: int
+    answer: bytes
+
+
+@dataclass(frozen=True)
 class StartTurn:
-    """``session`` is None where the operator believes that this worker has version ``session_version`` cached."""
+    """Start a turn.
+
+    ``session`` is None if the operator believes that this worker has version ``session_version`` cached. ``answers``
+    are those to waits of the turn. ``base`` is the session at the start of a turn that others have overtaken, None if
+    none has.
+    """
 
     operator: int
     plan: int
@@ -75,6 +103,8 @@ class StartTurn:
     event: bytes
     session: list[bytes] | None
     journal: list[bytes]
+    answers: Sequence[AnswerData] = ()
+    base: list[bytes] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +115,15 @@ class SessionData:
     turn: int
     session_version: int
     chunks: list[bytes]
+
+
+@dataclass(frozen=True)
+class TurnAnswer:
+    """An answer to a wait of a turn that runs."""
+
+    operator: int
+    turn: int
+    answer: AnswerData
 
 
 @dataclass(frozen=True)
@@ -104,7 +143,7 @@ class Ping:
     """The JVM asks if the event loop runs."""
 
 
-Inbound = OpenPlan | StartTurn | SessionData | CancelOperator | Close | Ping
+Inbound = OpenPlan | StartTurn | SessionData | TurnAnswer | CancelOperator | Close | Ping
 
 
 class FrameBuffer:
@@ -144,6 +183,10 @@ def _decode(kind: int, body: bytes) -> Inbound:
         operator, turn, version = _SESSION.unpack_from(body)
         chunks, _ = _many(body, _SESSION.size)
         return SessionData(operator, turn, version, chunks)
+    if kind == ANSWER:
+        operator, turn = _TURN_OF.unpack_from(body)
+        answer, _ = _answer(body, _TURN_OF.size)
+        return TurnAnswer(operator, turn, answer)
     if kind == CANCEL:
         return CancelOperator(_U32.unpack_from(body)[0])
     if kind == CLOSE:
@@ -159,11 +202,17 @@ def _decode_turn(body: bytes) -> StartTurn:
     event, offset = _bytes(body, offset)
     session: list[bytes]
     journal: list[bytes]
+    answers: list[AnswerData] = []
+    base: list[bytes] | None = None
     if body[offset:] == _TWO_EMPTY_LISTS:
         session, journal = [], []
     else:
         session, offset = _many(body, offset)
-        journal, _ = _many(body, offset)
+        journal, offset = _many(body, offset)
+        if flags & _HAS_ANSWERS:
+            answers, offset = _answers(body, offset)
+        if flags & _HAS_BASE:
+            base, offset = _many(body, offset)
     return StartTurn(
         operator,
         plan,
@@ -176,7 +225,26 @@ def _decode_turn(body: bytes) -> StartTurn:
         event,
         session if flags & _HAS_SESSION else None,
         journal,
+        answers,
+        base,
     )
+
+
+def _answers(body: bytes, offset: int) -> tuple[list[AnswerData], int]:
+    (count,) = _U32.unpack_from(body, offset)
+    offset += 4
+    found = []
+    for _ in range(count):
+        answer, offset = _answer(body, offset)
+        found.append(answer)
+    return found, offset
+
+
+def _answer(body: bytes, offset: int) -> tuple[AnswerData, int]:
+    wait_id, offset = _bytes(body, offset)
+    kind, at = _ANSWER.unpack_from(body, offset)
+    answer, offset = _bytes(body, offset + _ANSWER.size)
+    return AnswerData(wait_id.decode("utf-8", "surrogatepass"), kind, at, answer), offset
 
 
 def _bytes(body: bytes, offset: int) -> tuple[bytes, int]:
@@ -255,6 +323,26 @@ def _outputs(outputs: Sequence[tuple[str, bytes]]) -> list[bytes]:
 def encode_pong() -> bytes:
     """The event loop runs."""
     return _frame(PONG)
+
+
+def encode_wait(operator: int, turn: int, change: WaitChange) -> bytes:
+    """Return a change of a wait, with its journal entry and its outputs."""
+    flags = (_EVENT_TIME if change.event_time else 0) | (_SLEEP if change.is_sleep else 0)
+    deadline = NO_DEADLINE if change.deadline is None else change.deadline
+    return _frame(
+        WAIT,
+        _WAIT.pack(operator, turn, change.operation),
+        _sized(change.wait_id.encode("utf-8", "surrogatepass")),
+        _sized(change.name.encode("utf-8", "surrogatepass")),
+        _DEADLINE.pack(deadline, flags),
+        _sized(change.entry),
+        *_outputs(change.outputs),
+    )
+
+
+def encode_park(operator: int, turn: int) -> bytes:
+    """Return the stop of a turn until one of its waits is answered."""
+    return _frame(PARK, _TURN_OF.pack(operator, turn))
 
 
 def encode_need_session(operator: int, turn: int) -> bytes:

@@ -15,13 +15,23 @@ from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.event import Record
 from flink_skills.agents.state.session import UNCHANGED, Session, SessionOp
 from flink_skills.agents.state.stored_event import plain_event
+from flink_skills.agents.state.waits import ANSWERED, Answer, AnswerKind, WaitChange
 from flink_skills.agents.turn.turn import Turn
 from flink_skills.agents.turn.turn_ends import TurnOutcome, TurnStart, TurnStatus, crash_problem
 from flink_skills.errors import SkillsError, WorkerError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
 from flink_skills.worker.connection import Connection, Held
-from flink_skills.worker.frames import StartTurn, encode_end, encode_need_session, encode_outputs, encode_step
+from flink_skills.worker.frames import (
+    AnswerData,
+    StartTurn,
+    encode_end,
+    encode_need_session,
+    encode_outputs,
+    encode_park,
+    encode_step,
+    encode_wait,
+)
 from flink_skills.worker.session_cache import SessionCache
 
 if TYPE_CHECKING:
@@ -68,12 +78,14 @@ class ServedTurn:
     are not: the operator would add them to the journal, and empty it at once.
     """
 
-    __slots__ = ("_held", "_keeps", "_worker", "abandoned", "asked", "frame", "task", "turn")
+    __slots__ = ("_answers", "_held", "_keeps", "_worker", "abandoned", "asked", "frame", "task", "turn")
 
     def __init__(self, worker: Serving, frame: StartTurn) -> None:
         self._worker = worker
         self._held: list[StepFrame] = []
         self._keeps = False
+        # Answers that arrive before the turn begins.
+        self._answers: list[Answer] = []
         self.frame = frame
         self.turn: Turn | None = None
         #: The session that the operator was asked for.
@@ -113,6 +125,8 @@ class ServedTurn:
                 journal=frame.journal,
                 crashes=frame.crashes,
                 problem=problem,
+                answers=[*(_answer(of) for of in frame.answers), *self._answers],
+                base=None if frame.base is None else _decoded(frame, frame.base),
             )
             turn = self.turn = Turn(
                 runtime,
@@ -122,6 +136,7 @@ class ServedTurn:
                 flush=worker.connection.flush,
                 emit=self._emit,
                 abandoned=self._abandon,
+                wait=self._send_wait,
             )
         except SkillsError as error:
             # State that cannot be read concerns the whole job: going on would forget what a key knew.
@@ -159,6 +174,18 @@ class ServedTurn:
         self._held.clear()
         self._worker.connection.send(encode_outputs(self.frame.operator, self.frame.turn, outputs))
 
+    def _send_wait(self, change: WaitChange) -> None:
+        # The frames of earlier steps must precede this one.
+        self._held.clear()
+        self._worker.connection.send(encode_wait(self.frame.operator, self.frame.turn, change))
+
+    def answer(self, data: AnswerData) -> None:
+        """Receive an answer to a wait of the turn."""
+        if self.turn is None:
+            self._answers.append(_answer(data))
+        else:
+            self.turn.answer(_answer(data))
+
     def _abandon(self, task: asyncio.Task[Any]) -> None:
         self.abandoned = True
         self._worker.abandon(task, self.frame)
@@ -169,6 +196,9 @@ class ServedTurn:
         # Cuts the cycle, so that an ended turn is freed without a garbage collection.
         self.turn = None
         if outcome is None:
+            return
+        if outcome.status == TurnStatus.WAITING:
+            worker.connection.send(encode_park(frame.operator, frame.turn))
             return
         if self._keeps:
             version = frame.session_version + (1 if outcome.change.op != SessionOp.KEEP else 0)
@@ -196,6 +226,15 @@ def _decoded(frame: StartTurn, chunks: Sequence[bytes]) -> Session:
         return Session.decode(chunks)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise WorkerError(f"the session of key {frame.key} cannot be read ({error_text(error)})") from error
+
+
+def _answer(data: AnswerData) -> Answer:
+    """Return an answer with its value, or with the reason why the value cannot be read."""
+    status = AnswerKind.STATUSES[data.kind]
+    if status != ANSWERED:
+        return Answer(data.wait_id, status, data.at)
+    value, problem = decode_event(data.answer, "record")
+    return Answer(data.wait_id, status, data.at, value, problem or "")
 
 
 def shown_event(data: bytes) -> Any:

@@ -31,6 +31,7 @@ from flink_skills.worker.frames import (
     Ping,
     SessionData,
     StartTurn,
+    TurnAnswer,
     encode_events,
     encode_metrics,
     encode_open_failed,
@@ -95,6 +96,10 @@ class Worker:
             served = self._turns.get((frame.operator, frame.turn))
             if served is not None and served.asked is not None and not served.asked.done():
                 served.asked.set_result(frame.chunks)
+        elif isinstance(frame, TurnAnswer):
+            served = self._turns.get((frame.operator, frame.turn))
+            if served is not None:
+                served.answer(frame.answer)
         elif isinstance(frame, OpenPlan):
             opening = asyncio.create_task(self._open(frame))
             self._opening.add(opening)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, ResourceDescriptor, ToolContext, agent_tool, chat_model_setup, tool
 from flink_skills.agents import ModelRequest, TurnStatus, decode, encode
-from flink_skills.agents.state.journal import fingerprint
+from flink_skills.agents.state.fingerprints import fingerprint
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script
 

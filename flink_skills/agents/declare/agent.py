@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from flink_skills.agents.declare.context import AgentContext
@@ -101,6 +100,10 @@ class Agent:
     #: under ``skills.files.allowed``, artifacts, or lists of these. The text of the event has their names instead.
     content_fields: Sequence[str] = ()
 
+    #: Field of an event with the id or the name of a wait. An event with a value in this field is the answer to that
+    #: wait of its key, and has no turn. Empty: no event is an answer.
+    answer_field: str = ""
+
     #: Name of the agent in plans, metrics and call ids; empty: the class's qualified name.
     name: str = ""
 
@@ -125,6 +128,13 @@ class Agent:
             """
     else:
         override = _Override()
+
+    def answer_of(self, event: Any) -> tuple[str, Any] | None:
+        """Return the wait that an event answers, and the answer. Return None for an event that has a turn."""
+        if not self.answer_field:
+            return None
+        wait = event.get(self.answer_field) if isinstance(event, Mapping) else getattr(event, self.answer_field, None)
+        return (str(wait), event) if wait else None
 
     def visible_skills(self, event: Any, ctx: AgentContext) -> Iterable[str] | None:
         """Return the names of the only skills that the models may see for this event. None: all skills that they have.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
@@ -29,8 +30,9 @@ FRESH = Fresh.FRESH
 class AgentContext(ABC):
     """One turn, as the code of an agent sees it.
 
-    ``chat``, ``call_tool`` and ``step`` are durable: their results are stored in the journal of the turn, and a turn
-    that is restarted after a failure reads them from there. All other attributes can be read at any time.
+    ``chat``, ``call_tool``, ``step``, ``wait`` and ``sleep`` are durable: their results are stored in the journal of
+    the turn, and a turn that is restarted after a failure reads them from there. All other attributes can be read at
+    any time.
     """
 
     __slots__ = ()
@@ -228,6 +230,80 @@ class AgentContext(ABC):
 
         Example:
             >>> total = await ctx.step("total", add_up, event["items"])
+        """
+
+    @abstractmethod
+    def wait(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        question: str = "",
+        timeout: float | dt.timedelta | str | None = None,
+        answer_type: Any = None,
+        event_time: bool = False,
+    ) -> Coroutine[Any, Any, Any]:
+        """Wait for an answer from outside, such as the decision of a person, as a durable step.
+
+        The turn occupies no worker while it waits. When the answer arrives, the turn runs again from its beginning, and
+        finished steps return their results from the journal. The question is emitted to the side output ``waits``. The
+        answer comes from the stream of ``.answers(…)``, by the id of the wait, or by its name and the key.
+
+        Args:
+            name: The name of the wait: letters, digits, ``_``, ``-`` and ``.``.
+            payload: JSON-like data for whoever answers.
+            question: The question for people.
+            timeout: The maximum time to wait: seconds, a ``timedelta``, or text such as ``"2 d"``. None: no limit.
+            answer_type: The type of the answer: a pydantic model, or any type that pydantic can validate. An answer
+                that does not fit becomes an error record, and the wait continues. None: JSON-like data.
+            event_time: True to measure the timeout in event time, from the timestamp of the event.
+
+        Returns:
+            The answer. It is the field ``answer`` of the answer's record, or the record if it has no such field.
+
+        Raises:
+            WaitTimeout: The wait has no answer in time, or the inputs of the job have ended.
+            WaitCancelled: The wait was cancelled.
+            TurnError: An argument cannot be used.
+
+        Example:
+            >>> decision = await ctx.wait(
+            ...     "refund-approval", {"order": event["order"]}, timeout="2 d", answer_type=Decision
+            ... )
+        """
+
+    @abstractmethod
+    def sleep(self, seconds: float | dt.timedelta | str, *, event_time: bool = False) -> Coroutine[Any, Any, None]:
+        """Continue after a time, as a durable step. The turn occupies no worker while it sleeps.
+
+        Args:
+            seconds: Seconds, a ``timedelta``, or text such as ``"1 h"``.
+            event_time: False: processing time. True: event time, from the timestamp of the event.
+
+        Raises:
+            TurnError: The time cannot be used, or the event has no timestamp.
+        """
+
+    @abstractmethod
+    def sleep_until(self, when: dt.datetime | int, *, event_time: bool = False) -> Coroutine[Any, Any, None]:
+        """Continue at a time, as a durable step. See :meth:`sleep`.
+
+        Args:
+            when: A ``datetime`` with a time zone, or milliseconds since 1970.
+            event_time: False: processing time. True: when the watermark has passed ``when``.
+
+        Raises:
+            TurnError: The time cannot be used.
+        """
+
+    @abstractmethod
+    def cancel_wait(self, wait: str) -> Coroutine[Any, Any, None]:
+        """Cancel a wait of this turn or of another turn of the key, as a durable step.
+
+        The code that waits receives :class:`WaitCancelled`. A wait that does not exist has an error record.
+
+        Args:
+            wait: The id or the name of the wait.
         """
 
     @abstractmethod

@@ -11,7 +11,8 @@ from typing import Any
 from flink_skills.agents.open.named_files import Durable, NamedFiles
 from flink_skills.agents.open.turn_media import TurnMedia
 from flink_skills.agents.state.files import EventFile, fields_of_event, file_of, free_name
-from flink_skills.agents.state.journal import Asked, fingerprint
+from flink_skills.agents.state.fingerprints import fingerprint
+from flink_skills.agents.state.journal import Asked
 from flink_skills.agents.state.messages import Media
 from flink_skills.artifacts import ArtifactError
 from flink_skills.errors import ConfigError, TurnError

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flink_skills.agents.state.files import EventFile, Fetched
-from flink_skills.agents.state.journal import Asked, fingerprint
+from flink_skills.agents.state.fingerprints import fingerprint
+from flink_skills.agents.state.journal import Asked
 from flink_skills.errors import ConfigError, SourceError, TurnError
 from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import WorkspacePathError, media_type

@@ -29,6 +29,7 @@ from flink_skills.tools.media import media_from_json, media_to_json
 
 __all__ = [
     "STATE_VERSION",
+    "WAIT_VERSION",
     "decode",
     "decode_all",
     "encode",
@@ -42,12 +43,16 @@ __all__ = [
 ]
 
 STATE_VERSION = 1
-_PREFIX = bytes([STATE_VERSION])
+#: The version of journal entries of waits. An earlier release rejects them.
+WAIT_VERSION = 2
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 _STRICT = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
-def encode(value: Any) -> bytes:
+_PREFIXES = {version: bytes([version]) for version in (STATE_VERSION, WAIT_VERSION)}
+
+
+def encode(value: Any, version: int = STATE_VERSION) -> bytes:
     """``value`` (JSON-like) as versioned bytes."""
     try:
         data = orjson.dumps(value, option=_STRICT)
@@ -56,7 +61,7 @@ def encode(value: Any) -> bytes:
     # orjson rejects lone surrogates, long integers, keys that are not strings, and subclasses. It writes null for NaN.
     if b"null" in data:
         data = _dumps(value).encode("utf-8", "surrogatepass")
-    return _PREFIX + data
+    return _PREFIXES[version] + data
 
 
 def decode(data: bytes) -> Any:
@@ -71,10 +76,10 @@ def decode_all(chunks: Sequence[bytes]) -> list[Any]:
 
 
 def _text(data: bytes) -> str:
-    if not data or data[0] != STATE_VERSION:
+    if not data or data[0] not in _PREFIXES:
         found = data[0] if data else "none"
         raise WorkerError(
-            f"state of version {found} cannot be read by this release (it reads {STATE_VERSION}): "
+            f"state of version {found} cannot be read by this release (it reads {STATE_VERSION} and {WAIT_VERSION}): "
             "restore with the release that wrote it, or a newer one"
         )
     return data[1:].decode("utf-8", "surrogatepass")

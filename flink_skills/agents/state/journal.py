@@ -9,22 +9,15 @@ asked, and after which step of the agent's code: so it finds out that the code i
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
-import decimal
-import hashlib
-import json
-import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
-from flink_skills.agents.state.codec import decode, encode
+from flink_skills.agents.state.codec import STATE_VERSION, WAIT_VERSION, decode, encode
+from flink_skills.agents.state.waits import OpenWait, WaitResult
 from flink_skills.errors import LimitError
 from flink_skills.tools.base import TurnInterruptedError
 
-__all__ = ["NOTHING_ASKED", "Asked", "Journal", "JournalMismatchError", "fingerprint"]
+__all__ = ["NOTHING_ASKED", "Asked", "Journal", "JournalMismatchError", "KeptWait"]
 
 # Its entry is the first one of the journal of a turn that was started anew. No step has such an id.
 _ANEW = "anew"
@@ -45,6 +38,13 @@ class Asked(NamedTuple):
 
 
 NOTHING_ASKED = Asked()
+
+
+class KeptWait(NamedTuple):
+    """A wait in the journal, and its result if it has ended."""
+
+    wait: OpenWait
+    result: WaitResult | None = None
 
 
 class JournalMismatchError(TurnInterruptedError):
@@ -75,11 +75,15 @@ class Journal:
         "_asked",
         "_before",
         "_begun",
+        "_earlier_waits",
+        "_ended_before",
         "_entries",
         "_following",
         "_most",
         "_size",
+        "_waits",
         "anew",
+        "ended_waits",
         "replayed",
     )
 
@@ -94,22 +98,45 @@ class Journal:
         # Of steps that were done before the turn was started anew: what they asked for, and how often it was by then.
         self._before: dict[str, tuple[str, int]] = {}
         self._begun: set[str] = set()
+        # Waits of this attempt and earlier ones, by their step.
+        self._waits: dict[str, KeptWait] = {}
+        # Waits before the turn was started anew, which the code has not requested again.
+        self._earlier_waits: dict[str, KeptWait] = {}
+        # Of steps that finished after a wait had ended: how many waits had ended by then.
+        self._ended_before: dict[str, int] = {}
+        #: The steps of the ended waits in the journal, in their order.
+        self.ended_waits: list[str] = []
         self.anew = 0
         self.replayed = 0
         for data in entries:
             self._size += len(data)
-            entry = decode(data)
-            if entry["id"] == _ANEW:
-                self.anew = entry["r"]["n"]
-                self._before = {step: (what, anew) for step, what, anew in entry["r"]["done"]}
-                continue
-            if "r" not in entry:
-                self._begun.add(entry["id"])
-                continue
-            self._entries[entry["id"]] = entry
-            self._asked[entry["id"]] = entry["fp"]
-            if "l" in entry:
-                self._following[entry["l"], entry["p"]] = entry["id"]
+            self._read(decode(data))
+
+    def _read(self, entry: Mapping[str, Any]) -> None:
+        """Read an entry of an earlier attempt."""
+        step = entry["id"]
+        if step == _ANEW:
+            self.anew = entry["r"]["n"]
+            self._before = {step: (what, anew) for step, what, anew in entry["r"]["done"]}
+            for name, wait, result in entry["r"].get("waits", ()):
+                ended = None if result is None else WaitResult.from_json(result)
+                self._earlier_waits[name] = KeptWait(OpenWait.from_json(wait), ended)
+            return
+        if "w" in entry:
+            self._earlier_waits.pop(step, None)
+            self._waits[step] = KeptWait(OpenWait.from_json(entry["w"]))
+        elif "r" not in entry:
+            self._begun.add(step)
+            return
+        elif self.ended_waits:
+            self._ended_before[step] = len(self.ended_waits)
+        if "r" in entry and step in self._waits:
+            self._waits[step] = self._waits[step]._replace(result=WaitResult.from_json(entry["r"]))
+            self.ended_waits.append(step)
+        self._entries[step] = entry
+        self._asked[step] = entry["fp"]
+        if "l" in entry:
+            self._following[entry["l"], entry["p"]] = step
 
     def __len__(self) -> int:
         """Return the number of finished steps."""
@@ -124,26 +151,89 @@ class Journal:
         """
         entry = self._entries.get(step)
         if entry is None:
-            if asked.line is not None and asked.after is not None:
-                done = self._following.get((asked.line, asked.after))
-                if done is not None:
-                    raise JournalMismatchError(
-                        step, f"step {step} is not in the journal, which has {_call(done)} instead"
-                    )
+            self._check_absent(step, asked)
             return None
+        self._check(step, entry, asked)
+        self.replayed += 1
+        return [entry["r"]]
+
+    def find_wait(self, step: str, asked: Asked = NOTHING_ASKED) -> KeptWait | None:
+        """Return the wait ``step``, None if it is not in the journal. Raises as :meth:`find` does."""
+        found = self._waits.get(step)
+        if found is None:
+            self._check_absent(step, asked)
+            earlier = self._earlier_waits.get(step)
+            if earlier is None or earlier.wait.request.fingerprint() != asked.what:
+                return None
+            # The question was asked before the turn was started anew.
+            return earlier
+        self._check(step, self._entries[step], asked)
+        if found.result is not None:
+            self.replayed += 1
+        return found
+
+    def has_wait(self, step: str) -> bool:
+        """Return True if the wait ``step`` was opened since the turn was started anew."""
+        return step in self._waits
+
+    @property
+    def open_waits(self) -> list[OpenWait]:
+        """The waits that have not ended, with those that the code has not requested again."""
+        waits = {**self._earlier_waits, **self._waits}
+        return [of.wait for of in waits.values() if of.result is None]
+
+    @property
+    def unrequested_waits(self) -> list[OpenWait]:
+        """The open waits from before the turn was started anew that the code has not requested again."""
+        return [of.wait for of in self._earlier_waits.values() if of.result is None]
+
+    def forget_unrequested_waits(self) -> None:
+        """Forget the waits that the code has not requested again."""
+        self._earlier_waits.clear()
+
+    def ended_waits_before(self, step: str) -> int:
+        """Return the number of waits that had ended in the journal when ``step`` finished."""
+        return self._ended_before.get(step, 0)
+
+    def open_wait(self, step: str, wait: OpenWait, asked: Asked) -> bytes:
+        """Add a wait that begins. Return its entry. Raises :class:`LimitError` as :meth:`add` does."""
+        data = self._encoded(step, {"id": step, "fp": asked.what, "w": wait.to_json()}, asked, WAIT_VERSION)
+        self._earlier_waits.pop(step, None)
+        self._waits[step] = KeptWait(wait)
+        return data
+
+    def end_wait(self, step: str, result: WaitResult, asked: Asked) -> bytes:
+        """Add the result of a wait. Return its entry. Raises :class:`LimitError` as :meth:`add` does."""
+        data = self._encoded(step, {"id": step, "fp": asked.what, "r": result.to_json()}, asked, WAIT_VERSION)
+        self._waits[step] = self._waits[step]._replace(result=result)
+        return data
+
+    def _check_absent(self, step: str, asked: Asked) -> None:
+        """Raise :class:`JournalMismatchError` if the journal has another step at the position of ``step``."""
+        if asked.line is None or asked.after is None:
+            return
+        done = self._following.get((asked.line, asked.after))
+        if done is not None:
+            raise JournalMismatchError(step, f"step {step} is not in the journal, which has {_call(done)} instead")
+
+    def _check(self, step: str, entry: Mapping[str, Any], asked: Asked) -> None:
+        """Raise :class:`JournalMismatchError` if ``step`` does not fit its entry."""
         if asked.what and entry["fp"] and entry["fp"] != asked.what:
             raise JournalMismatchError(step, f"step {step} requests something else than in the journal")
         if asked.after is not None and "p" in entry and entry["p"] != asked.after:
             raise JournalMismatchError(
                 step, f"step {step} comes {_after(asked.after)}, and in the journal it comes {_after(entry['p'])}"
             )
-        self.replayed += 1
-        return [entry["r"]]
 
     def begin(self, step: str) -> bytes | None:
-        """Return the entry for the start of ``step``, None if an earlier attempt started it and was lost."""
+        """Return the entry for the start of ``step``, None if an earlier attempt started it and was lost.
+
+        An attempt that a wait inside of ``step`` stopped was not lost. It has no further entry: the bytes are empty.
+        """
         if step in self._begun:
-            return None
+            inside = f"{step}/"
+            stopped = any(of.result is None and wait.startswith(inside) for wait, of in self._waits.items())
+            return b"" if stopped else None
         self._begun.add(step)
         return encode({"id": step})
 
@@ -170,12 +260,14 @@ class Journal:
 
         Raises :class:`LimitError` if the journal would be larger than its maximum size.
         """
-        entry = {"id": step, "fp": asked.what, "r": result}
+        return self._encoded(step, {"id": step, "fp": asked.what, "r": result}, asked)
+
+    def _encoded(self, step: str, entry: dict[str, Any], asked: Asked, version: int = STATE_VERSION) -> bytes:
         if asked.after is not None:
             entry["p"] = asked.after
             if asked.line is not None:
                 entry["l"] = asked.line
-        data = encode(entry)
+        data = encode(entry, version)
         if self._most and self._size + len(data) > self._most:
             raise LimitError(
                 f"step {step} returned {len(data):,} bytes, and with it the journal of the turn has more than "
@@ -189,7 +281,14 @@ class Journal:
         """Return the only entry of the journal with which the turn restarts."""
         done = {**self._before, **{step: (what, self.call_number(step, what)) for step, what in self._asked.items()}}
         known = [[step, what, anew] for step, (what, anew) in done.items()]
-        return encode({"id": _ANEW, "fp": "", "r": {"n": self.anew + 1, "done": known}})
+        restart: dict[str, Any] = {"n": self.anew + 1, "done": known}
+        waits = {**self._earlier_waits, **self._waits}
+        if waits:
+            restart["waits"] = [
+                [step, of.wait.to_json(), None if of.result is None else of.result.to_json()]
+                for step, of in waits.items()
+            ]
+        return encode({"id": _ANEW, "fp": "", "r": restart}, WAIT_VERSION if waits else STATE_VERSION)
 
     def call_number(self, step: str, what: str) -> int:
         """Return a number that distinguishes calls of ``step`` with different requests before and after a restart.
@@ -201,33 +300,6 @@ class Journal:
             return 0
         before = self._before.get(step)
         return before[1] if before is not None and what and before[0] == what else self.anew
-
-
-def fingerprint(*values: Any) -> str:
-    """Return a short digest of values, which is the same in every process.
-
-    Objects that are not data contribute only their type. The digest is empty if nothing can be compared.
-    """
-    try:
-        text = _canonical(values)
-    except (TypeError, ValueError, RecursionError):
-        return ""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _data(value: Any) -> Any:
-    """Return the data of an object that is the same in another process."""
-    if isinstance(value, BaseModel):
-        return dict(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {of.name: getattr(value, of.name) for of in dataclasses.fields(value)}
-    if isinstance(value, (dt.date, dt.time, decimal.Decimal, uuid.UUID)):
-        return str(value)
-    # Not its text, which may be an address in memory; and members of sets have no order.
-    return type(value).__qualname__
-
-
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_data).encode
 
 
 def _call(step: str) -> str:

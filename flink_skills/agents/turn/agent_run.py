@@ -12,14 +12,23 @@ from flink_skills.agents.declare.context import Fresh
 from flink_skills.agents.open.event_content import ContentScope
 from flink_skills.agents.rows.next_event import RESERVED_TAGS
 from flink_skills.agents.state.event import event_text
-from flink_skills.agents.state.journal import Asked, fingerprint
+from flink_skills.agents.state.fingerprints import fingerprint
+from flink_skills.agents.state.journal import Asked
 from flink_skills.agents.state.messages import Media
 from flink_skills.agents.state.step_codec import StepCodec
+from flink_skills.agents.state.waits import SLEEP, WaitRequest
 from flink_skills.agents.turn.agent_turn import AgentTurn
 from flink_skills.agents.turn.calls import Calls
 from flink_skills.agents.turn.chat import Request, chat
 from flink_skills.agents.turn.conversations import Conversations
 from flink_skills.agents.turn.turn_context import TurnContext
+from flink_skills.agents.turn.wait_requests import (
+    AnswerReader,
+    answer_of,
+    sleep_request,
+    time_in_milliseconds,
+    wait_request,
+)
 from flink_skills.artifacts import artifact_ref
 from flink_skills.errors import TurnError
 from flink_skills.telemetry import observe
@@ -235,6 +244,63 @@ class AgentRun(TurnContext):
             what = fingerprint(name, args, kwargs) if kwargs else fingerprint(name, args)
             kept = await self._agent_turn.durable(step, run, place._replace(what=what))
             return codec.load(kept)
+
+    def wait(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        question: str = "",
+        timeout: Any = None,
+        answer_type: Any = None,
+        event_time: bool = False,
+    ) -> Coroutine[Any, Any, Any]:
+        request = wait_request(
+            name,
+            question=question,
+            payload=payload,
+            timeout=timeout,
+            event_time=event_time,
+            timestamp=self.timestamp,
+        )
+        read = AnswerReader(answer_type, f"ctx.wait({name!r})")
+        return self._calls.awaited(f"ctx.wait({name!r})", self._wait(f"wait:{name}", request, read))
+
+    def sleep(self, seconds: Any, *, event_time: bool = False) -> Coroutine[Any, Any, None]:
+        request = sleep_request(seconds, event_time=event_time, timestamp=self.timestamp)
+        return self._calls.awaited("ctx.sleep", self._sleep(request))
+
+    def sleep_until(self, when: Any, *, event_time: bool = False) -> Coroutine[Any, Any, None]:
+        request = WaitRequest(SLEEP, "sleep", until=time_in_milliseconds(when), event_time=event_time)
+        return self._calls.awaited("ctx.sleep_until", self._sleep(request))
+
+    async def _sleep(self, request: WaitRequest) -> None:
+        await self._wait(SLEEP, request, None)
+
+    async def _wait(self, kind: str, request: WaitRequest, read: AnswerReader | None) -> Any:
+        with self._calls.call(kind) as (step, place):
+            result = await self._agent_turn.wait(step, request, read or (lambda value: value), place)
+            if read is None:
+                return None
+            try:
+                return answer_of(f"wait {request.name!r}", result, read)
+            except ValueError as error:
+                raise TurnError(
+                    f"the stored answer of wait {request.name!r} does not fit its answer_type any more ({error}): "
+                    "accept the earlier type as well, or cancel the turn"
+                ) from None
+
+    def cancel_wait(self, wait: str) -> Coroutine[Any, Any, None]:
+        return self._calls.awaited(f"ctx.cancel_wait({wait!r})", self._cancel_wait(wait))
+
+    async def _cancel_wait(self, wait: str) -> None:
+        with self._calls.call("cancel") as (step, place):
+
+            async def run() -> Any:
+                self._agent_turn.attempt.steps.cancel_wait(wait)
+                return None
+
+            await self._agent_turn.durable(step, run, place._replace(what=fingerprint(wait)))
 
     def emit(self, output: Any) -> None:
         self._emit("", output)

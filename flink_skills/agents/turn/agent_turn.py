@@ -12,8 +12,10 @@ from flink_skills.agents.state.messages import NO_USAGE, Media, Usage
 from flink_skills.agents.state.session import SESSION_EFFECT, KeptConversation
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT, changed_state
+from flink_skills.agents.state.waits import WaitRequest, WaitResult
 from flink_skills.agents.turn.attempt import Attempt
 from flink_skills.agents.turn.child_sessions import ChildSessions
+from flink_skills.agents.turn.waits import ReadAnswer
 from flink_skills.tools.base import ToolResult
 
 if TYPE_CHECKING:
@@ -113,6 +115,15 @@ class AgentTurn:
         self._steps_spent += 1
         self._check()
         return self._steps.durable(step, run, asked)
+
+    def wait(
+        self, step: str, request: WaitRequest, read: ReadAnswer, asked: Asked = NOTHING_ASKED
+    ) -> Coroutine[Any, Any, WaitResult]:
+        """Count a step and return the coroutine that waits. See :meth:`Steps.wait`."""
+        self._steps.check_open()
+        self._steps_spent += 1
+        self._check()
+        return self._steps.wait(step, request, read, asked)
 
     def add_usage(self, usage: Usage) -> None:
         """Count the tokens of a response. Raises :class:`LimitError` over the limit of the agent or the turn."""

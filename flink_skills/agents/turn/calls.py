@@ -64,6 +64,14 @@ class Calls:
         """Return a context manager for a call of the agent's code. It returns the id and the position of the call."""
         return _Call(self, kind)
 
+    def enter(self, call: str) -> None:
+        """Report that a call begins to run."""
+        self._steps.enter(call)
+
+    def leave(self, call: str) -> None:
+        """Report that a call has ended."""
+        self._steps.leave(call)
+
     def next_id(self, kind: str) -> str:
         """Return the id of the next call of a kind."""
         count = self._counts.get(kind, 0)
@@ -124,10 +132,12 @@ class _Call:
         asked = self._calls.place()
         # Later calls are nested in this one until it ends.
         _last_call.set((self._calls, f"{self._id}/"))
+        self._calls.enter(self._id)
         return self._id, asked
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._calls.leave(self._id)
         # A failed call may succeed when it is repeated, and the program may then continue differently.
         _last_call.set((self._calls, self._id if kind is None else f"!{self._id}"))

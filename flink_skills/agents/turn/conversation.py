@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.budget import Spent
 from flink_skills.agents.state.codec import result_from_json, result_to_json
-from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, fingerprint
+from flink_skills.agents.state.fingerprints import fingerprint
+from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.state.messages import Message
 from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState

@@ -84,6 +84,18 @@ class HookContext(TurnContext):
     def step(self, name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._reject("step")
 
+    def wait(self, name: str, payload: Any = None, **options: Any) -> Any:
+        self._reject("wait")
+
+    def sleep(self, seconds: Any, **options: Any) -> Any:
+        self._reject("sleep")
+
+    def sleep_until(self, when: Any, **options: Any) -> Any:
+        self._reject("sleep_until")
+
+    def cancel_wait(self, wait: str) -> Any:
+        self._reject("cancel_wait")
+
     def emit(self, output: Any) -> None:
         self._reject("emit")
 

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from importlib.util import find_spec
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from flink_skills.agents.declare.overriding import ModelOverrides
 from flink_skills.agents.open.observers import telemetry_of
-from flink_skills.agents.open.open_agent import OpenAgent
 from flink_skills.agents.open.plan_opening import open_plan
 from flink_skills.agents.open.redaction import Redactor
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.plan.sealing import secret_values
-from flink_skills.agents.state.key_selection import KeyText, key_text_of
-from flink_skills.agents.state.keys import key_failure
-from flink_skills.agents.state.session import Session
-from flink_skills.agents.turn.turn import AppendStep, Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents.state.event import to_plain
+from flink_skills.agents.state.keys import key_from_text
+from flink_skills.agents.turn.local_turns import LocalTurns
+from flink_skills.agents.turn.local_waits import Ask, GivenAnswer, LocalWaits, UnusedAnswer
+from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.errors import TurnError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import CustomMetrics
-from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent, PackedEvent
+from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
 __all__ = ["ListOutcome", "run_blocking", "run_events", "run_list", "run_outcomes"]
 
@@ -41,6 +38,9 @@ async def run_events(
     on_event: Callable[[AgentEvent], None] | None = None,
     overrides: ModelOverrides | None = None,
     custom_metrics: CustomMetrics | None = None,
+    answers: Iterable[GivenAnswer] = (),
+    ask: Ask | None = None,
+    on_unused: Callable[[UnusedAnswer], None] | None = None,
 ) -> AsyncIterator[tuple[int, TurnOutcome]]:
     """Run pairs of key and event. Yields the number of the pair (from 0) and its outcome when its turn ends.
 
@@ -54,6 +54,9 @@ async def run_events(
         on_event: Receives what happens outside of turns.
         overrides: Replacements of chat models.
         custom_metrics: Collects the metrics of ``ctx.metrics``.
+        answers: The answers to waits. Those of an iterator arrive when it returns them.
+        ask: Returns the answer to a question that has no answer yet.
+        on_unused: Receives each answer that no wait used, at the end.
 
     Raises:
         TurnError: A turn failed, and ``skills.turn.on-error`` is ``fail``.
@@ -73,131 +76,20 @@ async def run_events(
         )
         runtime = await open_plan(plan, scratch_dir=scratch, telemetry=telemetry, overrides=overrides)
         redactor.add_filter(runtime.without_hidden, runtime.begun_hidden)
-        turns = _Turns(runtime, config)
+        waits = LocalWaits(ask)
+        turns = LocalTurns(runtime, config, waits, runtime.agent.answer_of)
         try:
-            async for index, outcome in turns.run(events):
+            async for index, outcome in turns.run(events, answers):
                 if outcome.status == TurnStatus.FAIL_JOB:
                     raise TurnError(outcome.message) from outcome.exception
                 yield index, outcome
         finally:
             await turns.close()
+            unused = waits.close()
             await runtime.close()
-
-
-class _Turns:
-    """The turns of an open agent, those of each key in a task."""
-
-    def __init__(self, runtime: OpenAgent, config: SkillConfig) -> None:
-        self._runtime = runtime
-        self._limit = asyncio.Semaphore(config.get(SkillOptions.WORKER_MAX_IN_FLIGHT))
-        self._idle: float = config.get(SkillOptions.SESSION_TTL)
-        self._finished: asyncio.Queue[tuple[int, TurnOutcome] | BaseException | None] = asyncio.Queue()
-        self._by_key: dict[str, asyncio.Queue[tuple[int, Any]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._arrived = 0
-
-    async def run(self, events: Iterable[tuple[Any, Any]]) -> AsyncIterator[tuple[int, TurnOutcome]]:
-        """Run all events. Yields as :func:`run_events` does."""
-        self._start(self._receive(events))
-        ended, more = 0, True
-        while more or ended < self._arrived:
-            found = await self._finished.get()
-            if found is None:
-                more = False
-            elif isinstance(found, BaseException):
-                raise found
-            else:
-                ended += 1
-                yield found
-
-    async def close(self) -> None:
-        """Cancel what still runs."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(self._guarded(coroutine))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        try:
-            await coroutine
-        except Exception as error:  # what events are read from is the user's
-            self._finished.put_nowait(error)
-
-    async def _receive(self, events: Iterable[tuple[Any, Any]]) -> None:
-        async for key, event in _arriving(events):
-            text = key if isinstance(key, KeyText) else key_text_of(partial(_same, key))
-            if text not in self._by_key:
-                self._by_key[text] = asyncio.Queue()
-                self._start(self._run_key(text, self._by_key[text]))
-            self._by_key[text].put_nowait((self._arrived, event))
-            self._arrived += 1
-        self._finished.put_nowait(None)
-
-    async def _run_key(self, key: str, events: asyncio.Queue[tuple[int, Any]]) -> None:
-        session, number = Session(), 0
-        problem = key_failure(key)
-        now = asyncio.get_running_loop().time
-        last = now()
-        while True:
-            index, event = await events.get()
-            async with self._limit:
-                if self._idle and now() - last > self._idle:
-                    # The operator has evicted the state of the key.
-                    session, number = Session(), 0
-                number += 1
-                start = TurnStart(key, number, _event_bytes(event), event, session, problem=problem)
-                earlier: list[tuple[str, Any]] = []
-                outcome = await Turn(self._runtime, start, _keeps(earlier), encode=_unpacked, emit=earlier.extend).run()
-                last = now()
-            session = outcome.session
-            if earlier:
-                outcome = replace(outcome, outputs=(*earlier, *outcome.outputs))
-            self._finished.put_nowait((index, outcome))
-
-
-def _same(key: Any) -> Any:
-    return key
-
-
-async def _arriving(events: Iterable[tuple[Any, Any]]) -> AsyncIterator[tuple[Any, Any]]:
-    """Yield events when they arrive. An iterator may wait for its next event, so it runs in a thread."""
-    if isinstance(events, Sequence):
-        for pair in events:
-            yield pair
-        return
-    iterator, end = iter(events), object()
-    while (found := await asyncio.to_thread(next, iterator, end)) is not end:
-        yield found  # type: ignore[misc]
-
-
-def _keeps(outputs: list[tuple[str, Any]]) -> AppendStep:
-    """Keeps what leaves with steps; their journal is of no use here."""
-    return lambda entry, reset, more: outputs.extend(more)
-
-
-def _unpacked(value: Any) -> Any:
-    """Return an output as it is. Raises what a worker's pickler raises for one that cannot travel."""
-    if isinstance(value, PackedEvent):
-        return value.unpacked()
-    try:
-        pickle.dumps(value)
-    except (pickle.PicklingError, AttributeError):
-        if find_spec("cloudpickle"):
-            from flink_skills.agents.plan.by_value import dumps
-
-            dumps(value)
-    return value
-
-
-def _event_bytes(event: Any) -> bytes:
-    try:
-        return pickle.dumps(event, protocol=4)
-    except Exception:  # an event without a byte form is still an event here: nothing has to travel
-        return repr(event).encode("utf-8", "replace")
+        if on_unused is not None:
+            for answer in unused:
+                on_unused(answer)
 
 
 def run_list(
@@ -228,11 +120,13 @@ def run_outcomes(
     *,
     record: bool | None = None,
     overrides: ModelOverrides | None = None,
+    answers: Iterable[GivenAnswer] = (),
 ) -> ListOutcome:
-    """Run pairs of key and event to the end. See :func:`run_list`."""
+    """Run pairs of key and event to the end. See :func:`run_list`. ``answers`` are those to waits."""
 
     async def run() -> ListOutcome:
         outside: list[tuple[str, Any]] = []
+        unused: list[tuple[str, Any]] = []
         metrics = CustomMetrics(SkillConfig(plan.options).get(SkillOptions.METRICS_MAX_LABELS))
         turns = run_events(
             plan,
@@ -241,16 +135,32 @@ def run_outcomes(
             on_event=lambda event: outside.append((EVENTS_TAG, event)),
             overrides=overrides,
             custom_metrics=metrics,
+            answers=answers,
+            on_unused=lambda answer: unused.append((ERROR_TAG, _unused_record(plan, answer))),
         )
         found = {index: outcome async for index, outcome in turns}
         outcomes = [found[index] for index in sorted(found)]
         return ListOutcome(
-            outside + [output for outcome in outcomes for output in outcome.outputs],
+            outside + [output for outcome in outcomes for output in outcome.outputs] + unused,
             [outcome.exception for outcome in outcomes if outcome.exception is not None],
             metrics,
         )
 
     return run_blocking(run)
+
+
+def _unused_record(plan: AgentPlan, unused: UnusedAnswer) -> dict[str, Any]:
+    """Return the error record of an answer that no wait used."""
+    answer = unused.answer
+    error = f"TurnError: the answer to wait {answer.wait!r} was not used, because {unused.reason}"
+    return {
+        "agent": plan.operator_name,
+        "key": to_plain(key_from_text(answer.key)),
+        "turn": None,
+        "output": None,
+        "error": error,
+        "event": to_plain(answer.value),
+    }
 
 
 def run_blocking(make: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -9,6 +9,8 @@ from typing import Any
 
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
 from flink_skills.agents.state.messages import NO_USAGE, Usage
+from flink_skills.agents.state.waits import Answer, OpenWait, WaitRequest, WaitResult
+from flink_skills.agents.turn.waits import NO_WAITS, ReadAnswer, WaitPort, Waits
 from flink_skills.errors import LimitError
 from flink_skills.tools.base import TurnInterruptedError
 
@@ -53,6 +55,7 @@ class Steps:
         max_steps: Maximum number of steps. 0 means no limit.
         max_tokens: Maximum number of tokens. 0 means no limit.
         max_size: Maximum size of the journal in bytes. 0 means no limit.
+        port: Sends the waits of the turn.
 
     Raises:
         ValueError, LookupError, TypeError: An entry cannot be decoded.
@@ -70,6 +73,9 @@ class Steps:
         "_journal",
         "_max_steps",
         "_max_tokens",
+        "_port",
+        "_running",
+        "_waits",
         "attempt",
         "closed",
         "count",
@@ -88,9 +94,15 @@ class Steps:
         max_steps: int = 0,
         max_tokens: int = 0,
         max_size: int = 0,
+        port: WaitPort = NO_WAITS,
     ) -> None:
         self._journal = Journal(entries, max_size)
         self._ids = ids
+        self._port = port
+        # Calls and steps that run now. Those that contain others of them are among them.
+        self._running: set[str] = set()
+        # Created when the turn first waits, or reads a wait from its journal.
+        self._waits: Waits | None = None
         self._append = append
         self._flush = flush
         self._max_steps, self._max_tokens = max_steps, max_tokens
@@ -124,6 +136,9 @@ class Steps:
         self.closed = True
         # Callbacks may refer to the turn. Cutting the cycle frees an ended turn without a garbage collection.
         self._append, self._flush = _keep_nothing, None
+        if self._waits is not None:
+            self._waits.close()
+        self._port = NO_WAITS
 
     def check_open(self) -> None:
         """Raise :class:`TurnInterruptedError` after :meth:`close`."""
@@ -171,13 +186,17 @@ class Steps:
             self.mismatch = mismatch
             raise
         if done is not None:
+            if journal.ended_waits:
+                await self._opened_waits().after(step)
             return done[0]
         self._call_numbers[step] = journal.call_number(step, asked.what)
         token = _current_step.set(step)
+        self.enter(step)
         try:
             result = await run()
         finally:
             _current_step.reset(token)
+            self.leave(step)
         if self.closed:
             raise _given_up(step)
         self._append(step, journal.add(step, result, asked))
@@ -192,12 +211,69 @@ class Steps:
         entry = self._journal.begin(step)
         if entry is None:
             return max(2, self.attempt)
+        if not entry:
+            return 1
         self._append(step, entry)
         if self._flush is not None:
             await self._flush()
             if self.closed:
                 raise _given_up(step)
         return 1
+
+    def enter(self, call: str) -> None:
+        """Report that a call or a step begins to run."""
+        self._running.add(call)
+        if self._waits is not None:
+            self._waits.touch()
+
+    def leave(self, call: str) -> None:
+        """Report that a call or a step has ended."""
+        self._running.discard(call)
+        if self._waits is not None:
+            self._waits.touch()
+
+    async def wait(self, step: str, request: WaitRequest, read: ReadAnswer, asked: Asked = NOTHING_ASKED) -> WaitResult:
+        """Return the end of the wait ``step``, from the journal or when it is answered.
+
+        Args:
+            step: The id of the step.
+            request: What the code waits for.
+            read: Validates an answer.
+            asked: The position of the wait in the agent's code.
+
+        Raises:
+            LimitError: The turn has more steps, or its journal more bytes, than allowed.
+            JournalMismatchError: The wait does not fit the journal.
+            TurnInterruptedError: The attempt has ended meanwhile.
+        """
+        self.check_open()
+        self.count_steps(1)
+        asked = asked._replace(what=request.fingerprint())
+        try:
+            kept = self._journal.find_wait(step, asked)
+        except JournalMismatchError as mismatch:
+            self.mismatch = mismatch
+            raise
+        self._call_numbers[step] = self._journal.call_number(step, asked.what)
+        return await self._opened_waits().wait(step, self.call_id(step), kept, request=request, read=read, asked=asked)
+
+    def cancel_wait(self, wait: str) -> None:
+        """Cancel a wait of the turn, or of another turn of the key. ``wait`` is its id or its name."""
+        if self._waits is None or not self._waits.cancel(wait):
+            self._port.cancel(wait)
+
+    def answer(self, answer: Answer) -> None:
+        """Receive an answer to a wait of the turn."""
+        self._opened_waits().receive(answer)
+
+    def open_waits(self) -> list[OpenWait]:
+        """Return the waits of the turn that have not ended."""
+        return self._journal.open_waits
+
+    def _opened_waits(self) -> Waits:
+        if self._waits is None:
+            self._waits = Waits(self._journal, self._running, self._port, self.attempt)
+        return self._waits
 
     def end(self, line: str, after: str) -> None:
         """Report that the code of ``line`` has ended after the call ``after``. See :meth:`Journal.end`."""

@@ -10,25 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.open.supervision import CANCEL_PAUSES, ignore_result, stop
 from flink_skills.agents.state.error_text import error_text, plain_message
+from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.journal import JournalMismatchError
 from flink_skills.agents.state.keys import key_failure, key_from_text
 from flink_skills.agents.state.messages import Usage
-from flink_skills.agents.state.session import NO_CONVERSATION
+from flink_skills.agents.state.session import NO_CONVERSATION, UNCHANGED, Session
 from flink_skills.agents.state.state_values import StoredState
-from flink_skills.agents.state.typed_state import stored_state
+from flink_skills.agents.state.typed_state import changed_state, state_effects, stored_state
+from flink_skills.agents.state.waits import Answer, OpenWait, WaitResult
 from flink_skills.agents.turn.agent_call import call_agent
 from flink_skills.agents.turn.agent_run import AgentRun
-from flink_skills.agents.turn.agent_turn import AgentTurn
+from flink_skills.agents.turn.agent_turn import AgentTurn, state_changes
 from flink_skills.agents.turn.attempt import Attempt, Identity
 from flink_skills.agents.turn.steps import CallIds, Steps
 from flink_skills.agents.turn.turn_encoding import Emitted, Encoding
 from flink_skills.agents.turn.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus, crash_problem
 from flink_skills.agents.turn.turn_files import TurnFiles
-from flink_skills.agents.turn.turn_outputs import emitted, failed
+from flink_skills.agents.turn.turn_outputs import emitted, error_outputs, failed
 from flink_skills.agents.turn.turn_record import TurnRecords
+from flink_skills.agents.turn.turn_waits import SendWait, TurnWaits, processing_time
+from flink_skills.agents.turn.waits import NO_WAITS
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import LimitError, TurnError, WorkerError
-from flink_skills.telemetry import CANCELLED, ActivityContext, TurnScope, emit
+from flink_skills.telemetry import CANCELLED, WAITING, ActivityContext, PointEvent, TurnScope, emit
 from flink_skills.tools.base import TurnInterruptedError
 
 if TYPE_CHECKING:
@@ -68,6 +72,8 @@ class Turn:
         flush: Waits until the entries outlive this process.
         emit: Called with outputs that leave immediately, such as pieces of an answer.
         abandoned: Receives the task of the agent's code if it continues after the end of the turn.
+        wait: Called with each change of a wait. None: the turn cannot wait.
+        now: Returns the processing time in milliseconds since 1970.
 
     Raises:
         WorkerError: The journal cannot be read.
@@ -86,6 +92,8 @@ class Turn:
         flush: Callable[[], Awaitable[None]] | None = None,
         emit: Callable[[Emitted], None] | None = None,
         abandoned: Callable[[asyncio.Task[Any]], None] | None = None,
+        wait: SendWait | None = None,
+        now: Callable[[], int] = processing_time,
     ) -> None:
         self.agent = agent
         self.start = start
@@ -94,11 +102,13 @@ class Turn:
         )
         self._append = append
         self._flush = flush
+        self._wait, self._now = wait, now
+        self._answers = list(start.answers)
         self._abandoned = abandoned or ignore_result
         self.limits = agent.limits
         self.encoding = encoding = Encoding(encode, self.limits.size)
         self._ids = CallIds(agent.plan.operator_name, start.key, start.number, start.event_bytes)
-        self._over = self._expired = self._cancelled = False
+        self._over = self._expired = self._cancelled = self._parked = False
         self._ended: Callable[[TurnOutcome | None], None] = _nobody
         self._observed: ActivityContext | None = None
         #: The task that runs the agent's code, while it runs.
@@ -149,16 +159,20 @@ class Turn:
                 max_steps=limits.steps,
                 max_tokens=limits.tokens,
                 max_size=limits.size,
+                port=NO_WAITS if self._wait is None else self._port(self._wait),
             )
         except (ValueError, LookupError, TypeError) as error:
             raise WorkerError(f"the journal of key {start.key} cannot be read ({error_text(error)})") from error
         self.scope.restarts = steps.restarts
         self.misfit = ""
         self.files.begin()
+        for answer in self._answers:
+            steps.answer(answer)
         state = None
         if self._problem is None:
+            session = start.base or start.session
             try:
-                state = agent.new_state(StoredState(start.session.state, start.session.types))
+                state = agent.new_state(StoredState(session.state, session.types))
             except TurnError as error:
                 self._problem = str(error)
         self.attempt = Attempt(
@@ -172,6 +186,56 @@ class Turn:
         kept = start.session.conversation(self.identity.session_id) if agent.keeps_conversation else NO_CONVERSATION
         self.main = AgentTurn(self.attempt, agent, start.event, state, kept=kept)
         self.agent_run = AgentRun(self.main, self.attempt.generation_of(agent))
+
+    def _port(self, send: SendWait) -> TurnWaits:
+        """Return the port of the waits of an attempt."""
+        return TurnWaits(
+            self.agent.plan.operator_name,
+            to_plain(self.identity.key),
+            self.start.number,
+            send,
+            append=self._keep_step,
+            observed=self._observed_wait,
+            encode=self.encoding.all,
+            failure=self._unusable_answer,
+            stop=self._park,
+            now=self._now,
+        )
+
+    def _observed_wait(self, step: str, wait: OpenWait, result: WaitResult | None) -> Emitted:
+        """Report the beginning or the end of a wait to observers. Return their outputs."""
+        if not self.agent.telemetry or self._observed is None:
+            return ()
+        status = "open" if result is None else result.status
+        of = wait.request
+        details = {"wait_id": wait.id, "wait_kind": of.kind, "name": of.name, "status": status, "tool": of.tool}
+        if result is not None:
+            # The id of an event follows from its step.
+            step = f"{step}/end"
+            details.update(by=result.by, answer=result.value)
+        activity = replace(self._observed.activity, step=step)
+        self.agent.telemetry.emitted(PointEvent("wait", details, self._now() / 1000, activity))
+        return self.encoding.all(self.agent.telemetry.outputs(self.scope, step))
+
+    def _unusable_answer(self, error: TurnError) -> Emitted:
+        """Return the error record of an answer."""
+        _log.warning(
+            "agent %s, key %s, turn %d: %s", self.agent.plan.agent_id, self.start.key, self.start.number, error
+        )
+        return error_outputs(self, error)
+
+    def answer(self, answer: Answer) -> None:
+        """Receive an answer to a wait of the turn, on the event loop of the turn."""
+        if not (self._over or self._parked):
+            self._answers.append(answer)
+            self.attempt.steps.answer(answer)
+
+    def _park(self) -> None:
+        """Stop the turn until one of its waits is answered."""
+        if self.code is not None and not self._over:
+            self._parked = self.scope.waiting = True
+            self.attempt.steps.close()
+            stop(self.code, self._give_up)
 
     def _keep_step(self, step: str, entry: bytes) -> None:
         self._append(entry, False, self.encoding.all(self.agent.telemetry.outputs(self.scope, step)))
@@ -216,7 +280,7 @@ class Turn:
         except asyncio.CancelledError:
             if self._over:
                 raise
-            self._conclude(None if self._cancelled else self._of_cancelled_code())
+            self._conclude(None if self._cancelled or self._parked else self._of_cancelled_code())
         except GeneratorExit as error:
             if self._over:
                 raise
@@ -225,7 +289,7 @@ class Turn:
                 self._observed.end("GeneratorExit", detached=True)
                 raise
             # The agent's code raised it, or a task that the code awaits. Python closes the awaiting coroutines.
-            self._conclude(failed(self, error))
+            self._conclude(None if self._parked else failed(self, error))
         else:
             self._conclude(outcome)
 
@@ -260,7 +324,7 @@ class Turn:
             f"{self._limit_text()} and continues although it was cancelled {len(CANCEL_PAUSES)} times; its results are "
             "ignored from now on: raise asyncio.CancelledError again where the code catches it"
         )
-        self._conclude(None if self._cancelled else failed(self, problem), continues=True)
+        self._conclude(None if self._cancelled or self._parked else failed(self, problem), continues=True)
 
     def _limit_text(self) -> str:
         return f"the turn took longer than skills.turn.timeout = {self.limits.seconds or 0:g} s"
@@ -274,10 +338,14 @@ class Turn:
             raise RuntimeError("the turn has not begun")
         self.agent.deadlines.discard(self)
         self.files.close()
-        if self._cancelled or outcome is None:
+        if self._parked and not self._cancelled:
+            outcome = TurnOutcome(TurnStatus.WAITING, (), UNCHANGED, self.start.session)
+            observed.end(WAITING, detached=continues)
+        elif self._cancelled or outcome is None:
             outcome = None
             observed.end(CANCELLED, detached=continues)
         else:
+            outcome = self._with_ended_waits(outcome)
             if telemetry:
                 self._describe(observed.activity.attributes, outcome)
             observed.end(outcome.error if outcome.status != TurnStatus.DONE else "", detached=continues)
@@ -288,6 +356,17 @@ class Turn:
         if continues:
             self._abandoned(code)
         ended(outcome)
+
+    def _with_ended_waits(self, outcome: TurnOutcome) -> TurnOutcome:
+        """Add the records of the waits that end with the turn."""
+        if self._wait is None or outcome.status == TurnStatus.FAIL_JOB:
+            return outcome
+        open_waits = self.attempt.steps.open_waits()
+        if not open_waits:
+            return outcome
+        port = self._port(self._wait)
+        ended = [output for wait in open_waits for output in port.cancelled(wait)]
+        return replace(outcome, outputs=(*outcome.outputs, *ended))
 
     def _describe(self, attributes: dict[str, Any], outcome: TurnOutcome) -> None:
         attributes.update(
@@ -325,6 +404,9 @@ class Turn:
         except BaseException as error:  # the agent's own code raises anything
             if self._over:
                 raise
+            if self._parked:
+                # The code has changed its cancellation into another error.
+                raise asyncio.CancelledError from error
             if isinstance(error, SystemExit):
                 error = TurnError(f"the agent called sys.exit({plain_message(error)}); raise an exception instead")
             return failed(self, error)
@@ -377,6 +459,8 @@ class Turn:
                 most=self.limits.conversations,
             )
         else:
+            if self.start.base is not None:
+                state = self._merged(self.start.base, state)
             session, change = self.start.session.after(NO_CONVERSATION, state.value, types=state.types)
         if session.size > self.limits.size:
             raise LimitError(
@@ -385,6 +469,18 @@ class Turn:
                 "skills.session.max-tokens"
             )
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session, failure=self.misfit)
+
+    def _merged(self, base: Session, state: StoredState) -> StoredState:
+        """Return the state of the key after a turn that other turns have overtaken.
+
+        Only the fields that the turn changed replace those of the other turns.
+        """
+        session, agent = self.start.session, self.agent
+        before = stored_state(agent.new_state(StoredState(base.state, base.types)))
+        current = agent.new_state(StoredState(session.state, session.types))
+        for stored, gone in state_changes(state_effects(before, state, removes=agent.has_plain_state)):
+            current = changed_state(current, stored, gone)
+        return stored_state(current)
 
     @property
     def records(self) -> TurnRecords:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.agents.state.session import Session, SessionChange
+from flink_skills.agents.state.waits import Answer
 from flink_skills.errors import counted
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -16,11 +17,12 @@ ERROR_TAG = "errors"
 
 
 class TurnStatus:
-    """The end of a turn: done, failed, or failed together with the job."""
+    """The end of a turn: done, failed, or failed together with the job. A turn that waits has not ended."""
 
     DONE = 0
     FAILED = 1
     FAIL_JOB = 2
+    WAITING = 3
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class TurnStart:
 
     ``key`` is the key's canonical text, ``event_bytes`` the event as it arrived. ``crashes`` counts the workers that
     died while this turn ran. ``problem`` is the reason why the event cannot be read. The turn then fails immediately.
+    ``answers`` are the answers to waits of the turn. ``base`` is the session at the start of the turn, if other turns
+    of the key have ended since then.
     """
 
     key: str
@@ -40,6 +44,8 @@ class TurnStart:
     journal: Sequence[bytes] = ()
     crashes: int = 0
     problem: str | None = None
+    answers: Sequence[Answer] = ()
+    base: Session | None = None
 
 
 @dataclass(frozen=True)

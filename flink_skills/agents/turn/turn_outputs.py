@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.turn_encoding import Emitted, Encoding
     from flink_skills.agents.turn.turn_record import TurnRecords
 
-__all__ = ["Ending", "emitted", "failed"]
+__all__ = ["Ending", "emitted", "error_outputs", "failed"]
 
 _log = logging.getLogger("flink_skills.turn")
 
@@ -87,12 +87,18 @@ def failed(turn: Ending, error: BaseException) -> TurnOutcome:
         message = f"{where} failed: {message}"
         return TurnOutcome(TurnStatus.FAIL_JOB, (), UNCHANGED, start.session, message, kind, error)
     text = error_text(error)
+    outputs = tuple(error_outputs(turn, error))
+    return TurnOutcome(TurnStatus.FAILED, outputs, UNCHANGED, start.session, message, kind, error, failure=text)
+
+
+def error_outputs(turn: Ending, error: BaseException) -> Emitted:
+    """Return the encoded error record of ``error``. Raises no exception."""
+    text = error_text(error)
 
     def full() -> dict[str, Any]:
-        return _record(turn, error=text) | {"event": turn.records.recorded(start.event)}
+        return _record(turn, error=text) | {"event": turn.records.recorded(turn.start.event)}
 
-    outputs = tuple(turn.records.of_failure(text, turn.key, full, turn.encoding.bounded))
-    return TurnOutcome(TurnStatus.FAILED, outputs, UNCHANGED, start.session, message, kind, error, failure=text)
+    return turn.records.of_failure(text, turn.key, full, turn.encoding.bounded)
 
 
 def _record(turn: Ending, output: Any = None, error: str | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
 
-from flink_skills.telemetry.activity import CANCELLED, Activity, Observer, PointEvent
+from flink_skills.telemetry.activity import CANCELLED, WAITING, Activity, Observer, PointEvent
 from flink_skills.telemetry.tracing.attributes import (
     SAMPLER_ATTRIBUTES,
     end_attributes,
@@ -39,7 +39,7 @@ _UNSAMPLED_PARENT = set_span_in_context(
     NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.DEFAULT))), Context()
 )
 # Errors that interrupt an activity from outside: another attempt continues the turn.
-_INTERRUPTIONS = (CANCELLED, "KeyboardInterrupt", "GeneratorExit")
+_INTERRUPTIONS = (CANCELLED, WAITING, "KeyboardInterrupt", "GeneratorExit")
 
 
 class _OpenSpan(NamedTuple):

@@ -1,0 +1,65 @@
+"""Format of the side output ``waits``: one record when a question is asked, and one when its wait ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flink_skills.agents.state.waits import OpenWait, WaitResult
+
+__all__ = ["WAITS_TAG", "WAIT_COLUMNS", "wait_record"]
+
+#: Tag of the side output with questions.
+WAITS_TAG = "waits"
+
+#: The columns of the table of questions: name, SQL type, description.
+WAIT_COLUMNS = (
+    ("wait_id", "STRING", "Id of the wait. It is the same on each attempt at the turn."),
+    (
+        "status",
+        "STRING",
+        "`open`, `answered`, `timed_out`, `cancelled`, or `input_ended` (of the job).",
+    ),
+    ("agent", "STRING", "Name of the agent."),
+    ("key", "STRING", "Key of the event: a string verbatim, any other value as JSON."),
+    ("turn", "BIGINT", "Number of the turn of its key, from 1."),
+    ("kind", "STRING", "`wait` or `approval`."),
+    ("name", "STRING", "Name of the wait."),
+    ("question", "STRING", "Question for people."),
+    ("payload", "STRING", "Data for whoever answers, as JSON."),
+    ("tool", "STRING", "Tool whose call needs approval."),
+    ("arguments", "STRING", "Arguments of the call, as JSON."),
+    (
+        "deadline",
+        "TIMESTAMP_LTZ(3)",
+        "Time at which the wait ends without an answer. In records: milliseconds.",
+    ),
+    ("since", "TIMESTAMP_LTZ(3)", "Time of the question."),
+    ("attempt", "INT", "Number of the attempt at the turn that asked."),
+    ("answer", "STRING", "Answer, as JSON."),
+    ("by", "STRING", "Who answered or cancelled."),
+    ("at", "TIMESTAMP_LTZ(3)", "Time of this record."),
+)
+
+
+def wait_record(wait: OpenWait, result: WaitResult | None, *, agent: str, key: Any, turn: int) -> dict[str, Any]:
+    """Return the record of a question, or with ``result`` the record of its end."""
+    of = wait.request
+    return {
+        "wait_id": wait.id,
+        "status": "open" if result is None else result.status,
+        "agent": agent,
+        "key": key,
+        "turn": turn,
+        "kind": of.kind,
+        "name": of.name,
+        "question": of.question,
+        "payload": of.payload,
+        "tool": of.tool,
+        "arguments": None if of.arguments is None else dict(of.arguments),
+        "deadline": wait.deadline,
+        "since": wait.since,
+        "attempt": wait.attempt,
+        "answer": None if result is None else result.value,
+        "by": "" if result is None else result.by,
+        "at": wait.since if result is None else result.at,
+    }

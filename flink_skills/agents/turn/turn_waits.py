@@ -1,0 +1,88 @@
+"""Sends the waits of a turn: changes of the operator's state, questions, and unusable answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flink_skills.agents.rows.wait_record import WAITS_TAG, wait_record
+from flink_skills.agents.state.waits import CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
+from flink_skills.agents.turn.turn_encoding import Emitted
+from flink_skills.errors import TurnError
+
+__all__ = ["SendWait", "TurnWaits", "processing_time"]
+
+#: Sends a change of a wait.
+SendWait = Callable[[WaitChange], None]
+
+
+def processing_time() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class TurnWaits:
+    """The port of one turn's waits.
+
+    Attributes:
+        agent: The name of the agent in records.
+        key: The key as plain data.
+        turn: The number of the turn.
+        send: Sends a change.
+        append: Appends a journal entry of a step.
+        outputs: Returns the encoded outputs of a step for observers. The arguments are the step, and what happened.
+        encode: Encodes outputs.
+        failure: Returns the encoded error record of an error.
+        stop: Stops the turn until a wait is answered.
+        now: Returns the processing time in milliseconds since 1970.
+    """
+
+    agent: str
+    key: Any
+    turn: int
+    send: SendWait
+    append: Callable[[str, bytes], None]
+    observed: Callable[[str, OpenWait, WaitResult | None], Emitted]
+    encode: Callable[[Emitted], Emitted]
+    failure: Callable[[TurnError], Emitted]
+    stop: Callable[[], None]
+    now: Callable[[], int] = processing_time
+
+    def keep(self, step: str, entry: bytes) -> None:
+        """Append a journal entry of a wait that the operator already has."""
+        self.append(step, entry)
+
+    def change(self, operation: int, step: str, wait: OpenWait, entry: bytes, result: WaitResult | None = None) -> None:
+        """Open or close a wait. The question or its end leaves together with the journal entry."""
+        observed = self.observed(step, wait, result)
+        self.send(self._change(operation, wait, entry, [*self.encode(self.records(wait, result)), *observed]))
+
+    def _change(self, operation: int, wait: OpenWait, entry: bytes, outputs: Emitted) -> WaitChange:
+        of = wait.request
+        return WaitChange(operation, wait.id, of.name, wait.deadline, of.event_time, of.kind == SLEEP, entry, outputs)
+
+    def records(self, wait: OpenWait, result: WaitResult | None) -> Emitted:
+        """Return the record of a question, or of its end. A sleep has none."""
+        if wait.request.kind == SLEEP:
+            return ()
+        return [(WAITS_TAG, wait_record(wait, result, agent=self.agent, key=self.key, turn=self.turn))]
+
+    def cancelled(self, wait: OpenWait) -> Emitted:
+        """Return the encoded record of a wait that ends with its turn."""
+        return self.encode(self.records(wait, WaitResult(CANCELLED, at=self.now())))
+
+    def reject(self, wait: OpenWait, problem: str) -> None:
+        """Emit an error record for an answer that is not usable. The wait continues."""
+        error = TurnError(f"an answer to wait {wait.request.name!r} ({wait.id}) is not usable: {problem}")
+        self.send(self._change(WaitOperation.REJECT, wait, b"", self.failure(error)))
+
+    def cancel(self, wait: str) -> None:
+        """Cancel a wait of another turn of the key."""
+        self.send(WaitChange(WaitOperation.CANCEL, wait))
+
+    def park(self) -> None:
+        """Stop the turn until one of its waits is answered."""
+        self.stop()

@@ -1,0 +1,158 @@
+"""What code waits for: requests of waits and sleeps, and the validation of their answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+
+from flink_skills.agents.state.event import to_plain
+from flink_skills.agents.state.waits import ANSWERED, CANCELLED, SLEEP, TIMED_OUT, WAIT, WaitRequest, WaitResult
+from flink_skills.errors import ConfigError, TurnError, WaitCancelled, WaitTimeout
+from flink_skills.options.values import parse_duration
+
+__all__ = ["AnswerReader", "answer_of", "milliseconds", "sleep_request", "time_in_milliseconds", "wait_request"]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_MAX_MILLISECONDS = 2**53
+
+
+class AnswerReader:
+    """Validates answers, and creates the value that the code receives.
+
+    Args:
+        answer_type: A type that pydantic can validate. None: any JSON-like value.
+        place: The call, for messages.
+
+    Raises:
+        TurnError: pydantic cannot validate the type.
+    """
+
+    def __init__(self, answer_type: Any, place: str) -> None:
+        self._adapter = None if answer_type is None else _adapter(answer_type)
+        if answer_type is not None and self._adapter is None:
+            raise TurnError(f"{place}: pydantic cannot validate answer_type {answer_type!r}")
+
+    def __call__(self, value: Any) -> Any:
+        """Return the answer of a JSON-like value. Raises :class:`ValueError` with the reason why it does not fit."""
+        if self._adapter is None:
+            return value
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            problems = [f"{'.'.join(map(str, of['loc'])) or 'the answer'}: {of['msg']}" for of in error.errors()[:5]]
+            raise ValueError("; ".join(problems)) from None
+
+
+@functools.lru_cache(maxsize=256)
+def _adapter(answer_type: Any) -> TypeAdapter[Any] | None:
+    try:
+        return TypeAdapter(answer_type)
+    except (PydanticSchemaGenerationError, PydanticUserError):
+        return None
+
+
+def wait_request(
+    name: str, *, question: str, payload: Any, timeout: Any, event_time: bool, timestamp: int | None
+) -> WaitRequest:
+    """Return the request of ``ctx.wait``. Raises :class:`TurnError` for an argument that cannot be used."""
+    place = f"ctx.wait({name!r})"
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise TurnError(f"{place}: a name has up to 100 letters, digits, '_', '-' and '.', and no '-' or '.' first")
+    if not isinstance(question, str):
+        raise TurnError(f"{place}: question is of type {type(question).__name__}: give a string")
+    if timeout is None:
+        return WaitRequest(WAIT, name, question, _json(payload, place))
+    span = milliseconds(timeout, f"{place}: timeout")
+    until = _event_time_after(span, timestamp, place) if event_time else None
+    return WaitRequest(
+        WAIT,
+        name,
+        question,
+        _json(payload, place),
+        timeout=None if event_time else span,
+        until=until,
+        event_time=event_time,
+    )
+
+
+def sleep_request(span: Any, *, event_time: bool, timestamp: int | None) -> WaitRequest:
+    """Return the request of ``ctx.sleep``. Raises :class:`TurnError` for an argument that cannot be used."""
+    length = milliseconds(span, "ctx.sleep")
+    if event_time:
+        until = _event_time_after(length, timestamp, "ctx.sleep")
+        return WaitRequest(SLEEP, "sleep", until=until, event_time=True)
+    return WaitRequest(SLEEP, "sleep", timeout=length)
+
+
+def milliseconds(span: Any, place: str) -> int:
+    """Return a time in milliseconds: of seconds, a ``timedelta``, or text such as ``2 d``.
+
+    Raises :class:`TurnError` for anything else.
+    """
+    try:
+        if isinstance(span, dt.timedelta):
+            seconds = span.total_seconds()
+        elif isinstance(span, str):
+            seconds = parse_duration(span)
+        else:
+            seconds = float(span)
+        found = round(seconds * 1000)
+    except (TypeError, ValueError, OverflowError, ConfigError):
+        raise TurnError(f"{place} is {span!r}: give seconds, a timedelta, or text such as '2 d'") from None
+    if isinstance(span, bool) or not 0 <= found <= _MAX_MILLISECONDS:
+        raise TurnError(f"{place} is {span!r}: give a time of 0 or more seconds")
+    return found
+
+
+def time_in_milliseconds(when: Any) -> int:
+    """Return the argument of ``ctx.sleep_until`` in milliseconds since 1970. Raises :class:`TurnError`."""
+    if isinstance(when, dt.datetime):
+        if when.tzinfo is None:
+            raise TurnError("ctx.sleep_until: the datetime has no time zone: give one, such as timezone.utc")
+        return round(when.timestamp() * 1000)
+    if isinstance(when, bool) or not isinstance(when, (int, float)) or not abs(when) <= _MAX_MILLISECONDS:
+        raise TurnError(f"ctx.sleep_until({when!r}): give a datetime, or milliseconds since 1970")
+    return round(when)
+
+
+def _event_time_after(span: int, timestamp: int | None, place: str) -> int:
+    if timestamp is None:
+        raise TurnError(f"{place}: event_time=True needs events with timestamps: assign them with a WatermarkStrategy")
+    return timestamp + span
+
+
+def _json(payload: Any, place: str) -> Any:
+    """Return ``payload`` as JSON-like data."""
+    plain = to_plain(payload)
+    try:
+        json.dumps(plain, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TurnError(
+            f"{place}: the payload is not JSON-like ({error}): give dicts, lists, strings and numbers"
+        ) from None
+    return plain
+
+
+def answer_of(wait: str, result: WaitResult, read: Callable[[Any], Any]) -> Any:
+    """Return the answer of an ended wait.
+
+    Raises:
+        WaitTimeout: The wait had no answer in time.
+        WaitCancelled: The wait was cancelled.
+        ValueError: The type of the answer has changed since it was stored.
+    """
+    if result.status == ANSWERED:
+        return read(result.value)
+    if result.status == CANCELLED:
+        by = f" by {result.by}" if result.by else ""
+        raise WaitCancelled(f"{wait} was cancelled{by}")
+    why = (
+        "had no answer in time" if result.status == TIMED_OUT else "has no answer, and the inputs of the job have ended"
+    )
+    raise WaitTimeout(f"{wait} {why}")

@@ -1,0 +1,313 @@
+"""The waits of one attempt at a turn: when they are answered, and when the turn stops until one is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from flink_skills.agents.state.error_text import plain_message
+from flink_skills.agents.state.event import to_plain
+from flink_skills.agents.state.journal import Asked, Journal, KeptWait
+from flink_skills.agents.state.waits import (
+    ANSWERED,
+    CANCELLED,
+    Answer,
+    OpenWait,
+    WaitOperation,
+    WaitRequest,
+    WaitResult,
+)
+from flink_skills.errors import LimitError
+
+__all__ = ["NO_WAITS", "ReadAnswer", "WaitPort", "Waits"]
+
+# The rounds of the event loop without a new call after which the code of a turn has requested all that it can request.
+# A result passes through several futures of asyncio, each in its own round, before the code continues.
+_QUIET_ROUNDS = 16
+
+#: Validates the JSON-like value of an answer. Raises :class:`ValueError` with the reason why it is not usable.
+ReadAnswer = Callable[[Any], Any]
+
+
+class WaitPort(Protocol):
+    """Sends the waits of a turn to the operator."""
+
+    def now(self) -> int:
+        """Return the processing time in milliseconds since 1970."""
+
+    def keep(self, step: str, entry: bytes) -> None:
+        """Append a journal entry of a wait that the operator already has."""
+
+    def change(self, operation: int, step: str, wait: OpenWait, entry: bytes, result: WaitResult | None = None) -> None:
+        """Open or close a wait, together with its journal entry."""
+
+    def reject(self, wait: OpenWait, problem: str) -> None:
+        """Report an answer that is not usable. The wait continues."""
+
+    def cancel(self, wait: str) -> None:
+        """Cancel a wait of another turn of the key. ``wait`` is its id or its name."""
+
+    def park(self) -> None:
+        """Stop the turn until one of its waits is answered."""
+
+
+class _NoWaits:
+    """The port of an attempt that has ended, and of steps without a turn. Nothing is sent."""
+
+    def now(self) -> int:
+        return 0
+
+    def keep(self, step: str, entry: bytes) -> None:
+        pass
+
+    def change(self, operation: int, step: str, wait: OpenWait, entry: bytes, result: WaitResult | None = None) -> None:
+        pass
+
+    def reject(self, wait: OpenWait, problem: str) -> None:
+        pass
+
+    def cancel(self, wait: str) -> None:
+        pass
+
+    def park(self) -> None:
+        pass
+
+
+NO_WAITS: WaitPort = _NoWaits()
+
+
+@dataclass
+class _Waiting:
+    """A wait that code awaits."""
+
+    step: str
+    wait: OpenWait
+    read: ReadAnswer
+    asked: Asked
+    future: asyncio.Future[WaitResult]
+
+
+class Waits:
+    """Delivers answers to the code of one attempt at a turn.
+
+    One answer is delivered at a time, after the code has requested everything that it can request. Answers of the
+    journal come first, in their order. A replay therefore delivers them at the same position of the code.
+
+    Args:
+        journal: The journal of the turn.
+        running: The calls and steps that run now.
+        port: Sends changes of waits.
+        attempt: The number of the attempt at the turn.
+    """
+
+    def __init__(self, journal: Journal, running: Set[str], port: WaitPort, attempt: int) -> None:
+        self._journal = journal
+        self._running = running
+        self._port = port
+        self._attempt = attempt
+        self._waiting: dict[str, _Waiting] = {}
+        # Ended waits that the code has requested, and steps that come after ended waits.
+        self._replays: dict[str, asyncio.Future[None]] = {}
+        self._later: dict[str, tuple[int, asyncio.Future[None]]] = {}
+        self._delivered = 0
+        self._answers: list[Answer] = []
+        self._closed = False
+        self._quiet = 0
+        self._looking = False
+        # Not the context of a call, which would live as long as the callback.
+        self._context = contextvars.Context()
+
+    async def wait(
+        self,
+        step: str,
+        wait_id: str,
+        kept: KeptWait | None,
+        *,
+        request: WaitRequest,
+        read: ReadAnswer,
+        asked: Asked,
+    ) -> WaitResult:
+        """Return the end of a wait. ``kept`` is the wait in the journal. See :meth:`Steps.wait`."""
+        journal, port = self._journal, self._port
+        if kept is None:
+            wait = self._begun(wait_id, request)
+            port.change(WaitOperation.OPEN, step, wait, journal.open_wait(step, wait, asked))
+        elif journal.has_wait(step):
+            wait = kept.wait
+            if kept.result is not None:
+                await self._replayed(step)
+                return kept.result
+        else:
+            # The turn was started anew, and the operator has the wait of the earlier attempt.
+            wait = kept.wait
+            port.keep(step, journal.open_wait(step, wait, asked))
+            if kept.result is not None:
+                port.keep(step, journal.end_wait(step, kept.result, asked))
+                return kept.result
+        waiting = _Waiting(step, wait, read, asked, asyncio.get_running_loop().create_future())
+        self._waiting[step] = waiting
+        self.touch()
+        try:
+            return await waiting.future
+        except asyncio.CancelledError:
+            if not self._closed and step in self._waiting:
+                self._end(waiting, WaitResult(CANCELLED, at=port.now()))
+            raise
+        finally:
+            self._waiting.pop(step, None)
+
+    def _begun(self, wait_id: str, request: WaitRequest) -> OpenWait:
+        now = self._port.now()
+        deadline = request.until if request.timeout is None else now + request.timeout
+        return OpenWait(wait_id, request, deadline, now, self._attempt)
+
+    async def after(self, step: str) -> None:
+        """Return after the answers that precede the result of ``step`` in the journal."""
+        number = self._journal.ended_waits_before(step)
+        if number > self._delivered and not self._closed:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._later[step] = (number, future)
+            self.touch()
+            try:
+                await future
+            finally:
+                self._later.pop(step, None)
+
+    async def _replayed(self, step: str) -> None:
+        future = self._replays[step] = asyncio.get_running_loop().create_future()
+        self.touch()
+        try:
+            await future
+        finally:
+            self._replays.pop(step, None)
+
+    def receive(self, answer: Answer) -> None:
+        """Receive an answer."""
+        self._answers.append(answer)
+        self.touch()
+
+    def cancel(self, name: str) -> bool:
+        """Cancel the waits of this attempt with that id or name. Return False if it awaits none."""
+        found = [of for of in self._waiting.values() if name in (of.wait.id, of.wait.request.name)]
+        for waiting in found:
+            self._end(waiting, WaitResult(CANCELLED, at=self._port.now()))
+        return bool(found)
+
+    def touch(self) -> None:
+        """Report that the code has requested something, or that a call has ended."""
+        self._quiet = 0
+        if not self._looking and not self._closed and (self._waiting or self._replays or self._later):
+            self._looking = True
+            asyncio.get_running_loop().call_soon(self._look, context=self._context)
+
+    def _look(self) -> None:
+        if self._closed:
+            return
+        self._quiet += 1
+        if self._quiet < _QUIET_ROUNDS:
+            asyncio.get_running_loop().call_soon(self._look, context=self._context)
+            return
+        self._looking = False
+        if self._waiting or self._replays or self._later:
+            self._settled()
+
+    def _settled(self) -> None:
+        """Deliver the next answer, or let the turn stop."""
+        ended = self._journal.ended_waits
+        if self._delivered < len(ended):
+            replay = self._replays.get(ended[self._delivered])
+            if replay is not None or not self._is_busy():
+                self._deliver_replayed(replay)
+            return
+        for answer in self._answers:
+            waiting = self._by_id(answer.wait_id)
+            if waiting is not None:
+                self._answers.remove(answer)
+                self._deliver(waiting, answer)
+                return
+        if not self._is_busy():
+            self._drop_unrequested()
+            self.close()
+            self._port.park()
+
+    def _is_busy(self) -> bool:
+        """Return True if a call runs that does not itself wait."""
+        waiting = [*self._waiting, *self._replays, *self._later]
+        return any(
+            running not in waiting and not any(step.startswith(f"{running}/") for step in waiting)
+            for running in self._running
+        )
+
+    def _deliver_replayed(self, replay: asyncio.Future[None] | None) -> None:
+        """Deliver the next answer of the journal. ``replay`` is None if the code does not request it any more."""
+        self._delivered += 1
+        if replay is not None and not replay.done():
+            replay.set_result(None)
+        for number, future in self._later.values():
+            if number <= self._delivered and not future.done():
+                future.set_result(None)
+        self.touch()
+
+    def _by_id(self, wait_id: str) -> _Waiting | None:
+        return next((of for of in self._waiting.values() if of.wait.id == wait_id and not of.future.done()), None)
+
+    def _deliver(self, waiting: _Waiting, answer: Answer) -> None:
+        try:
+            result = _result(answer, waiting.read)
+            self._end(waiting, result)
+        except (ValueError, TypeError, LimitError, RecursionError) as error:
+            self._port.reject(waiting.wait, plain_message(error))
+        self.touch()
+
+    def _end(self, waiting: _Waiting, result: WaitResult) -> None:
+        entry = self._journal.end_wait(waiting.step, result, waiting.asked)
+        self._port.change(WaitOperation.CLOSE, waiting.step, waiting.wait, entry, result)
+        if not waiting.future.done():
+            waiting.future.set_result(result)
+
+    def _drop_unrequested(self) -> None:
+        """End the waits that the code has not requested again, so that nobody answers them."""
+        known = {of.wait.id for of in self._waiting.values()}
+        for wait in self._journal.unrequested_waits:
+            self._port.change(WaitOperation.CLOSE, "", wait, b"", WaitResult(CANCELLED, at=self._port.now()))
+        self._journal.forget_unrequested_waits()
+        for wait in self._journal.open_waits:
+            if wait.id not in known and any(answer.wait_id == wait.id for answer in self._answers):
+                self._port.change(WaitOperation.CLOSE, "", wait, b"", WaitResult(CANCELLED, at=self._port.now()))
+
+    def close(self) -> None:
+        """Cancel everything that awaits an answer."""
+        if self._closed:
+            return
+        self._closed = True
+        for future in self._futures():
+            future.cancel()
+
+    def _futures(self) -> Iterable[asyncio.Future[Any]]:
+        yield from [of.future for of in self._waiting.values()]
+        yield from [*self._replays.values()]
+        yield from [future for _, future in self._later.values()]
+
+
+def _result(answer: Answer, read: ReadAnswer) -> WaitResult:
+    """Return the result of a wait. Raises :class:`ValueError` for an answer that is not usable.
+
+    An answer that is a mapping with the field ``answer`` has its value in this field. ``by`` is who answered, and
+    ``cancel`` cancels the wait.
+    """
+    if answer.status != ANSWERED:
+        return WaitResult(answer.status, at=answer.at)
+    if answer.problem:
+        raise ValueError(answer.problem)
+    value, by = answer.value, ""
+    if isinstance(value, Mapping):
+        by = str(value.get("by") or "")
+        if value.get("cancel") is True:
+            return WaitResult(CANCELLED, by=by, at=answer.at)
+        value = value["answer"] if "answer" in value else {name: of for name, of in value.items() if name != "wait_id"}
+    plain = to_plain(value)
+    read(plain)
+    return WaitResult(ANSWERED, plain, by, answer.at)
