@@ -31,8 +31,23 @@ final class ActiveKey {
   /** The first unfinished event if its turn may start immediately, or null. */
   byte[] first;
 
-  /** For each unfinished event its position among the watermarks. */
+  /** For each unfinished event from the head its position among the watermarks. */
   final Deque<EventTimeGate.Epoch> epochs = new ArrayDeque<>(2);
+
+  /** The numbers of events before the head whose turns resume. */
+  final Deque<Long> resumed = new ArrayDeque<>(0);
+
+  /** The turn of the head waits, and the events behind it wait for it. */
+  boolean blocked;
+
+  /** The state may have waits of an unfinished turn. */
+  boolean hasWaits;
+
+  /** The turn that was started and has not ended; null if none was. */
+  WorkerSlot.Turn started;
+
+  /** The key is in the queue of ready keys. */
+  boolean isReady;
 
   ActiveKey(String name, TurnState.Counters counters, boolean hasSession, long now) {
     this.name = name;
@@ -42,5 +57,15 @@ final class ActiveKey {
     this.tail = counters.tail();
     this.sessionVersion = counters.sessionVersion();
     this.countersWrittenAt = now;
+  }
+
+  /** Return true if a turn of the key can start. */
+  boolean canStart() {
+    return started == null && (!resumed.isEmpty() || !blocked && !epochs.isEmpty());
+  }
+
+  /** Return true if the key has no turn that runs or can run. */
+  boolean isIdle() {
+    return started == null && resumed.isEmpty() && (blocked || epochs.isEmpty());
   }
 }

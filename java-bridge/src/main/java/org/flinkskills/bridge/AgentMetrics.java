@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.IntSupplier;
+import java.util.function.LongSupplier;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.metrics.Gauge;
 import org.apache.flink.metrics.MetricGroup;
@@ -23,6 +24,15 @@ final class AgentMetrics {
   private final Counter failures;
   final Counter workerRestarts;
 
+  /** Turns that have resumed after a wait. */
+  final Counter resumed;
+
+  /** Waits that have timed out. */
+  final Counter timedOut;
+
+  /** Answers that no turn uses. */
+  final Counter unusedAnswers;
+
   private final MetricGroup group;
   private final Map<String, Number> figures = new ConcurrentHashMap<>();
   private final Map<List<String>, Counter> counters = new HashMap<>();
@@ -35,8 +45,17 @@ final class AgentMetrics {
     turns = group.counter("turns");
     failures = group.counter("failures");
     workerRestarts = group.counter("workerRestarts");
+    resumed = group.counter("resumed");
+    timedOut = group.counter("timedOut");
+    unusedAnswers = group.counter("unusedAnswers");
     group.gauge("inFlight", (Gauge<Integer>) inFlight::getAsInt);
     group.gauge("pending", (Gauge<Integer>) pending::getAsInt);
+  }
+
+  /** Add the gauges of turns that wait. */
+  void waiting(IntSupplier turns, LongSupplier oldestMs) {
+    group.gauge("waiting", (Gauge<Integer>) turns::getAsInt);
+    group.gauge("oldestWait", (Gauge<Long>) oldestMs::getAsLong);
   }
 
   /** Counts a turn; a failed one has ended in an error record. */

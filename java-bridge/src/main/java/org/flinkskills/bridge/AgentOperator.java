@@ -1,13 +1,15 @@
 package org.flinkskills.bridge;
 
+import java.util.function.LongSupplier;
 import org.apache.flink.api.common.operators.MailboxExecutor;
+import org.apache.flink.api.common.typeutils.base.StringSerializer;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.runtime.execution.Environment;
 import org.apache.flink.runtime.state.StateSnapshotContext;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
-import org.apache.flink.streaming.api.operators.BoundedOneInput;
-import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
+import org.apache.flink.streaming.api.operators.InternalTimer;
 import org.apache.flink.streaming.api.operators.StreamOperatorParameters;
+import org.apache.flink.streaming.api.operators.Triggerable;
 import org.apache.flink.streaming.api.operators.sorted.state.BatchExecutionKeyedStateBackend;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
@@ -18,14 +20,16 @@ import org.apache.flink.types.Row;
 /**
  * Operator that runs the turns of an agent in the worker processes of a {@link WorkerPool}.
  *
- * <p>Input is {@code Row(String key, byte[] event)}, keyed by the first field. Output is {@code
- * byte[]}. The operator implements Flink's contract only: {@link TurnRunner} runs the turns.
+ * <p>Input is {@code Row(String key, byte[] event)}, keyed by the first field. A row with a third
+ * field that is not null is an answer to the wait with that id or name. Output is {@code byte[]}.
+ * The operator implements Flink's contract only: {@link TurnRunner} runs the turns. {@link
+ * EventsOperator} has one input, and {@link AnsweredOperator} a second one for answers.
  *
  * <p>All code here runs on the task's mailbox thread. {@link OperatorMailbox} posts the reports of
  * the pool's threads as mails.
  */
-final class AgentOperator extends AbstractStreamOperator<byte[]>
-    implements OneInputStreamOperator<Row, byte[]>, BoundedOneInput {
+abstract class AgentOperator extends AbstractStreamOperator<byte[]>
+    implements Triggerable<String, String> {
   private static final long serialVersionUID = 1L;
 
   /** The side output for the events of turns. */
@@ -50,6 +54,11 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
 
   /** Runs the task's loop while the last turns end; null before the end of the input. */
   private transient TaskLoop draining;
+
+  /** A checkpoint that is no stop has followed the end of the inputs. */
+  private transient boolean isNaturalEnd;
+
+  private transient boolean waitsEnded;
 
   AgentOperator(
       StreamOperatorParameters<byte[]> parameters,
@@ -84,11 +93,9 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     if (getKeyedStateBackend() instanceof BatchExecutionKeyedStateBackend) {
       throw new AgentRejectedException(AgentStream.noBatchMode("BATCH"));
     }
-    KeyedTurns state =
-        new KeyedTurns(
-            getRuntimeContext(),
-            getProcessingTimeService()::getCurrentProcessingTime,
-            settings.sessionTtlMs());
+    LongSupplier clock = getProcessingTimeService()::getCurrentProcessingTime;
+    KeyedTurns state = new KeyedTurns(getRuntimeContext(), clock, settings.sessionTtlMs());
+    KeyedWaits keyedWaits = new KeyedWaits(getRuntimeContext(), getKeyedStateBackend());
     scheduler = new TurnScheduler(settings);
     AgentMetrics metrics =
         new AgentMetrics(getMetricGroup(), scheduler::started, scheduler::waiting);
@@ -102,6 +109,8 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
             scratch ->
                 launchers.open(scratch, pythonConfig, settings, getRuntimeContext(), environment));
     connection = lease.pool().connect(plan, settings, getUserCodeClassloader());
+    TurnWaits waits =
+        new TurnWaits(keyedWaits, waitTimers(), outputs, metrics, settings, plan.json(), clock);
     turns =
         new TurnRunner(
             getOperatorName(),
@@ -111,21 +120,42 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
             connection,
             outputs,
             metrics,
-            counts);
+            counts,
+            waits,
+            new WaitingTurns(state, keyedWaits, settings, metrics, clock));
     listener = new OperatorMailbox(mailbox, turns, outputs, metrics, lease.pool().reports());
     scheduler.connect(connection, connection.attach(listener));
     turns.restore();
     turns.startTurns();
   }
 
-  @Override
-  public void processElement(StreamRecord<Row> element) throws Exception {
+  private WaitTimers waitTimers() {
+    return new WaitTimers(
+        () -> getInternalTimerService(KeyedWaits.WAITS, StringSerializer.INSTANCE, this));
+  }
+
+  /** Handle an event, or an answer in the stream of events. */
+  final void accept(StreamRecord<Row> element) throws Exception {
     Row row = element.getValue();
+    String key = (String) row.getField(0);
     byte[] event = (byte[]) row.getField(1);
-    long timestamp = element.hasTimestamp() ? element.getTimestamp() : 0;
-    turns.accept(
-        (String) row.getField(0), TurnState.Event.encode(element.hasTimestamp(), timestamp, event));
+    if (row.getArity() > 2 && row.getField(2) != null) {
+      turns.answer(key, (String) row.getField(2), event);
+    } else {
+      long timestamp = element.hasTimestamp() ? element.getTimestamp() : 0;
+      turns.accept(key, TurnState.Event.encode(element.hasTimestamp(), timestamp, event));
+    }
     awaitCapacity();
+  }
+
+  @Override
+  public void onProcessingTime(InternalTimer<String, String> timer) throws Exception {
+    turns.timer(timer.getKey(), timer.getNamespace());
+  }
+
+  @Override
+  public void onEventTime(InternalTimer<String, String> timer) throws Exception {
+    turns.timer(timer.getKey(), timer.getNamespace());
   }
 
   private void awaitCapacity() throws Exception {
@@ -137,33 +167,58 @@ final class AgentOperator extends AbstractStreamOperator<byte[]>
     }
   }
 
-  @Override
-  public void processWatermark(Watermark mark) throws Exception {
+  /** Emit a watermark of the events after the turns of all earlier events. */
+  final void hold(Watermark mark) throws Exception {
     turns.watermark(() -> super.processWatermark(mark));
   }
 
-  @Override
-  public void processWatermarkStatus(WatermarkStatus status) throws Exception {
+  /** Emit a watermark status of the events after the turns of all earlier events. */
+  final void hold(WatermarkStatus status) throws Exception {
     turns.status(() -> super.processWatermarkStatus(status));
   }
 
-  @Override
-  public void endInput() throws Exception {
+  /** End all turns after the end of all inputs. */
+  final void endInputs() throws Exception {
     draining = new TaskLoop(getContainingTask(), taskMailbox);
-    while (scheduler.unfinished() > 0) {
-      draining.step();
+    while (isUnfinished()) {
+      if (!waitsEnded && turns.waiting() > 0 && (isNaturalEnd || draining.isInputClosed())) {
+        endWaits(false);
+      } else {
+        draining.step();
+      }
     }
+    turns.endEarlyAnswers();
     draining = null;
+  }
+
+  private boolean isUnfinished() {
+    return scheduler.unfinished() > 0 || turns.waiting() > 0;
+  }
+
+  private void endWaits(boolean sleeps) throws Exception {
+    waitsEnded = true;
+    turns.endWaits(sleeps);
   }
 
   /** A stop that drains ends all turns before its savepoint, which follows the end of the input. */
   @Override
   public void prepareSnapshotPreBarrier(long checkpointId) throws Exception {
     super.prepareSnapshotPreBarrier(checkpointId);
-    if (draining != null && draining.isStopping()) {
-      while (scheduler.unfinished() > 0) {
-        taskMailbox.yield();
+    if (draining == null) {
+      return;
+    }
+    if (!draining.isStopping()) {
+      isNaturalEnd = true;
+      return;
+    }
+    if (turns.waiting() > 0) {
+      if (!settings.drainEndsWaits()) {
+        throw new AgentDrainException(getOperatorName(), turns.waiting());
       }
+      endWaits(true);
+    }
+    while (isUnfinished()) {
+      taskMailbox.yield();
     }
   }
 

@@ -37,6 +37,9 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
   private final transient StreamExecutionEnvironment env;
   private Configuration pythonConfig;
 
+  /** The operator has a second input for answers. */
+  private boolean hasAnswers;
+
   AgentOperatorFactory(AgentPlan plan, AgentSettings settings, StreamExecutionEnvironment env) {
     this(plan, settings, env, AgentOperatorFactory::openPython);
   }
@@ -58,10 +61,18 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
     plan = plan.withEvents();
   }
 
+  /** Add a second input for answers. Call this before the operator is added to a job. */
+  void enableAnswers() {
+    hasAnswers = true;
+  }
+
   @Override
   public <T extends StreamOperator<byte[]>> T createStreamOperator(
       StreamOperatorParameters<byte[]> parameters) {
-    AgentOperator operator = new AgentOperator(parameters, plan, settings, pythonConfig, launchers);
+    AgentOperator operator =
+        hasAnswers
+            ? new AnsweredOperator(parameters, plan, settings, pythonConfig, launchers)
+            : new EventsOperator(parameters, plan, settings, pythonConfig, launchers);
     @SuppressWarnings("unchecked")
     T typed = (T) operator;
     return typed;
@@ -70,7 +81,7 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
   @Override
   @SuppressWarnings("rawtypes")
   public Class<? extends StreamOperator> getStreamOperatorClass(ClassLoader classLoader) {
-    return AgentOperator.class;
+    return hasAnswers ? AnsweredOperator.class : EventsOperator.class;
   }
 
   /**

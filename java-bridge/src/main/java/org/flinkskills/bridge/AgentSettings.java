@@ -27,6 +27,9 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
  * @param env additional environment variables of the worker processes
  * @param showPrints whether prints of user code are also written to standard output, for jobs in a
  *     MiniCluster
+ * @param overtake whether the next events of a key overtake a turn that waits
+ * @param waitsKeepMs time in milliseconds for which early answers and ended waits are kept
+ * @param drainEndsWaits whether a stop with drain ends waits, instead of being refused
  */
 record AgentSettings(
     int maxInFlight,
@@ -40,7 +43,10 @@ record AgentSettings(
     JobResources.Limits resourceLimits,
     String pythonExecutable,
     LinkedHashMap<String, String> env,
-    boolean showPrints)
+    boolean showPrints,
+    boolean overtake,
+    long waitsKeepMs,
+    boolean drainEndsWaits)
     implements Serializable {
 
   /** The number of further crashes after which the TaskManager builds the error record. */
@@ -61,7 +67,10 @@ record AgentSettings(
           "resourceTotalBytes",
           "pythonExecutable",
           "env",
-          "showPrints");
+          "showPrints",
+          "whenWaiting",
+          "waitsKeepMs",
+          "drainEndsWaits");
 
   AgentSettings {
     atLeast("maxInFlight", maxInFlight, 1);
@@ -71,6 +80,7 @@ record AgentSettings(
     atLeast("maxSilenceMs", maxSilenceMs, 0);
     atLeast("maxCrashes", maxCrashes, 1);
     atLeast("sessionTtlMs", sessionTtlMs, 0);
+    atLeast("waitsKeepMs", waitsKeepMs, 0);
   }
 
   static AgentSettings defaults() {
@@ -86,6 +96,9 @@ record AgentSettings(
         JobResources.Limits.defaults(),
         null,
         new LinkedHashMap<>(),
+        false,
+        false,
+        3_600_000,
         false);
   }
 
@@ -159,7 +172,10 @@ record AgentSettings(
             number(node, "resourceTotalBytes", defaults.resourceLimits.totalBytes())),
         node.path("pythonExecutable").asText(null),
         env,
-        node.path("showPrints").asBoolean());
+        node.path("showPrints").asBoolean(),
+        node.path("whenWaiting").asText("queue").equals("next"),
+        number(node, "waitsKeepMs", defaults.waitsKeepMs()),
+        node.path("drainEndsWaits").asBoolean());
   }
 
   private static long number(JsonNode node, String name, long defaultValue) {

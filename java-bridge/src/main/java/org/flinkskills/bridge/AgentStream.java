@@ -11,9 +11,15 @@ import org.apache.flink.api.connector.source.Boundedness;
 import org.apache.flink.api.dag.Transformation;
 import org.apache.flink.configuration.ExecutionOptions;
 import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.KeyedStream;
+import org.apache.flink.streaming.api.datastream.MultipleConnectedStreams;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.operators.StreamOperatorFactory;
+import org.apache.flink.streaming.api.transformations.AbstractMultipleInputTransformation;
+import org.apache.flink.streaming.api.transformations.KeyedMultipleInputTransformation;
 import org.apache.flink.streaming.api.transformations.OneInputTransformation;
+import org.apache.flink.streaming.api.transformations.PhysicalTransformation;
 import org.apache.flink.streaming.api.transformations.WithBoundedness;
 import org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo;
 import org.apache.flink.table.types.DataType;
@@ -22,12 +28,20 @@ import org.apache.flink.types.Row;
 
 /**
  * Methods with which the Python package adds agents to a job graph. All streams between them have
- * elements {@code Row(String key, byte[] event)}, in which the key is canonical JSON.
+ * elements {@code Row(String key, byte[] event)}, in which the key is canonical JSON. Elements with
+ * a third field are answers to the wait with that id or name, unless the field is null.
  */
 public final class AgentStream {
   private static final TypeInformation<Row> KEYED_EVENT =
       Types.ROW_NAMED(
           new String[] {"key", "event"}, Types.STRING, Types.PRIMITIVE_ARRAY(Types.BYTE));
+
+  private static final TypeInformation<Row> KEYED_ANSWER =
+      Types.ROW_NAMED(
+          new String[] {"key", "event", "wait"},
+          Types.STRING,
+          Types.PRIMITIVE_ARRAY(Types.BYTE),
+          Types.STRING);
 
   private AgentStream() {}
 
@@ -57,6 +71,44 @@ public final class AgentStream {
     RowShape shape = RowShape.ofRow(in.getType());
     return inOrder(in, in.flatMap(KeyedEvents.FromRows.byFields(shape, fields), KEYED_EVENT))
         .name("key by " + String.join(", ", fields));
+  }
+
+  /**
+   * Convert rows to keyed events, some of which are answers to waits.
+   *
+   * @param waitField the field with the id or the name of the wait; null or empty for an event
+   */
+  public static DataStream<Row> keyEvents(DataStream<Row> in, String field, String waitField) {
+    return withWait(in, KeyedEvents.FromRows.byField(RowShape.ofRow(in.getType()), field), waitField);
+  }
+
+  /** Convert rows to keyed events with the values of several fields as the key. */
+  public static DataStream<Row> keyEvents(DataStream<Row> in, String[] fields, String waitField) {
+    return withWait(
+        in, KeyedEvents.FromRows.byFields(RowShape.ofRow(in.getType()), fields), waitField);
+  }
+
+  /**
+   * Convert rows to keyed answers to waits.
+   *
+   * @param waitField the field with the id or the name of the wait
+   */
+  public static DataStream<Row> keyAnswers(DataStream<Row> in, String field, String waitField) {
+    return answers(keyEvents(in, field, waitField));
+  }
+
+  /** Convert rows to keyed answers with the values of several fields as the key. */
+  public static DataStream<Row> keyAnswers(DataStream<Row> in, String[] fields, String waitField) {
+    return answers(keyEvents(in, fields, waitField));
+  }
+
+  private static DataStream<Row> withWait(
+      DataStream<Row> in, KeyedEvents.FromRows keys, String waitField) {
+    return inOrder(in, in.flatMap(keys.withWait(waitField), KEYED_ANSWER)).name("key events");
+  }
+
+  private static DataStream<Row> answers(DataStream<Row> keyed) {
+    return inOrder(keyed, keyed.map(new KeyedEvents.ToAnswers(), KEYED_ANSWER)).name("key answers");
   }
 
   /**
@@ -160,6 +212,27 @@ public final class AgentStream {
       String planJson,
       String settingsJson,
       String secretsJson) {
+    return apply(
+        env, keyed, null, uid, name, description, planJson, settingsJson, secretsJson);
+  }
+
+  /**
+   * Run an agent on keyed events and answers to its waits.
+   *
+   * @param answers keyed answers, see {@link #keyAnswers}; null without a second input
+   * @see #apply(StreamExecutionEnvironment, DataStream, String, String, String, String, String,
+   *     String)
+   */
+  public static SingleOutputStreamOperator<byte[]> apply(
+      StreamExecutionEnvironment env,
+      DataStream<Row> keyed,
+      DataStream<Row> answers,
+      String uid,
+      String name,
+      String description,
+      String planJson,
+      String settingsJson,
+      String secretsJson) {
     String mode = batchModeOf(env, keyed);
     if (mode != null) {
       throw new IllegalArgumentException(noBatchMode(mode));
@@ -167,10 +240,22 @@ public final class AgentStream {
     AgentOperatorFactory factory =
         new AgentOperatorFactory(
             new AgentPlan(planJson, secretsJson), AgentSettings.fromJson(settingsJson), env);
-    SingleOutputStreamOperator<byte[]> result =
-        keyed
-            .keyBy(new KeyedEvents.KeyOf(), Types.STRING)
-            .transform(name, PickledByteArrayTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO, factory);
+    KeyedStream<Row, String> events = keyed.keyBy(new KeyedEvents.KeyOf(), Types.STRING);
+    TypeInformation<byte[]> type = PickledByteArrayTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO;
+    SingleOutputStreamOperator<byte[]> result;
+    if (answers == null) {
+      result = events.transform(name, type, factory);
+    } else {
+      factory.enableAnswers();
+      KeyedMultipleInputTransformation<byte[]> agent =
+          new KeyedMultipleInputTransformation<>(
+              name, factory, type, env.getParallelism(), Types.STRING);
+      KeyedStream<Row, String> keyedAnswers = answers.keyBy(new KeyedEvents.KeyOf(), Types.STRING);
+      agent.addInput(events.getTransformation(), events.getKeySelector());
+      agent.addInput(keyedAnswers.getTransformation(), keyedAnswers.getKeySelector());
+      env.addOperator(agent);
+      result = new MultipleConnectedStreams(env).transform(agent);
+    }
     if (uid != null && !uid.isEmpty()) {
       result.uid(uid);
     }
@@ -208,12 +293,21 @@ public final class AgentStream {
    * @param agent the result of {@link #apply}
    */
   public static void enableEvents(DataStream<byte[]> agent) {
-    if (agent.getTransformation() instanceof OneInputTransformation<?, ?> transformation
-        && transformation.getOperatorFactory() instanceof AgentOperatorFactory factory) {
+    if (agent.getTransformation() instanceof PhysicalTransformation<?> transformation
+        && factoryOf(transformation) instanceof AgentOperatorFactory factory) {
       factory.enableEvents();
     } else {
       throw new IllegalArgumentException(
           "Not the output of an agent: " + agent.getTransformation().getName());
     }
+  }
+
+  private static StreamOperatorFactory<?> factoryOf(PhysicalTransformation<?> transformation) {
+    if (transformation instanceof OneInputTransformation<?, ?> one) {
+      return one.getOperatorFactory();
+    }
+    return transformation instanceof AbstractMultipleInputTransformation<?> several
+        ? several.getOperatorFactory()
+        : null;
   }
 }

@@ -10,28 +10,44 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 
 /**
- * The error record of a turn that no worker can end. It has what the TaskManager knows: agent, key,
+ * The error record of a turn that no worker can end, or of an answer that no turn uses. It has what the TaskManager knows: agent, key,
  * turn and error, as the records of workers ({@code flink_skills/agents/turn/turn_record.py}), and
  * neither the event nor the calls of the turn.
  */
 final class ErrorRecord {
   private static final String TAG = "errors";
+  private static final int LONGEST_ID = 200;
   private static final ObjectMapper JSON = new ObjectMapper();
 
   private final JsonNode plan;
-  private final WorkerSlot.Turn turn;
-  private final long number;
+  private final String key;
+
+  /** The number of the turn; null for an answer to no known turn. */
+  private final Long number;
+
   private final String reason;
 
   /**
    * @param planJson the plan of the agent
    */
-  private ErrorRecord(String planJson, WorkerSlot.Turn turn, String reason)
+  private ErrorRecord(String planJson, String key, Long number, String reason)
       throws JsonProcessingException {
     this.plan = JSON.readTree(planJson);
-    this.turn = turn;
+    this.key = key;
+    this.number = number;
     this.reason = reason;
-    this.number = turn.key.turnsDone + 1;
+  }
+
+  /**
+   * The record of an answer that no turn uses.
+   *
+   * @param turn the number of the turn of the wait; null if it is not known
+   */
+  static ErrorRecord ofAnswer(String planJson, String key, Long turn, String waitId, String reason)
+      throws JsonProcessingException {
+    String id = waitId.length() <= LONGEST_ID ? waitId : waitId.substring(0, LONGEST_ID) + "…";
+    return new ErrorRecord(
+        planJson, key, turn, String.format("the answer to wait '%s' is not used: %s", id, reason));
   }
 
   /** The record of a turn whose workers died instead of returning one. */
@@ -42,7 +58,7 @@ final class ErrorRecord {
             "the turn crashed its worker process %d times, and no worker returned its error record:"
                 + " read the reason in the TaskManager's log, before each line 'Restarting'",
             turn.crashes);
-    return new ErrorRecord(planJson, turn, reason);
+    return new ErrorRecord(planJson, turn.key.name, turn.number + 1, reason);
   }
 
   /** The record of a turn that no frame has room for. */
@@ -53,12 +69,12 @@ final class ErrorRecord {
             "the event, the session and the finished steps of the turn have %d bytes, and a worker"
                 + " accepts at most %d; pass large data by path or object key",
             bytes, Frames.MAX_FRAME_BYTES);
-    return new ErrorRecord(planJson, turn, reason);
+    return new ErrorRecord(planJson, turn.key.name, turn.number + 1, reason);
   }
 
   /** For the log and for a job that fails. */
   String message() {
-    return String.format("key %s, turn %d failed: %s", turn.key.name, number, reason);
+    return String.format("key %s, turn %d failed: %s", key, number, reason);
   }
 
   /** Class and message of the error, as the record has them. */
@@ -97,7 +113,7 @@ final class ErrorRecord {
     Map<String, Object> record = new LinkedHashMap<>();
     String operator = plan.path("operator").asText("");
     record.put("agent", operator.isEmpty() ? plan.path("agent_id").asText("") : operator);
-    record.put("key", plain(turn.key.name));
+    record.put("key", plain(key));
     record.put("turn", number);
     record.put("output", null);
     record.put("error", error());

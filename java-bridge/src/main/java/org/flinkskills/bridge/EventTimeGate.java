@@ -19,6 +19,9 @@ final class EventTimeGate {
 
   private final Deque<Epoch> epochs = new ArrayDeque<>();
 
+  /** The epoch of events that hold no watermark. */
+  private final Epoch passed = new Epoch();
+
   EventTimeGate() {
     epochs.add(new Epoch());
   }
@@ -30,10 +33,17 @@ final class EventTimeGate {
     return epoch;
   }
 
+  /** Return the epoch of an event that holds no watermark. */
+  Epoch passed() {
+    return passed;
+  }
+
   /** Remove an event after its outputs are emitted. */
   void ended(Epoch epoch) throws Exception {
-    epoch.open--;
-    release();
+    if (epoch != passed) {
+      epoch.open--;
+      release();
+    }
   }
 
   void watermark(ThrowingRunnable<Exception> emit) throws Exception {

@@ -25,6 +25,7 @@ final class Frames {
   static final int CANCEL = 0x04;
   static final int CLOSE = 0x05;
   static final int PING = 0x06;
+  static final int ANSWER = 0x07;
 
   static final int OPENED = 0x81;
   static final int OPEN_FAILED = 0x82;
@@ -39,9 +40,27 @@ final class Frames {
   static final int EVENTS = 0x87;
   static final int OUTPUTS = 0x88;
   static final int PONG = 0x89;
+  static final int WAIT = 0x8A;
+  static final int PARK = 0x8B;
+
+  /** Operations of WAIT. */
+  static final int WAIT_OPEN = 0;
+
+  static final int WAIT_CLOSE = 1;
+  static final int WAIT_REJECT = 2;
+  static final int WAIT_CANCEL = 3;
+
+  /** Kinds of answers to waits. */
+  static final int ANSWERED = 0;
+
+  static final int TIMED_OUT = 1;
+  static final int CANCELLED = 2;
+  static final int INPUT_ENDED = 3;
 
   static final int TURN_HAS_TIMESTAMP = 1;
   static final int TURN_HAS_SESSION = 2;
+  static final int TURN_HAS_ANSWERS = 4;
+  static final int TURN_HAS_BASE = 8;
   static final int STEP_CLEARS_JOURNAL = 1;
 
   /** The bytes of TURN before its key. */
@@ -77,6 +96,11 @@ final class Frames {
         .u64(sessionVersion)
         .list(chunks)
         .frame();
+  }
+
+  /** Return a frame with an answer to a wait of a turn that the worker runs. */
+  static byte[] answer(int operator, long turn, String waitId, WaitState.Answer answer) {
+    return new Writer(ANSWER).u32(operator).u64(turn).answer(waitId, answer).frame();
   }
 
   static boolean isTurn(byte[] frame) {
@@ -170,6 +194,10 @@ final class Frames {
       return this;
     }
 
+    Writer answer(String waitId, WaitState.Answer answer) {
+      return str(waitId).u8(answer.kind()).u64(answer.at()).bytes(answer.value());
+    }
+
     byte[] frame() {
       putInt(buffer, 0, size - LENGTH_BYTES);
       return size == buffer.length ? buffer : Arrays.copyOf(buffer, size);
@@ -214,9 +242,11 @@ final class Frames {
       return content;
     }
 
-    /** Return true if a turn has ended, or a step that a restart does not repeat. */
+    /** Return true if a turn has ended or waits, or a step that a restart does not repeat. */
     boolean isProgress() {
       return type() == END
+          || type() == PARK
+          || type() == WAIT
           || type() == STEP
               && content.length > STEP_FLAGS
               && (content[STEP_FLAGS] & STEP_CLEARS_JOURNAL) == 0;

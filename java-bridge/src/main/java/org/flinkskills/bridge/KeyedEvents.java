@@ -34,21 +34,33 @@ final class KeyedEvents {
     private final int[] indexes;
     private final boolean isList;
 
-    private FromRows(RowShape shape, String[] fields, boolean isList) {
+    /** The field with the wait that a row answers; null if no row is an answer. */
+    private final String waitField;
+
+    private FromRows(RowShape shape, String[] fields, boolean isList, String waitField) {
       this.shape = shape;
       this.fields = fields;
       this.indexes = Arrays.stream(fields).mapToInt(shape::indexOf).toArray();
       this.isList = isList;
+      this.waitField = waitField;
+      if (waitField != null) {
+        shape.indexOf(waitField);
+      }
     }
 
     /** The key is the value of one field. */
     static FromRows byField(RowShape shape, String field) {
-      return new FromRows(shape, new String[] {field}, false);
+      return new FromRows(shape, new String[] {field}, false, null);
     }
 
     /** The key is the list of the values of these fields. */
     static FromRows byFields(RowShape shape, String[] fields) {
-      return new FromRows(shape, fields.clone(), true);
+      return new FromRows(shape, fields.clone(), true, null);
+    }
+
+    /** Rows with a value in a field are answers to that wait. */
+    FromRows withWait(String field) {
+      return new FromRows(shape, fields, isList, field);
     }
 
     @Override
@@ -70,7 +82,24 @@ final class KeyedEvents {
         key[i] = named ? row.getField(fields[i]) : row.getField(indexes[i]);
       }
       String text = isList ? CanonicalKey.ofList(key) : CanonicalKey.of(key[0]);
-      out.collect(Row.of(text, PythonPickle.dumps(row, shape)));
+      byte[] event = PythonPickle.dumps(row, shape);
+      out.collect(waitField == null ? Row.of(text, event) : Row.of(text, event, wait(row, named)));
+    }
+
+    private String wait(Row row, boolean named) {
+      Object wait =
+          named ? row.getField(waitField) : row.getField(shape.indexOf(waitField));
+      return wait == null || wait.toString().isEmpty() ? null : wait.toString();
+    }
+  }
+
+  /** Rows that are all answers. One without a wait has an empty text, which is an error. */
+  static final class ToAnswers implements MapFunction<Row, Row> {
+    private static final long serialVersionUID = 1L;
+
+    @Override
+    public Row map(Row row) {
+      return row.getField(2) == null ? Row.of(row.getField(0), row.getField(1), "") : row;
     }
   }
 

@@ -2,6 +2,7 @@ package org.flinkskills.bridge;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -103,11 +104,15 @@ final class KeyedTurns {
     return key == null ? begin(name, TurnState.Counters.NONE) : key;
   }
 
-  /** Load a key with unfinished events. */
-  ActiveKey restore(String name) throws Exception {
+  /**
+   * Load a key with unfinished events.
+   *
+   * @param overtaken the numbers of events whose turns wait, and behind which no event waits
+   */
+  ActiveKey restore(String name, Collection<Long> overtaken) throws Exception {
     ActiveKey key = find(name);
     if (key == null) {
-      key = begin(name, countersFromPending());
+      key = begin(name, countersFromPending(overtaken));
     }
     key.hasJournal = true;
     return key;
@@ -140,16 +145,17 @@ final class KeyedTurns {
     return new ActiveKey(name, counters, false, clock.getAsLong());
   }
 
-  private TurnState.Counters countersFromPending() throws Exception {
+  private TurnState.Counters countersFromPending(Collection<Long> overtaken) throws Exception {
     long first = Long.MAX_VALUE;
-    long last = Long.MIN_VALUE;
+    long last = -1;
     for (long number : pending.keys()) {
-      first = Math.min(first, number);
       last = Math.max(last, number);
+      if (!overtaken.contains(number)) {
+        first = Math.min(first, number);
+      }
     }
-    return first > last
-        ? TurnState.Counters.NONE
-        : new TurnState.Counters(first, first, last + 1, 0);
+    first = Math.min(first, last + 1);
+    return new TurnState.Counters(first, first, last + 1, 0);
   }
 
   /** Append an event to the unfinished events of the key. */
@@ -167,18 +173,54 @@ final class KeyedTurns {
     key.first = null;
   }
 
-  /** Return the first unfinished event. A new event is not read from the state. */
-  TurnState.Event head(ActiveKey key) throws Exception {
-    byte[] event = key.first == null ? pending.get(key.head) : key.first;
-    key.first = null;
+  /** Return an unfinished event. A new event is not read from the state. */
+  TurnState.Event event(ActiveKey key, long number) throws Exception {
+    boolean isFirst = number == key.head && key.first != null;
+    byte[] event = isFirst ? key.first : pending.get(number);
+    if (isFirst) {
+      key.first = null;
+    }
     if (event == null) {
       throw new IllegalStateException(
           String.format(
               "Event %d of key %s is missing from the keyed state 'pending', although only turns up"
                   + " to %d have ended. The savepoint is damaged; restore from another one.",
-              key.head, key.name, key.turnsDone));
+              number, key.name, key.turnsDone));
     }
     return TurnState.Event.decode(event);
+  }
+
+  /** Let the next events overtake the first one, whose turn waits. Return its journal. */
+  List<byte[]> overtake(ActiveKey key) throws Exception {
+    List<byte[]> steps = takeJournal(key);
+    advance(key);
+    writeCounters(key);
+    return steps;
+  }
+
+  /** Remove the journal of a turn from the state, and return it. */
+  List<byte[]> takeJournal(ActiveKey key) throws Exception {
+    List<byte[]> steps = journal(key);
+    clearJournal(key);
+    return steps;
+  }
+
+  /** Write the journal of a turn that resumes. */
+  void putJournal(ActiveKey key, List<byte[]> steps) throws Exception {
+    journal.update(steps);
+    key.hasJournal = true;
+  }
+
+  /** Write a session again that has expired while a turn waited. */
+  void putSession(ActiveKey key, List<byte[]> chunks) throws Exception {
+    applyToSession(key, Frames.SESSION_REPLACE, chunks);
+    writeCounters(key);
+  }
+
+  private static void advance(ActiveKey key) {
+    key.first = null;
+    key.head++;
+    key.turnsDone++;
   }
 
   /** Return the number of ended turns of the current key. */
@@ -251,14 +293,15 @@ final class KeyedTurns {
     }
   }
 
-  /** End the turn of the first unfinished event. */
-  void end(ActiveKey key, int epoch, int sessionOp, List<byte[]> chunks) throws Exception {
+  /** End the turn of an unfinished event. */
+  void end(ActiveKey key, long number, int epoch, int sessionOp, List<byte[]> chunks)
+      throws Exception {
     applyToSession(key, sessionOp, chunks);
     clearJournal(key);
-    pending.remove(key.head);
-    key.first = null;
-    key.head++;
-    key.turnsDone++;
+    pending.remove(number);
+    if (number == key.head) {
+      advance(key);
+    }
     writeCounters(key);
     if (key.sessionVersion > 0) {
       known.put(

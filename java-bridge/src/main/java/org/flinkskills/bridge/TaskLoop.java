@@ -53,7 +53,8 @@ final class TaskLoop {
     }
   }
 
-  private boolean isInputClosed() {
+  /** Return true if no element, no barrier and no event can arrive any more. */
+  boolean isInputClosed() {
     for (IndexedInputGate gate : task.getEnvironment().getAllInputGates()) {
       if (!gate.isFinished()) {
         return false;

@@ -45,6 +45,15 @@ final class TurnAnswers {
         frame.skip();
       }
       case Frames.OUTPUTS -> skip(frame, 2);
+      case Frames.WAIT -> {
+        atMost("operation of a wait", frame.u8(), Frames.WAIT_CANCEL);
+        frame.skip();
+        frame.skip();
+        frame.u64();
+        frame.u8();
+        frame.skip();
+        skip(frame, 2);
+      }
       default -> {}
     }
     if (frame.left() > 0) {

@@ -1,10 +1,12 @@
 package org.flinkskills.bridge;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.stream.Stream;
 import org.apache.flink.runtime.state.KeyedStateBackend;
 import org.apache.flink.runtime.state.VoidNamespace;
@@ -35,6 +37,8 @@ final class TurnRunner {
   private final AgentOutputs outputs;
   private final AgentMetrics metrics;
   private final TurnCounts counts;
+  private final TurnWaits waits;
+  private final WaitingTurns waiting;
 
   private final EventTimeGate gate = new EventTimeGate();
 
@@ -53,7 +57,9 @@ final class TurnRunner {
       PoolConnection connection,
       AgentOutputs outputs,
       AgentMetrics metrics,
-      TurnCounts counts) {
+      TurnCounts counts,
+      TurnWaits waits,
+      WaitingTurns waiting) {
     this.name = name;
     this.keys = keys;
     this.state = state;
@@ -62,6 +68,13 @@ final class TurnRunner {
     this.outputs = outputs;
     this.metrics = metrics;
     this.counts = counts;
+    this.waits = waits;
+    this.waiting = waiting;
+  }
+
+  /** Return the number of turns that wait. */
+  int waiting() {
+    return waiting.count();
   }
 
   /** Add the unfinished events of the restored state. */
@@ -72,17 +85,33 @@ final class TurnRunner {
     }
     for (String keyName : names) {
       keys.setCurrentKey(keyName);
-      ActiveKey key = state.restore(keyName);
-      for (long i = key.head; i < key.tail; i++) {
-        add(key);
-      }
-      if (!key.epochs.isEmpty()) {
+      ActiveKey key = restore(keyName);
+      if (!key.isIdle()) {
         active.put(keyName, key);
       }
     }
     if (scheduler.unfinished() > 0) {
       LOG.info("{} restored {} unfinished events.", name, scheduler.unfinished());
     }
+    if (waiting.count() > 0) {
+      LOG.info("{} restored {} waiting turns.", name, waiting.count());
+    }
+  }
+
+  private ActiveKey restore(String keyName) throws Exception {
+    TreeMap<Long, WaitState.WaitingTurn> stored = waits.state().turns();
+    ActiveKey key = state.restore(keyName, WaitingTurns.overtaken(stored));
+    if (waits.state().exist()) {
+      waiting.restore(key, stored);
+    }
+    if (key.blocked) {
+      return key;
+    }
+    for (long i = key.head; i < key.tail; i++) {
+      key.epochs.addLast(gate.accept());
+    }
+    scheduler.add(key, key.epochs.size() + key.resumed.size());
+    return key;
   }
 
   /** Add an event of the current key, and start its turn if that is possible. */
@@ -90,18 +119,99 @@ final class TurnRunner {
     ActiveKey key = active.get(keyName);
     if (key == null) {
       key = state.load(keyName);
+      if (key.head != key.tail) {
+        // The first turn of the key waits. It has no other unfinished events in memory.
+        state.append(key, event);
+        return;
+      }
       active.put(keyName, key);
     }
     state.append(key, event);
-    if (add(key)) {
+    key.epochs.addLast(gate.accept());
+    if (scheduler.add(key)) {
       startTurns();
       state.releaseFirst(key);
     }
   }
 
-  private boolean add(ActiveKey key) {
-    key.epochs.addLast(gate.accept());
-    return scheduler.add(key);
+  /**
+   * Accept an answer for the current key, and resume its turn.
+   *
+   * @param waitId the id or the name of the wait
+   */
+  void answer(String keyName, String waitId, byte[] value) throws Exception {
+    long now = waits.now();
+    deliver(
+        keyName,
+        waits.answer(keyName, waitId, new WaitState.Answer(Frames.ANSWERED, now, value)));
+    startTurns();
+  }
+
+  /** Handle a timer of a wait of the current key. */
+  void timer(String keyName, String waitId) throws Exception {
+    deliver(keyName, waits.timer(keyName, waitId));
+    startTurns();
+  }
+
+  /**
+   * End the waits that no answer can reach, because the inputs have ended.
+   *
+   * @param sleeps end sleeps as well
+   */
+  void endWaits(boolean sleeps) throws Exception {
+    waits.endInput(sleeps);
+    for (String keyName : waits.state().exist() ? waits.state().keyNames() : List.<String>of()) {
+      keys.setCurrentKey(keyName);
+      for (TurnWaits.Delivery ended : waits.endWaits()) {
+        deliver(keyName, ended);
+      }
+    }
+    startTurns();
+  }
+
+  /** Report the answers that arrived before a question that no turn asks any more. */
+  void endEarlyAnswers() throws Exception {
+    for (String keyName : waits.state().exist() ? waits.state().keyNames() : List.<String>of()) {
+      keys.setCurrentKey(keyName);
+      waits.endEarly(keyName);
+    }
+  }
+
+  /** Send an answer to its turn, or let the turn resume. */
+  private void deliver(String keyName, TurnWaits.Delivery delivery) throws Exception {
+    if (delivery == null) {
+      return;
+    }
+    ActiveKey key = active.get(keyName);
+    if (key != null && key.started != null && key.started.number == delivery.turn()) {
+      Turn turn = key.started;
+      if (turn.epoch != 0) {
+        connection.send(
+            turn,
+            Frames.answer(
+                connection.operator(), turn.id, delivery.waitId(), delivery.answer()));
+      }
+      return;
+    }
+    if (!waiting.isWaiting(delivery.turn())
+        || key != null && key.resumed.contains(delivery.turn())) {
+      return;
+    }
+    if (key == null) {
+      key = state.restore(keyName, WaitingTurns.overtaken(waits.state().turns()));
+      active.put(keyName, key);
+    }
+    key.hasWaits = true;
+    if (delivery.turn() != key.head) {
+      key.resumed.addLast(delivery.turn());
+      scheduler.add(key);
+    } else if (key.epochs.isEmpty()) {
+      // Watermarks have passed the events of the key.
+      for (long i = key.head; i < key.tail; i++) {
+        key.epochs.addLast(gate.passed());
+      }
+      scheduler.add(key, key.epochs.size());
+    }
   }
 
   /** Emit a watermark after the turns of all earlier events have ended. */
@@ -124,21 +234,22 @@ final class TurnRunner {
   private void start(Turn turn) throws Exception {
     ActiveKey key = turn.key;
     TurnState.Event event = event(turn);
+    TurnFrame.Resumed resumed = waiting.start(key, turn.number);
     List<byte[]> session = state.sessionToSend(key, turn.epoch);
     List<byte[]> journal = state.journal(key);
-    long size = TurnFrame.size(turn, event, session, journal);
+    long size = TurnFrame.size(turn, event, session, journal, resumed);
     if (size > Frames.MAX_FRAME_BYTES) {
       connection.cancelStart(turn);
       endWithoutWorker(turn, ErrorRecord.ofSize(connection.plan().json(), turn, size));
       return;
     }
-    connection.send(turn, TurnFrame.of(connection, turn, event, session, journal));
+    connection.send(turn, TurnFrame.of(connection, turn, event, session, journal, resumed));
   }
 
   /** Read the event of a turn, and set its current key and its timestamp. */
   private TurnState.Event event(Turn turn) throws Exception {
     keys.setCurrentKey(turn.key.name);
-    TurnState.Event event = state.head(turn.key);
+    TurnState.Event event = state.event(turn.key, turn.number);
     turn.timestamp = event.hasTimestamp() ? event.timestamp() : null;
     return event;
   }
@@ -176,6 +287,8 @@ final class TurnRunner {
       case Frames.STEP -> step(turn, frame);
       case Frames.END -> end(turn, frame);
       case Frames.OUTPUTS -> outputs.emit(turn.timestamp, frame.outputs());
+      case Frames.WAIT -> changeWait(turn, frame);
+      case Frames.PARK -> park(turn);
       default -> sendSession(turn);
     }
   }
@@ -198,6 +311,67 @@ final class TurnRunner {
     outputs.emit(turn.timestamp, emitted);
   }
 
+  private void changeWait(Turn turn, Frames.Frame frame) throws Exception {
+    int operation = frame.u8();
+    String id = frame.str();
+    String waitName = frame.str();
+    long deadline = frame.u64();
+    int flags = frame.u8();
+    byte[] entry = frame.bytes();
+    List<Frames.Output> emitted = frame.outputs();
+    state.step(turn.key, false, entry);
+    scheduler.finishedStep(turn);
+    TurnWaits.Delivery delivery = null;
+    switch (operation) {
+      case Frames.WAIT_OPEN -> {
+        turn.key.hasWaits = true;
+        delivery = waits.open(turn.number, id, waitName, flags, deadline);
+      }
+      case Frames.WAIT_CLOSE -> waits.close(id);
+      case Frames.WAIT_REJECT -> waits.reject(id);
+      default -> {
+        WaitState.Answer cancel = WaitState.Answer.without(Frames.CANCELLED, waits.now());
+        delivery = waits.answer(turn.key.name, id, cancel);
+      }
+    }
+    // In the same mail: no checkpoint is between the wait in the state and its question.
+    outputs.emit(turn.timestamp, emitted);
+    deliver(turn.key.name, delivery);
+  }
+
+  /** Stop a turn until one of its waits has an answer. */
+  private void park(Turn turn) throws Exception {
+    ActiveKey key = turn.key;
+    if (!waits.state().answers(turn.number).isEmpty()) {
+      // An answer has arrived in the meantime.
+      if (turn.number != key.head) {
+        key.resumed.addFirst(turn.number);
+      }
+      scheduler.stopped(turn, 0);
+      return;
+    }
+    List<EventTimeGate.Epoch> released = new ArrayList<>();
+    if (waiting.isOvertaken(key, turn.number)) {
+      if (turn.number == key.head) {
+        released.add(key.epochs.removeFirst());
+      }
+      waiting.park(key, turn.number);
+      scheduler.stopped(turn, 1);
+    } else {
+      waiting.park(key, turn.number);
+      key.blocked = true;
+      scheduler.stopped(turn, key.epochs.size());
+      released.addAll(key.epochs);
+    }
+    if (key.isIdle()) {
+      active.remove(key.name);
+    }
+    // Last, because a watermark can make timers fire.
+    for (EventTimeGate.Epoch epoch : released) {
+      gate.ended(epoch);
+    }
+  }
+
   private void end(Turn turn, Frames.Frame frame) throws Exception {
     int status = frame.u8();
     int sessionOp = frame.u8();
@@ -207,9 +381,9 @@ final class TurnRunner {
     if (status == Frames.END_FAIL_JOB) {
       throw new AgentTurnException(message);
     }
-    state.end(turn.key, turn.epoch, sessionOp, chunks);
+    boolean isHead = endState(turn, sessionOp, chunks);
     outputs.emit(turn.timestamp, emitted);
-    ended(turn, status == Frames.END_ERROR_RECORD, message);
+    ended(turn, isHead, status == Frames.END_ERROR_RECORD, message);
   }
 
   /** End a turn that no worker can end. */
@@ -219,20 +393,31 @@ final class TurnRunner {
     if (record.failsJob()) {
       throw new AgentTurnException(record.message());
     }
-    state.end(turn.key, turn.epoch, Frames.SESSION_KEEP, List.of());
+    boolean isHead = endState(turn, Frames.SESSION_KEEP, List.of());
     outputs.emit(turn.timestamp, record.outputs());
-    ended(turn, true, record.error());
+    ended(turn, isHead, true, record.error());
   }
 
-  private void ended(Turn turn, boolean failed, String error) throws Exception {
+  /** Write the end of a turn. Return false if other turns of its key have overtaken it. */
+  private boolean endState(Turn turn, int sessionOp, List<byte[]> chunks) throws Exception {
+    ActiveKey key = turn.key;
+    boolean isHead = turn.number == key.head;
+    state.end(key, turn.number, turn.epoch, sessionOp, chunks);
+    if (key.hasWaits) {
+      waits.endTurn(turn.number);
+    }
+    return isHead;
+  }
+
+  private void ended(Turn turn, boolean isHead, boolean failed, String error) throws Exception {
     ActiveKey key = turn.key;
     metrics.ended(failed);
-    counts.ended(error, key.name, key.turnsDone);
-    EventTimeGate.Epoch accepted = key.epochs.removeFirst();
-    if (key.epochs.isEmpty()) {
+    counts.ended(error, key.name, turn.number + 1);
+    EventTimeGate.Epoch accepted = isHead ? key.epochs.removeFirst() : gate.passed();
+    scheduler.ended(turn);
+    if (key.isIdle()) {
       active.remove(key.name);
     }
-    scheduler.ended(turn);
     gate.ended(accepted);
   }
 }

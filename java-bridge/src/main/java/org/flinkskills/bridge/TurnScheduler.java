@@ -33,7 +33,7 @@ final class TurnScheduler {
   private long nextTurn = 1;
   private int nextSlot;
 
-  /** The number of events whose turns have not ended. */
+  /** The number of events whose turns have not ended, without those that wait for an answer. */
   private int unfinished;
 
   /** The number of keys whose next turn can start. */
@@ -77,17 +77,23 @@ final class TurnScheduler {
 
   /** Add an event of the key. Return true if its turn can start. */
   boolean add(ActiveKey key) {
-    unfinished++;
-    boolean first = key.epochs.size() == 1;
-    if (first) {
-      makeReady(key);
-    }
-    return first;
+    return add(key, 1);
   }
 
-  private void makeReady(ActiveKey key) {
+  /** Add turns of the key that can run. Return true if one of them can start. */
+  boolean add(ActiveKey key, int turns) {
+    unfinished += turns;
+    return makeReady(key);
+  }
+
+  private boolean makeReady(ActiveKey key) {
+    if (key.isReady || !key.canStart()) {
+      return false;
+    }
+    key.isReady = true;
     WorkerSlot.of(slots, key.name).ready.addLast(key);
     ready++;
+    return true;
   }
 
   /**
@@ -145,8 +151,10 @@ final class TurnScheduler {
         return false;
       }
       ActiveKey key = slot.ready.removeFirst();
+      key.isReady = false;
       ready--;
       Turn turn = new Turn(nextTurn++, key, slot);
+      key.started = turn;
       started.put(turn.id, turn);
       start(turn, start);
     }
@@ -161,15 +169,23 @@ final class TurnScheduler {
 
   /** Remove a turn that has ended from its worker and key. */
   void ended(Turn turn) {
+    stopped(turn, 1);
+  }
+
+  /**
+   * Remove a turn that has stopped from its worker and key.
+   *
+   * @param turns the number of turns of the key that cannot run any more
+   */
+  void stopped(Turn turn, int turns) {
     turn.slot.leaveQuarantine(turn);
     started.remove(turn.id);
+    turn.key.started = null;
     if (turn.epoch != 0) {
       inFlight--;
     }
-    unfinished--;
-    if (!turn.key.epochs.isEmpty()) {
-      makeReady(turn.key);
-    }
+    unfinished -= turns;
+    makeReady(turn.key);
   }
 
   /** Clear the crashes of a turn that has finished a step, because it was not their cause. */

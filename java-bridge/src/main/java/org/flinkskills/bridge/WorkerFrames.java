@@ -40,7 +40,13 @@ final class WorkerFrames {
   private void dispatch(WorkerProcess worker, int epoch, Frames.Frame frame, TurnAnswers answers)
       throws IOException {
     switch (frame.type()) {
-      case Frames.STEP, Frames.END, Frames.NEED_SESSION, Frames.OUTPUTS -> answers.add(frame);
+      case Frames.STEP,
+          Frames.END,
+          Frames.NEED_SESSION,
+          Frames.OUTPUTS,
+          Frames.WAIT,
+          Frames.PARK ->
+          answers.add(frame);
       case Frames.OPENED -> plans.opened(worker, epoch, frame.u32(), frame.str());
       case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
       case Frames.EVENTS -> plans.events(frame.u32(), frame.list());
@@ -78,7 +84,7 @@ final class WorkerFrames {
     }
     listener.onFrames(worker.index(), epoch, answers);
     for (Frames.Frame answer : answers) {
-      if (answer.type() == Frames.END) {
+      if (answer.type() == Frames.END || answer.type() == Frames.PARK) {
         lanes[worker.index()].ended(operator, epoch);
       }
     }

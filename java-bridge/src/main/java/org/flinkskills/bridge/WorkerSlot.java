@@ -94,6 +94,9 @@ final class WorkerSlot {
     final ActiveKey key;
     final WorkerSlot slot;
 
+    /** The number of the event. The number of the turn is one more. */
+    final long number;
+
     /** The epoch of the process that runs the turn, or 0 if the turn must be sent again. */
     int epoch;
 
@@ -113,6 +116,7 @@ final class WorkerSlot {
       this.id = id;
       this.key = key;
       this.slot = slot;
+      this.number = key.resumed.isEmpty() ? key.head : key.resumed.removeFirst();
     }
   }
 }

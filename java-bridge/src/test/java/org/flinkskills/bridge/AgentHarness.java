@@ -57,6 +57,9 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     private long maxSilenceMs = 60_000;
     private int maxCrashes = 3;
     private long sessionTtlMs;
+    private boolean overtake;
+    private long waitsKeepMs = 3_600_000;
+    private boolean drainEndsWaits;
     private int parallelism = 1;
     private int subtask;
     private List<String> resources = List.of();
@@ -127,6 +130,21 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
       return this;
     }
 
+    Builder overtake() {
+      overtake = true;
+      return this;
+    }
+
+    Builder waitsKeepMs(long value) {
+      waitsKeepMs = value;
+      return this;
+    }
+
+    Builder drainEndsWaits() {
+      drainEndsWaits = true;
+      return this;
+    }
+
     Builder subtask(int index, int of) {
       subtask = index;
       parallelism = of;
@@ -185,7 +203,10 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
               JobResources.Limits.defaults(),
               python,
               env,
-              false);
+              false,
+              overtake,
+              waitsKeepMs,
+              drainEndsWaits);
       AgentPlan agentPlan = new AgentPlan(plan, secrets, events);
       AgentOperatorFactory factory =
           launchers == null
@@ -257,6 +278,12 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
 
   void send(String key, String event, long timestamp) throws Exception {
     processElement(new StreamRecord<>(row(key, event), timestamp));
+  }
+
+  /** Send an answer to the wait with that id or name. */
+  void sendAnswer(String key, String wait, String answer) throws Exception {
+    Row row = Row.of(key, answer.getBytes(StandardCharsets.UTF_8), wait);
+    processElement(new StreamRecord<>(row));
   }
 
   private static Row row(String key, String event) {

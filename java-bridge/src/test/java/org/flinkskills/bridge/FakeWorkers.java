@@ -68,11 +68,16 @@ final class FakeWorkers implements WorkerLauncher {
       String key,
       String event,
       List<String> session,
-      List<String> journal) {
+      List<String> journal,
+      List<String> answers,
+      List<String> base) {
     boolean hasSession() {
       return (flags & Frames.TURN_HAS_SESSION) != 0;
     }
   }
+
+  /** An answer that a running turn received. */
+  record Given(long turn, String answer) {}
 
   record Session(int operator, long turn, long version, List<String> chunks) {}
 
@@ -131,6 +136,7 @@ final class FakeWorkers implements WorkerLauncher {
   final class FakeWorker implements Worker {
     final int index;
     final BlockingQueue<Turn> turns = new LinkedBlockingQueue<>();
+    final BlockingQueue<Given> given = new LinkedBlockingQueue<>();
     final BlockingQueue<Session> sessions = new LinkedBlockingQueue<>();
     final List<Integer> cancelled = new CopyOnWriteArrayList<>();
     /** Answers no PING, like a stopped process. */
@@ -197,6 +203,47 @@ final class FakeWorkers implements WorkerLauncher {
               .u8(clear ? Frames.STEP_CLEARS_JOURNAL : 0)
               .bytes(entry.getBytes(StandardCharsets.UTF_8));
       answer(outputs(frame, outputs));
+    }
+
+    /** Open a wait without a deadline. */
+    void open(Turn turn, String id, String name, String... outputs) {
+      open(turn, id, name, WaitState.NO_DEADLINE, 0, outputs);
+    }
+
+    void open(Turn turn, String id, String name, long deadline, int flags, String... outputs) {
+      change(turn, Frames.WAIT_OPEN, id, name, deadline, flags, "open " + id, outputs);
+    }
+
+    void close(Turn turn, String id, String... outputs) {
+      change(
+          turn, Frames.WAIT_CLOSE, id, "", WaitState.NO_DEADLINE, 0, "close " + id, outputs);
+    }
+
+    void change(
+        Turn turn,
+        int operation,
+        String id,
+        String name,
+        long deadline,
+        int flags,
+        String entry,
+        String... outputs) {
+      Frames.Writer frame =
+          new Frames.Writer(Frames.WAIT)
+              .u32(turn.operator)
+              .u64(turn.id)
+              .u8(operation)
+              .str(id)
+              .str(name)
+              .u64(deadline)
+              .u8(flags)
+              .str(entry);
+      answer(outputs(frame, outputs));
+    }
+
+    /** Stop until a wait has an answer. */
+    void park(Turn turn) {
+      answer(new Frames.Writer(Frames.PARK).u32(turn.operator).u64(turn.id));
     }
 
     void end(Turn turn, String... outputs) {
@@ -365,22 +412,11 @@ final class FakeWorkers implements WorkerLauncher {
           opens.add(open);
           onOpen.accept(this, open);
         }
-        case Frames.TURN ->
-            onTurn.accept(
-                this,
-                new Turn(
-                    frame.u32(),
-                    frame.u32(),
-                    frame.u64(),
-                    frame.u8(),
-                    frame.u32(),
-                    frame.u64(),
-                    frame.u64(),
-                    frame.u64(),
-                    frame.str(),
-                    frame.str(),
-                    texts(frame.list()),
-                    texts(frame.list())));
+        case Frames.TURN -> onTurn.accept(this, turn(frame));
+        case Frames.ANSWER -> {
+          frame.u32();
+          given.add(new Given(frame.u64(), answerOf(frame)));
+        }
         case Frames.SESSION ->
             sessions.add(new Session(frame.u32(), frame.u64(), frame.u64(), texts(frame.list())));
         case Frames.PING -> {
@@ -393,6 +429,46 @@ final class FakeWorkers implements WorkerLauncher {
         default -> throw new IOException("unexpected frame " + frame.type());
       }
     }
+  }
+
+  private static Turn turn(Frames.Frame frame) throws IOException {
+    int operator = frame.u32();
+    int plan = frame.u32();
+    long id = frame.u64();
+    int flags = frame.u8();
+    return new Turn(
+        operator,
+        plan,
+        id,
+        flags,
+        frame.u32(),
+        frame.u64(),
+        frame.u64(),
+        frame.u64(),
+        frame.str(),
+        frame.str(),
+        texts(frame.list()),
+        texts(frame.list()),
+        (flags & Frames.TURN_HAS_ANSWERS) == 0 ? List.of() : answers(frame),
+        (flags & Frames.TURN_HAS_BASE) == 0 ? null : texts(frame.list()));
+  }
+
+  private static List<String> answers(Frames.Frame frame) throws IOException {
+    int count = frame.u32();
+    List<String> found = new ArrayList<>();
+    for (int i = 0; i < count; i++) {
+      found.add(answerOf(frame));
+    }
+    return found;
+  }
+
+  /** The id of the wait, and the answer or the number of its kind. */
+  private static String answerOf(Frames.Frame frame) throws IOException {
+    String id = frame.str();
+    int kind = frame.u8();
+    frame.u64();
+    String value = frame.str();
+    return id + "=" + (kind == Frames.ANSWERED ? value : "#" + kind);
   }
 
   private static List<String> texts(List<byte[]> values) {

@@ -1,0 +1,15 @@
+package org.flinkskills.bridge;
+
+/** A stop with drain that is refused, because turns wait. */
+final class AgentDrainException extends RuntimeException {
+  private static final long serialVersionUID = 1L;
+
+  AgentDrainException(String operator, int waiting) {
+    super(
+        String.format(
+            "The stop with --drain is refused: %d turns of %s wait for an answer or a time, and"
+                + " skills.waits.on-drain is refuse. Stop without --drain to keep them in the"
+                + " savepoint, or set it to time-out.",
+            waiting, operator));
+  }
+}

@@ -1,0 +1,45 @@
+package org.flinkskills.bridge;
+
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.streaming.api.operators.BoundedOneInput;
+import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
+import org.apache.flink.streaming.api.operators.StreamOperatorParameters;
+import org.apache.flink.streaming.api.watermark.Watermark;
+import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
+import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
+import org.apache.flink.types.Row;
+
+/** Agent operator with one input. */
+final class EventsOperator extends AgentOperator
+    implements OneInputStreamOperator<Row, byte[]>, BoundedOneInput {
+  private static final long serialVersionUID = 1L;
+
+  EventsOperator(
+      StreamOperatorParameters<byte[]> parameters,
+      AgentPlan plan,
+      AgentSettings settings,
+      Configuration pythonConfig,
+      AgentOperatorFactory.LauncherProvider launchers) {
+    super(parameters, plan, settings, pythonConfig, launchers);
+  }
+
+  @Override
+  public void processElement(StreamRecord<Row> element) throws Exception {
+    accept(element);
+  }
+
+  @Override
+  public void processWatermark(Watermark mark) throws Exception {
+    hold(mark);
+  }
+
+  @Override
+  public void processWatermarkStatus(WatermarkStatus status) throws Exception {
+    hold(status);
+  }
+
+  @Override
+  public void endInput() throws Exception {
+    endInputs();
+  }
+}
