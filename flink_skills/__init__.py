@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from flink_skills.errors import SkillsError as SkillsError
     from flink_skills.errors import SourceError as SourceError
     from flink_skills.errors import TurnError as TurnError
+    from flink_skills.errors import WaitCancelled as WaitCancelled
+    from flink_skills.errors import WaitTimeout as WaitTimeout
     from flink_skills.errors import UnknownNameError as UnknownNameError
     from flink_skills.errors import UnsupportedSkillError as UnsupportedSkillError
     from flink_skills.errors import WorkerError as WorkerError
@@ -120,6 +122,8 @@ _HOMES = {
     "TurnError": "errors",
     "UnknownNameError": "errors",
     "UnsupportedSkillError": "errors",
+    "WaitCancelled": "errors",
+    "WaitTimeout": "errors",
     "WorkerError": "errors",
     "agent_tool": "agents.declare.decorators",
     "chat_model_connection": "agents.declare.decorators",

@@ -200,28 +200,11 @@ class AgentsExecutionEnvironment(FixedAttributes):
             key_selector: A callable or ``KeySelector`` from event to key, or the name of a field or a list of names,
                 which are read in Java where the stream's type allows. None: the stream is keyed already.
         """
-        from flink_skills.flink.bridge import add_bridge, text_array
-        from flink_skills.flink.keying import key_in_python, origin_of, row_fields
+        from flink_skills.flink.keyed_streams import EventKeys
 
         check_stream(stream)
-        keys = check_key_selector(key_selector, "from_datastream")
-        flink = self._flink_of(stream)
-        bridge = add_bridge(flink)
-        if key_selector is not None:
-            stream = origin_of(stream)
-        fields = row_fields(origin_of(stream))
-        if fields is not None and keys:
-            for key in keys:
-                if key not in fields:
-                    raise UnknownNameError("key field", key, fields, place="the stream's rows")
-            if all(bridge.canKeyInJava(stream._j_data_stream, key) for key in keys):
-                by = key_selector if isinstance(key_selector, str) else text_array(keys)
-                keyed = bridge.keyRows(stream._j_data_stream, by)
-                # As many subtasks as the stage before: another number would shuffle events and lose a key's order.
-                keyed.setParallelism(stream._j_data_stream.getTransformation().getParallelism())
-                return StreamInput(self, flink, keyed, "record", fields)
-        keyed = key_in_python(stream, key_selector)._j_data_stream
-        return StreamInput(self, flink, keyed, "pickle", fields)
+        keys = EventKeys(self._flink_of(stream), stream, key_selector, "from_datastream")
+        return StreamInput(self, keys.flink, keys.events, keys.form, keys.fields)
 
     def from_table(
         self, table: Table, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None

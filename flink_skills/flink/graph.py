@@ -57,6 +57,7 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -
         "resourceTotalBytes": limits.total,
         "showPrints": is_local(env),
     }
+    settings.update(_wait_settings(config))
     # The plan is in what Flink keeps and shows of a job; the secrets are in the operator's own configuration alone.
     sealed, secrets = plan.seal()
     return bridge.apply(
@@ -69,6 +70,18 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -
         json.dumps(settings),
         json.dumps(secrets),
     )
+
+
+def _wait_settings(config: SkillConfig) -> dict[str, Any]:
+    """Return the settings of waits that differ from their defaults."""
+    found: dict[str, Any] = {}
+    if config.get(SkillOptions.TURN_WHEN_WAITING) != SkillOptions.TURN_WHEN_WAITING.default:
+        found["whenWaiting"] = config.get(SkillOptions.TURN_WHEN_WAITING)
+    if config.get(SkillOptions.WAITS_KEEP) != SkillOptions.WAITS_KEEP.default:
+        found["waitsKeepMs"] = int(config.get(SkillOptions.WAITS_KEEP) * 1000)
+    if config.get(SkillOptions.WAITS_ON_DRAIN) != SkillOptions.WAITS_ON_DRAIN.default:
+        found["drainEndsWaits"] = True
+    return found
 
 
 def is_local(env: StreamExecutionEnvironment) -> bool:

@@ -107,3 +107,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"of type {type(value).__name__}"
+
+
+def check_wait_id(wait_id: Any) -> None:
+    """Raise :class:`ConfigError` if ``wait_id`` is neither the name of a field nor a function."""
+    if not (callable(wait_id) or (isinstance(wait_id, str) and wait_id)):
+        raise ConfigError(f"answers: wait_id is {wait_id!r}: give the name of a field, or a function of the answer")

@@ -17,28 +17,37 @@ from flink_skills.agents.state.event import Record
 from flink_skills.agents.state.key_selection import key_text_of, selected_key
 from flink_skills.errors import ConfigError
 
+#: Returns the id or the name of the wait that an element answers, and None for an event.
+Wait: TypeAlias = "Callable[[Any], str | None]"
+
 # Names and shapes of the fields of a row, as plain data that can be sent.
 Shape: TypeAlias = "tuple[tuple[str, Shape | None], ...]"
 _ROW_TYPE = "org.apache.flink.api.java.typeutils.RowTypeInfo"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
-__all__ = ["as_record", "key_in_python", "origin_of", "row_fields"]
+__all__ = ["Wait", "as_record", "key_in_python", "origin_of", "row_fields"]
 
 
-def key_in_python(stream: DataStream, key_selector: Any) -> DataStream:
-    """Key ``stream`` in one Python stage. ``key_selector`` is a callable, a ``KeySelector``, a field name, a list of
-    them, or None for the key of a keyed stream."""
+def key_in_python(stream: DataStream, key_selector: Any, wait: Wait | None = None) -> DataStream:
+    """Key ``stream`` in one Python stage.
+
+    Args:
+        stream: Any stream.
+        key_selector: A callable, a ``KeySelector``, a field name, a list of them, or None for the key of a keyed
+            stream.
+        wait: Adds the wait that an element answers as a third field. None: the elements have two fields.
+    """
     if key_selector is None:
         if not isinstance(stream, KeyedStream):
             raise ConfigError(
                 "from_datastream: give a key_selector (a callable or a field name), or a stream that is keyed"
             )
-        kept = _KeepKey(_shape_of(origin_of(stream)))
-        return stream.process(kept, output_type=_pair()).name("key events")
+        kept = _KeepKey(_shape_of(origin_of(stream)), wait)
+        return stream.process(kept, output_type=_keyed_type(wait)).name("key events")
     stream = origin_of(stream)
     # As many subtasks as the stage before: another number would shuffle events and lose the order of a key.
     parallelism = stream._j_data_stream.getTransformation().getParallelism()
-    keyed = stream.flat_map(_KeyEvents(key_selector, _shape_of(stream)), output_type=_pair())
+    keyed = stream.flat_map(_KeyEvents(key_selector, _shape_of(stream), wait), output_type=_keyed_type(wait))
     return keyed.name("key events").set_parallelism(parallelism)
 
 
@@ -59,8 +68,13 @@ def row_fields(stream: DataStream) -> list[str] | None:
     return None
 
 
-def _pair() -> Any:
-    return Types.ROW([Types.STRING(), Types.PICKLED_BYTE_ARRAY()])
+def _keyed_type(wait: Wait | None) -> Any:
+    fields = [Types.STRING(), Types.PICKLED_BYTE_ARRAY()]
+    return Types.ROW(fields if wait is None else [*fields, Types.STRING()])
+
+
+def _keyed(key: Any, event: Any, wait: Wait | None) -> Row:
+    return Row(str(key), event) if wait is None else Row(str(key), event, wait(event))
 
 
 def _shape_of(stream: DataStream) -> Shape | None:
@@ -146,9 +160,15 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
     """An event without a usable key goes on under a failure key, where it ends as an error record: one bad event must
     not stop the others."""
 
-    def __init__(self, key_selector: Callable[[Any], Any] | KeySelector | str | list[str], shape: Shape | None) -> None:
+    def __init__(
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector | str | list[str],
+        shape: Shape | None,
+        wait: Wait | None,
+    ) -> None:
         self._selector = key_selector
         self._shape = shape
+        self._wait = wait
 
     def open(self, runtime_context: RuntimeContext) -> None:
         if isinstance(self._selector, KeySelector):
@@ -163,15 +183,16 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
             return
         event = as_record(value, self._shape)
         given = event if isinstance(self._selector, (str, list)) else value
-        yield Row(str(key_text_of(lambda: _plain_key(selected_key(given, self._selector)))), event)
+        yield _keyed(key_text_of(lambda: _plain_key(selected_key(given, self._selector))), event, self._wait)
 
 
 class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
-    def __init__(self, shape: Shape | None) -> None:
+    def __init__(self, shape: Shape | None, wait: Wait | None) -> None:
         self._shape = shape
+        self._wait = wait
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
         if not _holds(value):
             return
         key = key_text_of(lambda: _plain_key(ctx.get_current_key()))
-        yield Row(str(key), as_record(value, self._shape))
+        yield _keyed(key, as_record(value, self._shape), self._wait)

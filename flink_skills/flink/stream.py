@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,11 +13,13 @@ from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.overriding import ModelOverrides, current_overrides
 from flink_skills.agents.plan.compilation import instantiate
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.agents.state.key_selection import KeyText, key_text_of, selected_key
+from flink_skills.agents.rows.wait_record import WAITS_TAG, wait_of
+from flink_skills.agents.state.key_selection import KeyText, check_key_selector, key_text_of, selected_key
 from flink_skills.agents.turn.local import ListOutcome, run_outcomes
+from flink_skills.agents.turn.local_waits import GivenAnswer
 from flink_skills.agents.turn.turn import ERROR_TAG
 from flink_skills.errors import ConfigError
-from flink_skills.flink.inputs import check_name, check_type_info
+from flink_skills.flink.inputs import check_events, check_name, check_type_info, check_wait_id
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
 if TYPE_CHECKING:
@@ -65,6 +67,46 @@ class Job(Protocol):
 
 class AgentOutput:
     """What an agent emits. ``tag`` names a side output: ``"errors"`` for error records, or a tag of ``ctx.emit_to``."""
+
+    def answers(
+        self, answers: Any, key_selector: Any, *, wait_id: str | Callable[[Any], Any] = "wait_id"
+    ) -> AgentOutput:
+        """Add the answers to waits of the agent. Call it before the outputs are read.
+
+        Args:
+            answers: A stream, a table, or for agents over a list an iterable.
+            key_selector: The key of an answer, as in ``from_datastream``. It must be the key of the event that waits.
+            wait_id: A field of an answer with the id or the name of the wait, or a function that returns it.
+
+        Returns:
+            This output.
+
+        Raises:
+            ConfigError: The outputs were read before, the agent has answers already, or an argument cannot be used.
+
+        Example:
+            >>> output = agents_env.from_datastream(orders, "order").apply(Refunds).answers(decisions, "order")
+        """
+        raise NotImplementedError
+
+    def to_wait_stream(self) -> DataStream:
+        """Return the questions of the agent's waits and their ends, as a stream of dicts.
+
+        The fields are those of :data:`flink_skills.agents.rows.wait_record.WAIT_COLUMNS`. A record is in a checkpoint
+        exactly when the wait is.
+        """
+        raise ConfigError("to_wait_stream() needs from_datastream() or from_table(); use to_wait_list() here")
+
+    def to_wait_table(self) -> Table:
+        """Return the same as a table. Payload, arguments and answer are JSON.
+
+        >>> output.to_wait_table().execute_insert("waits")
+        """
+        raise ConfigError("to_wait_table() needs from_datastream() or from_table(); use to_wait_list() here")
+
+    def to_wait_list(self) -> list[dict[str, Any]]:
+        """Return the same for agents over a list."""
+        raise ConfigError("to_wait_list() belongs to from_list(); use to_wait_stream() or to_wait_table() here")
 
     def to_list(self, tag: str = "", *, raise_on_error: bool = False) -> list[Any]:
         """Outputs as a list, in the order of the events; for agents over a list.
@@ -150,6 +192,7 @@ class _ListOutput(AgentOutput):
 
     def __init__(self, plan: AgentPlan, events: Iterable[tuple[Any, Any]], overrides: ModelOverrides) -> None:
         self._plan, self._events, self._overrides = plan, events, overrides
+        self._answers: Iterable[GivenAnswer] | None = None
         self._outcome: ListOutcome | None = None
 
     @property
@@ -166,8 +209,21 @@ class _ListOutput(AgentOutput):
             overrides = self._overrides | current_overrides()
             overrides.of(self._plan)
             # With events, in case they are requested later: turns do not run a second time.
-            self._outcome = run_outcomes(self._plan, self._events, record=True, overrides=overrides)
+            self._outcome = run_outcomes(
+                self._plan, self._events, record=True, overrides=overrides, answers=self._answers or ()
+            )
         return self._outcome
+
+    def answers(
+        self, answers: Any, key_selector: Any, *, wait_id: str | Callable[[Any], Any] = "wait_id"
+    ) -> AgentOutput:
+        check_answers(self._answers is not None, self.has_run, self._plan.agent_id)
+        check_events(answers)
+        check_key_selector(key_selector, "answers")
+        check_wait_id(wait_id)
+        given = _given_answers(answers, key_selector, wait_id)
+        self._answers = list(given) if isinstance(answers, Sequence) else given
+        return self
 
     def to_list(self, tag: str = "", *, raise_on_error: bool = False) -> list[Any]:
         outcome = self._run()
@@ -178,8 +234,25 @@ class _ListOutput(AgentOutput):
     def to_event_list(self) -> list[AgentEvent]:
         return self.to_list(EVENTS_TAG)
 
+    def to_wait_list(self) -> list[dict[str, Any]]:
+        return self.to_list(WAITS_TAG)
+
     def to_metrics(self) -> CustomMetrics:
         return self._run().metrics
+
+
+def check_answers(has_answers: bool, is_read: bool, agent: str) -> None:
+    """Raise :class:`ConfigError` if answers cannot be added to an agent."""
+    if has_answers:
+        raise ConfigError(f"agent {agent}: answers(…) was called before: join the streams with union, and call it once")
+    if is_read:
+        raise ConfigError(f"agent {agent}: answers(…) follows the use of the outputs: call it directly after apply(…)")
+
+
+def _given_answers(answers: Iterable[Any], key_selector: Any, wait_id: Any) -> Iterator[GivenAnswer]:
+    for answer in answers:
+        key = key_text_of(partial(selected_key, answer, key_selector))
+        yield GivenAnswer(key, wait_of(answer, wait_id), answer)
 
 
 class ListEvents:
@@ -198,9 +271,16 @@ class ListEvents:
 
 
 class StreamInput(AgentInput):
-    """``keyed`` is a Java stream of rows (key text, event bytes); ``events`` says how the bytes are written.
+    """Keyed events of a stream.
 
-    ``fields`` are the names of the fields of all events, if the type of the stream says them."""
+    Args:
+        job: The job.
+        flink: Its execution environment.
+        keyed: A Java stream of rows (key text, event bytes), or a function that returns it. The function receives the
+            field that makes an event an answer.
+        events: How the bytes of events are written, as a plan names it.
+        fields: The names of the fields of all events, if the type of the stream says them.
+    """
 
     def __init__(
         self,
@@ -210,13 +290,29 @@ class StreamInput(AgentInput):
         events: str,
         fields: Sequence[str] | None = None,
     ) -> None:
-        self._job, self._flink, self._keyed, self._events = job, flink, keyed, events
+        self._job, self._flink, self._events = job, flink, events
+        self._key: Callable[[str], Any] | None = keyed if callable(keyed) else None
+        self._keyed: Any = None if callable(keyed) else keyed
         self._fields = fields
 
     @property
     def keyed(self) -> Any:
         """The Java stream of rows (key text, event bytes)."""
+        if self._keyed is None and self._key is not None:
+            self._keyed = self._key("")
         return self._keyed
+
+    def _with_answers(self, agent: Agent | None) -> Any:
+        """Return the Java stream, in which events can be answers if the agent has an ``answer_field``."""
+        field = "" if agent is None else agent.answer_field
+        if not field:
+            return self.keyed
+        if self._key is None:
+            raise ConfigError(
+                f"answer_field of an agent needs from_datastream or from_table: remove answer_field = {field!r}, and "
+                "add the answers with .answers(…)"
+            )
+        return self._key(field)
 
     @property
     def events(self) -> str:
@@ -243,7 +339,7 @@ class StreamInput(AgentInput):
         operator = self._job.unique_name(name or plan.agent_id)
         if operator != plan.agent_id:
             plan = replace(plan, operator=operator)
-        stream = add_operator(self._flink, self._keyed, plan)
+        stream = add_operator(self._flink, self._with_answers(agent), plan)
         outputs = OutputTypes(operator) if agent is None else outputs_of(agent, operator)
         output = _StreamOutput(self._job, self._flink, stream, outputs, plan.operator_name)
         self._job.stream_outputs.append(output)
@@ -257,6 +353,26 @@ class _StreamOutput(AgentOutput):
         self._job, self._flink, self._j_stream, self._outputs = job, flink, j_stream, outputs
         self.operator = operator
         self.reads_errors = False
+        self._is_read = self._has_answers = False
+
+    def answers(
+        self, answers: Any, key_selector: Any, *, wait_id: str | Callable[[Any], Any] = "wait_id"
+    ) -> AgentOutput:
+        from pyflink.table import Table
+
+        from flink_skills.flink.bridge import add_bridge
+        from flink_skills.flink.inputs import check_stream
+        from flink_skills.flink.keyed_streams import EventKeys
+
+        check_answers(self._has_answers, self._is_read, self.operator)
+        check_wait_id(wait_id)
+        stream = self._job.table_environment().to_changelog_stream(answers) if isinstance(answers, Table) else answers
+        check_stream(stream)
+        keyed = EventKeys(self._flink, stream, key_selector, "answers").answers(wait_id)
+        env = self._flink._j_stream_execution_environment
+        self._j_stream = add_bridge(self._flink).withAnswers(env, self._j_stream, keyed)
+        self._has_answers = True
+        return self
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
         check_type_info(type_info)
@@ -271,6 +387,7 @@ class _StreamOutput(AgentOutput):
         from flink_skills.flink.typed import typed_stream
 
         self._job.check_options()
+        self._is_read = True
         if type_info is not None:
             self._outputs.check(shape_of(type_info), tag, call)
         stream = DataStream(self._j_stream)
@@ -297,6 +414,14 @@ class _StreamOutput(AgentOutput):
 
         add_bridge(self._flink).enableEvents(self._j_stream)
         return self.to_datastream(tag=EVENTS_TAG)
+
+    def to_wait_stream(self) -> DataStream:
+        return self.to_datastream(tag=WAITS_TAG)
+
+    def to_wait_table(self) -> Table:
+        from flink_skills.flink.typed import wait_rows
+
+        return wait_rows(self.to_wait_stream(), self._job.table_environment())
 
     def to_event_table(self) -> Table:
         from flink_skills.flink.typed import event_rows

@@ -13,11 +13,13 @@ from pyflink.table import types as table_types
 from pyflink.util.exceptions import JavaException
 from pyflink.util.java_utils import is_instance_of
 
+from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
+from flink_skills.agents.state.event import event_text
 from flink_skills.errors import ConfigError
 from flink_skills.flink.row_shape import converted, shape_of
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, AgentEvent
 
-__all__ = ["event_rows", "type_of_schema", "typed_stream"]
+__all__ = ["event_rows", "type_of_schema", "typed_stream", "wait_rows"]
 
 
 def typed_stream(stream: DataStream, type_info: TypeInformation, place: str) -> DataStream:
@@ -37,6 +39,23 @@ def event_rows(events: DataStream, t_env: StreamTableEnvironment) -> Table:
 
 def _event_row(event: AgentEvent) -> Row:
     values = dict(event, at=Instant.of_epoch_milli(event["at"]))
+    return Row(*values.values())
+
+
+def wait_rows(waits: DataStream, t_env: StreamTableEnvironment) -> Table:
+    """Return a stream of wait records as a table."""
+    type_info, schema = type_of_schema({name: of for name, of, _ in WAIT_COLUMNS}, t_env)
+    return t_env.from_data_stream(waits.map(_wait_row, output_type=type_info).name("wait rows"), schema)
+
+
+def _wait_row(record: Mapping[str, Any]) -> Row:
+    values = dict(record)
+    for name in ("payload", "arguments", "answer"):
+        values[name] = None if values[name] is None else event_text(values[name])
+    for name in ("deadline", "since", "at"):
+        values[name] = None if values[name] is None else Instant.of_epoch_milli(values[name])
+    if not isinstance(values["key"], str):
+        values["key"] = event_text(values["key"])
     return Row(*values.values())
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flink_skills.agents.state.waits import OpenWait, WaitResult
 
-__all__ = ["WAITS_TAG", "WAIT_COLUMNS", "wait_record"]
+__all__ = ["WAITS_TAG", "WAIT_COLUMNS", "wait_of", "wait_record"]
 
 #: Tag of the side output with questions.
 WAITS_TAG = "waits"
@@ -63,3 +64,14 @@ def wait_record(wait: OpenWait, result: WaitResult | None, *, agent: str, key: A
         "by": "" if result is None else result.by,
         "at": wait.since if result is None else result.at,
     }
+
+
+def wait_of(element: Any, selector: str | Callable[[Any], Any]) -> str:
+    """Return the id or the name of the wait that an element answers, an empty text for none."""
+    if callable(selector):
+        found = selector(element)
+    elif isinstance(element, Mapping):
+        found = element.get(selector)
+    else:
+        found = getattr(element, selector, None)
+    return "" if found is None else str(found)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.declare.context import Fresh
 from flink_skills.agents.open.event_content import ContentScope
 from flink_skills.agents.rows.next_event import RESERVED_TAGS
+from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.state.event import event_text
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.journal import Asked
@@ -311,7 +312,7 @@ class AgentRun(TurnContext):
                 tag.encode()
             except UnicodeEncodeError as error:
                 raise TurnError(f"emit_to({tag!r}): {error}; choose a tag without lone surrogates") from None
-        if tag == EVENTS_TAG or tag.startswith(RESERVED_TAGS):
+        if tag in (EVENTS_TAG, WAITS_TAG) or tag.startswith(RESERVED_TAGS):
             raise TurnError(f"emit_to({tag!r}): this side output is the runtime's own; choose another tag")
         self._emit(tag, output)
 

@@ -212,27 +212,6 @@ public final class AgentStream {
       String planJson,
       String settingsJson,
       String secretsJson) {
-    return apply(
-        env, keyed, null, uid, name, description, planJson, settingsJson, secretsJson);
-  }
-
-  /**
-   * Run an agent on keyed events and answers to its waits.
-   *
-   * @param answers keyed answers, see {@link #keyAnswers}; null without a second input
-   * @see #apply(StreamExecutionEnvironment, DataStream, String, String, String, String, String,
-   *     String)
-   */
-  public static SingleOutputStreamOperator<byte[]> apply(
-      StreamExecutionEnvironment env,
-      DataStream<Row> keyed,
-      DataStream<Row> answers,
-      String uid,
-      String name,
-      String description,
-      String planJson,
-      String settingsJson,
-      String secretsJson) {
     String mode = batchModeOf(env, keyed);
     if (mode != null) {
       throw new IllegalArgumentException(noBatchMode(mode));
@@ -240,27 +219,48 @@ public final class AgentStream {
     AgentOperatorFactory factory =
         new AgentOperatorFactory(
             new AgentPlan(planJson, secretsJson), AgentSettings.fromJson(settingsJson), env);
-    KeyedStream<Row, String> events = keyed.keyBy(new KeyedEvents.KeyOf(), Types.STRING);
-    TypeInformation<byte[]> type = PickledByteArrayTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO;
-    SingleOutputStreamOperator<byte[]> result;
-    if (answers == null) {
-      result = events.transform(name, type, factory);
-    } else {
-      factory.enableAnswers();
-      KeyedMultipleInputTransformation<byte[]> agent =
-          new KeyedMultipleInputTransformation<>(
-              name, factory, type, env.getParallelism(), Types.STRING);
-      KeyedStream<Row, String> keyedAnswers = answers.keyBy(new KeyedEvents.KeyOf(), Types.STRING);
-      agent.addInput(events.getTransformation(), events.getKeySelector());
-      agent.addInput(keyedAnswers.getTransformation(), keyedAnswers.getKeySelector());
-      env.addOperator(agent);
-      result = new MultipleConnectedStreams(env).transform(agent);
-    }
+    SingleOutputStreamOperator<byte[]> result =
+        keyed
+            .keyBy(new KeyedEvents.KeyOf(), Types.STRING)
+            .transform(name, PickledByteArrayTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO, factory);
     if (uid != null && !uid.isEmpty()) {
       result.uid(uid);
     }
     if (description != null && !description.isEmpty()) {
       result.setDescription(description);
+    }
+    return result;
+  }
+
+  /**
+   * Add a second input with answers to an agent. The agent keeps its uid.
+   *
+   * @param agent the result of {@link #apply}, from which no stream is derived yet
+   * @param answers keyed answers, see {@link #keyAnswers}
+   * @return the outputs of the agent, which replace {@code agent}
+   */
+  public static SingleOutputStreamOperator<byte[]> withAnswers(
+      StreamExecutionEnvironment env, DataStream<byte[]> agent, DataStream<Row> answers) {
+    if (!(agent.getTransformation() instanceof OneInputTransformation<?, ?> events)
+        || !(factoryOf(events) instanceof AgentOperatorFactory factory)) {
+      throw new IllegalArgumentException(
+          "Not the output of an agent with one input: " + agent.getTransformation().getName());
+    }
+    factory.enableAnswers();
+    KeyedMultipleInputTransformation<byte[]> both =
+        new KeyedMultipleInputTransformation<>(
+            events.getName(), factory, agent.getType(), events.getParallelism(), Types.STRING);
+    KeyedStream<Row, String> keyed = answers.keyBy(new KeyedEvents.KeyOf(), Types.STRING);
+    both.addInput(events.getInputs().get(0), events.getStateKeySelector());
+    both.addInput(keyed.getTransformation(), keyed.getKeySelector());
+    env.getTransformations().remove(events);
+    env.addOperator(both);
+    SingleOutputStreamOperator<byte[]> result = new MultipleConnectedStreams(env).transform(both);
+    if (events.getUid() != null) {
+      result.uid(events.getUid());
+    }
+    if (events.getDescription() != null) {
+      result.setDescription(events.getDescription());
     }
     return result;
   }

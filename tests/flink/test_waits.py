@@ -1,0 +1,144 @@
+"""Turns that wait in a mini cluster: answers from a second stream, questions, deadlines and answers that nobody uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pyflink.common import Types
+from pyflink.table import StreamTableEnvironment
+
+from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, ConfigError, WaitTimeout
+from tests.flink.running import collect, flink_environment, operators
+
+pytestmark = pytest.mark.flink
+
+ORDERS = [("A-1", 30), ("A-2", 80), ("A-3", 90)]
+ANSWERS = [("A-1", "approval", True, "ann"), ("A-2", "approval", False, "bob"), ("A-9", "approval", True, "eve")]
+
+
+class Decision(BaseModel):
+    """What a person decides."""
+
+    approved: bool
+    by: str
+
+
+class Refunds(Agent):
+    """Asks a person about each order."""
+
+    name = "refunds"
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        await ctx.sleep(0.05)
+        try:
+            decision = await ctx.wait(
+                "approval", {"cents": event["cents"]}, question="Refund?", timeout="30 s", answer_type=Decision
+            )
+        except WaitTimeout as error:
+            return {"order": event["order"], "decision": str(error)}
+        return {"order": event["order"], "decision": f"{decision.approved} by {decision.by}"}
+
+
+def orders_and_answers(env: Any) -> tuple[Any, Any]:
+    order = Types.ROW_NAMED(["order", "cents"], [Types.STRING(), Types.INT()])
+    names = ["order", "wait_id", "approved", "by"]
+    answer = Types.ROW_NAMED(names, [Types.STRING(), Types.STRING(), Types.BOOLEAN(), Types.STRING()])
+    return env.from_collection(ORDERS, order), env.from_collection(ANSWERS, answer)
+
+
+DECISIONS = [
+    {"order": "A-1", "decision": "True by ann"},
+    {"order": "A-2", "decision": "False by bob"},
+    {"order": "A-3", "decision": "wait 'approval' has no answer, and the inputs of the job have ended"},
+]
+
+
+@pytest.mark.both_versions
+@pytest.mark.parametrize("keys", ["java", "python"])
+def test_answers_of_a_stream_resume_the_turns_of_their_key(keys: str) -> None:
+    env = flink_environment(parallelism=2)
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    orders, answers = orders_and_answers(env)
+    if keys == "python":
+        output = agents_env.from_datastream(orders, lambda event: event["order"]).apply(Refunds)
+        output.answers(answers, lambda answer: answer["order"], wait_id=lambda answer: answer["wait_id"])
+    else:
+        output = agents_env.from_datastream(orders, "order").apply(Refunds).answers(answers, "order")
+    records = collect(
+        output.to_datastream(),
+        output.to_wait_stream().map(lambda record: ("wait", record)),
+        output.to_datastream(tag="errors").map(lambda record: ("error", record)),
+    )
+    assert sorted((r for r in records if isinstance(r, dict)), key=lambda r: r["order"]) == DECISIONS
+    waits = [r[1] for r in records if isinstance(r, tuple) and r[0] == "wait"]
+    assert sorted((of["key"], of["status"], of["by"]) for of in waits) == [
+        ("A-1", "answered", "ann"),
+        ("A-1", "open", ""),
+        ("A-2", "answered", "bob"),
+        ("A-2", "open", ""),
+        ("A-3", "input_ended", ""),
+        ("A-3", "open", ""),
+    ]
+    assert {of["question"] for of in waits} == {"Refund?"}
+    errors = [r[1] for r in records if isinstance(r, tuple) and r[0] == "error"]
+    assert [of["key"] for of in errors] == ["A-9"]
+    assert "the answer to wait 'approval' is not used: the inputs have ended" in errors[0]["error"]
+
+
+class InTheInput(Refunds):
+    """Reads answers from the stream of its events."""
+
+    answer_field = "wait"
+
+
+@pytest.mark.parametrize("keys", ["java", "python"])
+def test_an_event_of_the_input_can_be_an_answer(keys: str) -> None:
+    env = flink_environment()
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    names = ["order", "cents", "wait", "approved", "by"]
+    types = [Types.STRING(), Types.INT(), Types.STRING(), Types.BOOLEAN(), Types.STRING()]
+    events = [("A-1", 30, None, None, None), ("A-1", None, "approval", True, "ann")]
+    stream = env.from_collection(events, Types.ROW_NAMED(names, types))
+    key: Any = "order" if keys == "java" else (lambda event: event["order"])
+    assert collect(agents_env.from_datastream(stream, key).apply(InTheInput).to_datastream()) == DECISIONS[:1]
+
+
+def test_questions_are_a_table_and_answers_can_come_from_one() -> None:
+    env = flink_environment()
+    t_env = StreamTableEnvironment.create(env)
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env, t_env)
+    orders, answers = orders_and_answers(env)
+    output = agents_env.from_table(t_env.from_data_stream(orders), "order").apply(Refunds)
+    output.answers(t_env.from_data_stream(answers), "order")
+    with output.to_wait_table().execute().collect() as rows:
+        found = [(row[1], row[3], row[8], row[14]) for row in rows]
+    assert sorted(found)[0] == ("answered", "A-1", '{"cents": 30}', '{"order": "A-1", "approved": true, "by": "ann"}')
+
+
+def test_a_job_without_answers_has_the_same_operator_as_before() -> None:
+    env = flink_environment()
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    orders, answers = orders_and_answers(env)
+    plain = agents_env.from_datastream(orders, "order").apply(Refunds, name="plain")
+    answered = agents_env.from_datastream(orders, "order").apply(Refunds, name="answered").answers(answers, "order")
+    plain.to_datastream().union(answered.to_datastream()).print()
+    kinds = [name.rpartition(".")[2] for name in operators(env)]
+    assert sorted(name for name in kinds if name in ("EventsOperator", "AnsweredOperator")) == [
+        "AnsweredOperator",
+        "EventsOperator",
+    ]
+
+
+def test_answers_are_added_once_and_before_the_outputs_are_read() -> None:
+    env = flink_environment()
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    orders, answers = orders_and_answers(env)
+    output = agents_env.from_datastream(orders, "order").apply(Refunds).answers(answers, "order")
+    with pytest.raises(ConfigError, match="called before"):
+        output.answers(answers, "order")
+    read = agents_env.from_datastream(orders, "order").apply(Refunds, name="read")
+    read.to_datastream()
+    with pytest.raises(ConfigError, match="directly after apply"):
+        read.answers(answers, "order")
