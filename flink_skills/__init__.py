@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from flink_skills.errors import SkillsError as SkillsError
     from flink_skills.errors import SourceError as SourceError
     from flink_skills.errors import TurnError as TurnError
-    from flink_skills.errors import WaitCancelled as WaitCancelled
-    from flink_skills.errors import WaitTimeout as WaitTimeout
     from flink_skills.errors import UnknownNameError as UnknownNameError
     from flink_skills.errors import UnsupportedSkillError as UnsupportedSkillError
+    from flink_skills.errors import WaitCancelled as WaitCancelled
+    from flink_skills.errors import WaitTimeout as WaitTimeout
     from flink_skills.errors import WorkerError as WorkerError
     from flink_skills.flink.configuration import AgentsConfiguration as AgentsConfiguration
     from flink_skills.flink.environment import AgentsExecutionEnvironment as AgentsExecutionEnvironment

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from flink_skills.tools.state import SkillState
     from flink_skills.tools.streaming.streamed import StreamedArguments
 
-__all__ = ["AgentAnswer", "Caller", "Tool", "ToolContext", "ToolResult", "ToolSpec", "TurnInterruptedError"]
+__all__ = [
+    "AgentAnswer",
+    "Caller",
+    "Tool",
+    "ToolContext",
+    "ToolResult",
+    "ToolSpec",
+    "ToolWaits",
+    "TurnInterruptedError",
+]
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,26 @@ class Caller(Protocol):
         """
 
 
+class ToolWaits(Protocol):
+    """The waits of a tool call in a turn."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while the call waits for an answer."""
+
+    def asked_approval(self) -> Any | None:
+        """Return the question about this call that an earlier attempt has asked, None if it has asked none."""
+
+    async def approval(self, tool: str, arguments: Mapping[str, Any], asked: Any) -> Any:
+        """Return the decision of a person about this call.
+
+        Raises :class:`~flink_skills.errors.LimitError` if nobody decides in time, and ``asked`` then fails the turn.
+        """
+
+    async def wait(self, name: str, payload: Any, *, question: str, timeout: Any, answer_type: Any) -> Any:
+        """See :meth:`ToolContext.wait`."""
+
+
 _UNREAD: Any = object()
 
 
@@ -127,6 +156,8 @@ class ToolContext:
         accepts: The kinds of media that the model accepts: ``image``, ``pdf`` and ``audio``.
         open_state: Returns a copy of the agent's state for :attr:`state`. None outside turns.
         caller: The agent that calls, which can run other agents. None outside turns.
+        waits: The waits of the call. None outside turns.
+        begin: Stores that the call begins, and returns the number of the attempt at it. None: nothing is stored.
         config: The options, see :attr:`flink_skills.AgentContext.config`. Outside turns it has only defaults.
         metrics: The custom metrics, see :attr:`flink_skills.AgentContext.metrics`. Outside turns they are not reported.
     """
@@ -152,6 +183,8 @@ class ToolContext:
     session_id: str = ""
     open_state: Callable[[], Any] | None = field(default=None, repr=False)
     caller: Caller | None = field(default=None, repr=False)
+    waits: ToolWaits | None = field(default=None, repr=False)
+    begin: Callable[[], Awaitable[int]] | None = field(default=None, repr=False)
     config: JobConfig = field(default=NO_OPTIONS, repr=False)
     metrics: MetricGroup = field(default_factory=_unreported, repr=False, compare=False)
 
@@ -181,6 +214,23 @@ class ToolContext:
     def forget_state(self) -> None:
         """Drop the changes of :attr:`state`, before the call is repeated."""
         self._state = _UNREAD
+
+    async def wait(
+        self, name: str, payload: Any = None, *, question: str = "", timeout: Any = None, answer_type: Any = None
+    ) -> Any:
+        """Wait for an answer from outside, see :meth:`flink_skills.AgentContext.wait`.
+
+        When the answer arrives, the tool is called again from its beginning. Effects therefore belong after the wait.
+        The time limit of the tool does not run while it waits.
+
+        Raises:
+            WaitTimeout: The wait has no answer in time.
+            WaitCancelled: The wait was cancelled.
+            ExecutionError: The tool was called outside a turn.
+        """
+        if self.waits is None:
+            raise ExecutionError(f"the wait {name!r} needs a turn: this call of the tool belongs to none")
+        return await self.waits.wait(name, payload, question=question, timeout=timeout, answer_type=answer_type)
 
     async def get_workspace(self) -> Workspace:
         """Return the workspace of the key. Open it if no tool of this turn has used it yet.

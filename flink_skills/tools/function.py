@@ -14,9 +14,9 @@ import pydantic
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, LimitError
 from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.dynamic.program.docstrings import docstring_of, told
 from flink_skills.tools.media import Media
 from flink_skills.tools.threads import in_thread
@@ -94,6 +94,8 @@ class FunctionTool(Tool):
                 if inspect.isawaitable(value):
                     value = await value
             return result_of(value)
+        except (LimitError, TurnInterruptedError):
+            raise  # of a wait of the function
         # A function that calls sys.exit() must not take the worker with it.
         except (Exception, SystemExit) as error:
             _log.exception("tool %s failed in turn %s (call %s)", self._name, context.turn, context.call_id)

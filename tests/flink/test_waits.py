@@ -1,4 +1,4 @@
-"""Turns that wait in a mini cluster: answers from a second stream, questions, deadlines and answers that nobody uses."""
+"""Turns that wait in a mini cluster: answers of a second stream, questions, and answers that nobody uses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 from pyflink.common import Types
 from pyflink.table import StreamTableEnvironment
+from pyflink.table.expressions import col
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, ConfigError, WaitTimeout
 from tests.flink.running import collect, flink_environment, operators
@@ -112,8 +113,9 @@ def test_questions_are_a_table_and_answers_can_come_from_one() -> None:
     orders, answers = orders_and_answers(env)
     output = agents_env.from_table(t_env.from_data_stream(orders), "order").apply(Refunds)
     output.answers(t_env.from_data_stream(answers), "order")
-    with output.to_wait_table().execute().collect() as rows:
-        found = [(row[1], row[3], row[8], row[14]) for row in rows]
+    table = output.to_wait_table().select(col("status"), col("key"), col("payload"), col("answer"))
+    with table.execute().collect() as rows:
+        found = [tuple(row) for row in rows]
     assert sorted(found)[0] == ("answered", "A-1", '{"cents": 30}', '{"order": "A-1", "approved": true, "by": "ann"}')
 
 

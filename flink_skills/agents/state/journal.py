@@ -172,6 +172,11 @@ class Journal:
             self.replayed += 1
         return found
 
+    def asked_wait(self, step: str) -> OpenWait | None:
+        """Return the wait ``step``, even from before the turn was started anew. None if there is none."""
+        found = self._waits.get(step) or self._earlier_waits.get(step)
+        return None if found is None else found.wait
+
     def has_wait(self, step: str) -> bool:
         """Return True if the wait ``step`` was opened since the turn was started anew."""
         return step in self._waits

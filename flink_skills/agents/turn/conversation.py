@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.budget import Spent
@@ -18,6 +19,7 @@ from flink_skills.agents.turn.agent_turn import AgentTurn
 from flink_skills.agents.turn.hooks import RequestHooks, ToolHook
 from flink_skills.agents.turn.nested import ToolCaller
 from flink_skills.agents.turn.state_copy import ToolState
+from flink_skills.agents.turn.tool_waits import CallWaits
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
@@ -225,6 +227,7 @@ class Conversation:
             workspace = tool is not None and tool.uses_workspace
             context = await self.tool_context(step, workspace=workspace, state=state)
             context.caller = caller = ToolCaller(agent_turn, step)
+            context.waits = CallWaits(agent_turn, step)
 
             observed = observe(
                 "tool",
@@ -243,7 +246,7 @@ class Conversation:
                     called = await self._call_with_hook(step, name, arguments, offered, context)
                 else:
                     if tool is not None and not tool.idempotent:
-                        context.attempt = await steps.begin(step)
+                        context.begin = partial(steps.begin, step)
                     called = state.with_change(await offered.call(name, arguments, context), context)
                 called = await agent_turn.media.kept_result(name, called)
                 activity.attributes.update(content=called.content, is_error=called.is_error)
@@ -270,7 +273,7 @@ class Conversation:
             state = ToolState(agent_turn, base)
             context.open_state = state.open
             if not tool.idempotent:
-                context.attempt = await agent_turn.attempt.steps.begin(step)
+                context.begin = partial(agent_turn.attempt.steps.begin, step)
             return state.with_change(await offered.call(name, given, context), context)
 
         return await ToolHook(agent_turn, self.skill_state, step).call(name, parsed, execute)

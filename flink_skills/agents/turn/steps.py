@@ -262,6 +262,10 @@ class Steps:
         if self._waits is None or not self._waits.cancel(wait):
             self._port.cancel(wait)
 
+    def asked_wait(self, step: str) -> OpenWait | None:
+        """Return the wait ``step`` of an earlier attempt, None if there is none."""
+        return self._journal.asked_wait(step)
+
     def answer(self, answer: Answer) -> None:
         """Receive an answer to a wait of the turn."""
         self._opened_waits().receive(answer)

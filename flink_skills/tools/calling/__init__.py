@@ -1,7 +1,16 @@
 """What holds for every call of a tool, whatever the tool: deadline, attempts, places, size of the result, a yes."""
 
-from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver
+from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver, Decision, Later, later
 from flink_skills.tools.calling.guard import CallGuard
 from flink_skills.tools.calling.limits import CallLimits
 
-__all__ = ["Approval", "ApprovalRequest", "Approver", "CallGuard", "CallLimits"]
+__all__ = [
+    "Approval",
+    "ApprovalRequest",
+    "Approver",
+    "CallGuard",
+    "CallLimits",
+    "Decision",
+    "Later",
+    "later",
+]

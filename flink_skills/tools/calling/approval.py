@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import fnmatch
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, Literal, Union
 
-__all__ = ["Approval", "ApprovalRequest", "Approver", "needs_approval"]
+from pydantic import BaseModel, ValidationError, field_validator
+
+__all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later", "needs_approval"]
 
 
 @dataclass(frozen=True)
@@ -48,25 +52,104 @@ class ApprovalRequest:
 
 @dataclass(frozen=True)
 class Approval:
-    """A yes or a no. ``reason`` is told to the model; ``arguments`` take the place of those that it gave."""
+    """The decision about a call.
+
+    Attributes:
+        approved: True to run the call.
+        reason: The reason, which the model receives.
+        arguments: The arguments that replace those of the model. None: no change.
+        by: Who decided, if the decision came from outside.
+    """
 
     approved: bool
     reason: str = ""
     arguments: Mapping[str, Any] | None = None
+    by: str = ""
 
     @classmethod
-    def of(cls, value: Any) -> Approval:
-        """From what an approver returned: an approval, a bool, or a text, which is a no with its reason.
+    def of(cls, value: Any) -> Approval | Later:
+        """Return the decision for what an approver returned: a decision, a bool, or the reason of a refusal.
 
-        Raises :class:`TypeError` for anything else: neither may be guessed.
+        Raises :class:`TypeError` for anything else.
         """
-        if isinstance(value, Approval):
+        if isinstance(value, (Approval, Later)):
             return value
         if isinstance(value, bool):
             return cls(value)
         if isinstance(value, str):
             return cls(False, value)
-        raise TypeError(f"an approver returned {type(value).__name__}: return True, False, a reason or an Approval")
+        raise TypeError(
+            f"an approver returned {type(value).__name__}: return True, False, a reason, an Approval or later(…)"
+        )
+
+
+@dataclass(frozen=True)
+class Later:
+    """The decision of an approver to ask a person. See :func:`later`."""
+
+    question: str = ""
+    timeout: float | dt.timedelta | str | None = None
+    on_timeout: Literal["refuse", "approve", "fail"] = "refuse"
+    payload: Any = None
+
+    def __post_init__(self) -> None:
+        if self.on_timeout not in ("refuse", "approve", "fail"):
+            raise ValueError(f"later: on_timeout is {self.on_timeout!r}: use 'refuse', 'approve' or 'fail'")
+
+
+def later(
+    question: str = "",
+    *,
+    timeout: float | dt.timedelta | str | None = None,
+    on_timeout: Literal["refuse", "approve", "fail"] = "refuse",
+    payload: Any = None,
+) -> Later:
+    """Ask a person about a call, and let the turn wait for the answer.
+
+    The question is emitted to the side output ``waits``. The answer comes from the stream of ``.answers(…)``: a record
+    with ``approved``, and optionally ``reason``, ``arguments`` (an object, or its JSON) and ``by``.
+
+    Args:
+        question: The question for people. The record also contains the tool and its arguments.
+        timeout: The maximum time to wait: seconds, a ``timedelta``, or text such as ``"2 d"``. None: no limit.
+        on_timeout: ``"refuse"`` or ``"approve"`` the call, or ``"fail"`` the turn, if nobody answers in time.
+        payload: JSON-like data for whoever answers.
+
+    Raises:
+        ValueError: ``on_timeout`` has another value.
+
+    Example:
+        >>> def approve(self, request):
+        ...     return request.arguments["cents"] < 5000 or later("Refund this order?", timeout="2 d")
+    """
+    return Later(question, timeout, on_timeout, payload)
+
+
+class Decision(BaseModel):
+    """The answer of a person about a call."""
+
+    approved: bool
+    reason: str | None = None
+    arguments: dict[str, Any] | None = None
+    by: str | None = None
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        """Read the arguments of a table's column."""
+        return json.loads(value) if isinstance(value, str) and value else value or None
+
+    @classmethod
+    def read(cls, value: Any) -> Approval:
+        """Return the decision of a JSON-like answer. Raises :class:`ValueError` for an answer that is none."""
+        try:
+            found = cls.model_validate({"approved": value} if isinstance(value, bool) else value)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, of['loc'])) or 'the answer'}: {of['msg']}" for of in error.errors()
+            )
+            raise ValueError(problems) from None
+        return Approval(found.approved, found.reason or "", found.arguments, found.by or "")
 
 
 #: Answers an :class:`ApprovalRequest`.
@@ -74,7 +157,7 @@ Approver = Callable[[ApprovalRequest], Union[Awaitable[Any], Any]]
 
 
 def needs_approval(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a tool is among those that need a yes; patterns are those of shells.
+    """Return True if a tool is among those that need a decision. Patterns are those of shells.
 
     >>> needs_approval("files_Write", ["files_*"])
     True

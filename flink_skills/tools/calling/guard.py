@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import logging
 import random
 from collections.abc import Mapping, Sequence
@@ -44,24 +45,31 @@ class CallGuard:
         Raises what the tool raises.
         """
         limits = self._limits_of(name, tool)
+        changed = ""
+        if needs_approval(name, self._approve):
+            approval = await self._approval(name, arguments, context)
+            if not approval.approved:
+                why = f": {approval.reason}" if approval.reason else ""
+                return ToolResult(f"{name} was not called: the call was not approved{why}", is_error=True)
+            if approval.arguments is not None:
+                arguments = approval.arguments
+                changed = _changed(approval) if approval.by else ""
+        if context.begin is not None:
+            context.attempt = await context.begin()
         if context.attempt > 1 and not limits.repeats:
             return ToolResult(
                 f"{name} was not called: it may have been called with these arguments before the worker was lost, and "
                 "must not be called twice. Check what was done before you continue.",
                 is_error=True,
             )
-        if needs_approval(name, self._approve):
-            approval = await self._approval(name, arguments, context)
-            if not approval.approved:
-                why = f": {approval.reason}" if approval.reason else ""
-                return ToolResult(f"{name} was not called: the call was not approved{why}", is_error=True)
-            arguments = arguments if approval.arguments is None else approval.arguments
         context.max_output = limits.max_output
         if limits.max_concurrent:
             async with self._place(name, limits.max_concurrent):
                 result = await self._attempts(name, tool, arguments, context, limits)
         else:
             result = await self._attempts(name, tool, arguments, context, limits)
+        if changed:
+            result = replace(result, content=f"{changed}\n\n{result.content}", sections=())
         most = limits.max_output
         if not most or len(result.content) <= most:
             return result
@@ -98,12 +106,21 @@ class CallGuard:
             session_id=context.session_id,
             open_state=context.open_state,
         )
+        waits = context.waits
+        asked = None if waits is None else waits.asked_approval()
         try:
-            answer = self._approver(request)
-            return Approval.of(await answer if inspect.isawaitable(answer) else answer)
+            if asked is None:
+                answer = self._approver(request)
+                asked = Approval.of(await answer if inspect.isawaitable(answer) else answer)
         except Exception as error:  # the approver is the user's; without a yes nothing is called
             _log.exception("approve() failed for tool %s (call %s); the call is denied", request.tool, context.call_id)
             return Approval(False, f"asking failed ({type(error).__name__})")
+        if isinstance(asked, Approval):
+            return asked
+        if waits is None:
+            return Approval(False, "the approver asks a person, and only a turn can wait for the answer")
+        decided: Approval = await waits.approval(name, arguments, asked)
+        return decided
 
     async def _attempts(
         self, name: str, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, limits: CallLimits
@@ -128,6 +145,9 @@ class CallGuard:
         task.add_done_callback(_retrieve)
         try:
             done, _ = await asyncio.wait([task], timeout=timeout)
+            while not done and context.waits is not None and context.waits.is_waiting:
+                # The time of a call does not run while it waits for an answer.
+                done, _ = await asyncio.wait([task], timeout=timeout)
         except BaseException:
             task.cancel()
             raise
@@ -140,6 +160,12 @@ class CallGuard:
             is_error=True,
             retryable=True,
         )
+
+
+def _changed(approval: Approval) -> str:
+    """Return the line by which the model learns that a person has changed its arguments."""
+    arguments = json.dumps(approval.arguments, ensure_ascii=False, default=str)
+    return f"{approval.by} approved the call with other arguments, and it ran with these: {arguments}"
 
 
 def _retrieve(task: asyncio.Future[Any]) -> None:

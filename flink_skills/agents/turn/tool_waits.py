@@ -1,0 +1,107 @@
+"""The waits of a tool call: for an approval before it runs, and for answers while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flink_skills.agents.state.event import to_plain
+from flink_skills.agents.state.waits import ANSWERED, APPROVAL, CANCELLED, OpenWait, WaitRequest, WaitResult
+from flink_skills.agents.turn.wait_requests import AnswerReader, answer_of, milliseconds, wait_request
+from flink_skills.errors import LimitError, TurnError
+from flink_skills.tools.calling import Approval, Decision, Later
+
+if TYPE_CHECKING:
+    from flink_skills.agents.turn.agent_turn import AgentTurn
+
+__all__ = ["CallWaits"]
+
+
+class CallWaits:
+    """The waits of the tool call ``step``. They are steps of the journal inside of it.
+
+    Args:
+        agent_turn: The part of the agent that calls.
+        step: The id of the step of the call.
+    """
+
+    __slots__ = ("_agent_turn", "_numbers", "_step", "_waiting")
+
+    def __init__(self, agent_turn: AgentTurn, step: str) -> None:
+        self._agent_turn = agent_turn
+        self._step = step
+        self._numbers: dict[str, int] = {}
+        self._waiting = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while the call waits for an answer."""
+        return self._waiting > 0
+
+    @property
+    def _approval_step(self) -> str:
+        return f"{self._step}/approval"
+
+    def asked_approval(self) -> Later | None:
+        """Return the question about this call that an earlier attempt has asked, None if it has asked none."""
+        asked = self._agent_turn.attempt.steps.asked_wait(self._approval_step)
+        return None if asked is None else _later(asked)
+
+    async def approval(self, tool: str, arguments: Mapping[str, Any], asked: Later) -> Approval:
+        """Return the decision of a person about this call.
+
+        Raises:
+            LimitError: Nobody has decided in time, and ``asked`` then fails the turn.
+            TurnError: The timeout cannot be used.
+        """
+        place = f"later(…) for tool {tool}"
+        request = WaitRequest(
+            APPROVAL,
+            "approval",
+            asked.question,
+            {"on_timeout": asked.on_timeout, **({} if asked.payload is None else {"payload": to_plain(asked.payload)})},
+            tool,
+            to_plain(dict(arguments)),
+            timeout=None if asked.timeout is None else milliseconds(asked.timeout, f"{place}: timeout"),
+        )
+        result = await self._run(self._approval_step, request, Decision.read)
+        return _decision(tool, result, asked)
+
+    async def wait(self, name: str, payload: Any, *, question: str, timeout: Any, answer_type: Any) -> Any:
+        """See :meth:`flink_skills.ToolContext.wait`."""
+        request = wait_request(
+            name, question=question, payload=payload, timeout=timeout, event_time=False, timestamp=None
+        )
+        read = AnswerReader(answer_type, f"context.wait({name!r})")
+        number = self._numbers.get(name, 0)
+        self._numbers[name] = number + 1
+        result = await self._run(f"{self._step}/wait:{name}#{number}", request, read)
+        try:
+            return answer_of(f"wait {name!r}", result, read)
+        except ValueError as error:
+            raise TurnError(
+                f"the stored answer of wait {name!r} does not fit its answer_type any more: {error}"
+            ) from None
+
+    async def _run(self, step: str, request: WaitRequest, read: Any) -> WaitResult:
+        self._waiting += 1
+        try:
+            return await self._agent_turn.wait(step, request, read)
+        finally:
+            self._waiting -= 1
+
+
+def _later(asked: OpenWait) -> Later:
+    """Return the question of the journal. Its deadline is in the journal as well."""
+    payload = asked.request.payload
+    return Later(asked.request.question, on_timeout=payload["on_timeout"], payload=payload.get("payload"))
+
+
+def _decision(tool: str, result: WaitResult, asked: Later) -> Approval:
+    if result.status == ANSWERED:
+        return Decision.read(result.value)
+    if result.status == CANCELLED:
+        return Approval(False, "the question was cancelled", by=result.by)
+    if asked.on_timeout == "fail":
+        raise LimitError(f"nobody decided in time about the call of tool {tool}, and on_timeout is fail")
+    return Approval(asked.on_timeout == "approve", "nobody decided in time")
