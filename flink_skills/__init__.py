@@ -66,6 +66,10 @@ if TYPE_CHECKING:
     from flink_skills.tools.base import ToolContext as ToolContext
     from flink_skills.tools.base import ToolResult as ToolResult
     from flink_skills.tools.base import ToolSpec as ToolSpec
+    from flink_skills.tools.calling import Approval as Approval
+    from flink_skills.tools.calling import ApprovalRequest as ApprovalRequest
+    from flink_skills.tools.calling import Later as Later
+    from flink_skills.tools.calling import later as later
     from flink_skills.tools.direct import execute_shell_command as execute_shell_command
     from flink_skills.tools.direct import load_skill as load_skill
     from flink_skills.tools.direct import load_skill_resource as load_skill_resource
@@ -78,6 +82,10 @@ if TYPE_CHECKING:
     from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
 
 _HOMES = {
+    "Approval": "tools.calling",
+    "ApprovalRequest": "tools.calling",
+    "Later": "tools.calling",
+    "later": "tools.calling",
     "Agent": "agents.declare.agent",
     "AgentContext": "agents.declare.context",
     "AgentEvent": "telemetry.event_record",

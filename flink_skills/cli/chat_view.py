@@ -63,7 +63,7 @@ class ChatView(Observer):
         self._open_call = -1
 
     def start_turn(self) -> None:
-        """Reset the state at the start of a turn."""
+        """Reset the state at a turn's start."""
         with self._lock:
             self._active_chat, self._answer, self._open_line = None, "", None
             self._open_call = -1

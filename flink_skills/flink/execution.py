@@ -50,7 +50,7 @@ class CollectedRecords(Iterator[Any]):
         return next(self._records)
 
     def summary(self) -> JobSummary:
-        """Wait for the end of the job, and return its summary."""
+        """Wait for the job's end, and return its summary."""
         return _summary(self._env, self._outputs, self._client.get_job_execution_result().result())
 
 

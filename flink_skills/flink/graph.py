@@ -18,7 +18,7 @@ from flink_skills.skill import Limits
 
 __all__ = ["add_operator", "is_local", "max_silence"]
 
-# The watchdog of a worker ends it first where it can, because it logs the name of the turn.
+# The watchdog of a worker ends it first where it can, because it logs the turn's name.
 _SILENCE_MARGIN = 30.0
 
 

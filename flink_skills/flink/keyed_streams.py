@@ -73,7 +73,7 @@ class EventKeys:
 
     @property
     def form(self) -> str:
-        """How the bytes of elements are written, as a plan names it."""
+        """The format of the bytes of elements, as a plan names it."""
         return "pickle" if self._by is None else "record"
 
     def events(self, wait_field: str = "") -> Any:

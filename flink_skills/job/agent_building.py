@@ -166,7 +166,7 @@ class AgentBuilder:
         self._failed_input = True
 
     def connector_checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yield a check of the options of each table whose columns are known, with the name of the table.
+        """Yield a check of the options of each table whose columns are known, with the table's name.
 
         Each check raises :class:`DocumentError` at the statement that creates the table.
         """

@@ -49,7 +49,7 @@ class LocalJob:
         return list(self._read.job.agents or [""])
 
     def plan(self, name: str = "") -> AgentPlan:
-        """Return the plan of an agent, for events that are JSON. It is compiled once.
+        """Return an agent's plan, for events that are JSON. It is compiled once.
 
         Raises :class:`DocumentError` for a wrong file, and :class:`UnknownNameError` for an unknown agent.
         """

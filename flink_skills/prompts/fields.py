@@ -12,7 +12,7 @@ __all__ = ["fields_of", "fields_of_type"]
 
 
 def fields_of(event: Any) -> Mapping[Any, Any]:
-    """Return the fields of an event: of a mapping, a pydantic model, a dataclass, a named tuple or another object.
+    """Return an event's fields: of a mapping, a pydantic model, a dataclass, a named tuple or another object.
 
     Strings, numbers and lists have none.
     """

@@ -103,7 +103,7 @@ class Caller(Protocol):
 
 
 class ToolWaits(Protocol):
-    """The waits of a tool call in a turn."""
+    """Waits of a tool call in a turn."""
 
     @property
     def is_waiting(self) -> bool:
@@ -115,7 +115,7 @@ class ToolWaits(Protocol):
     async def approval(self, tool: str, arguments: Mapping[str, Any], asked: Any) -> Any:
         """Return the decision of a person about this call.
 
-        Raises :class:`~flink_skills.errors.LimitError` if nobody decides in time, and ``asked`` then fails the turn.
+        Raises :class:`~flink_skills.errors.LimitError` if no decision arrives in time and ``asked`` fails the turn.
         """
 
     async def wait(self, name: str, payload: Any, *, question: str, timeout: Any, answer_type: Any) -> Any:
@@ -194,7 +194,7 @@ class ToolContext:
     def state(self) -> Any:
         """The state of the key: a dict, or an instance of the agent's ``state_type``.
 
-        It is a copy. If a tool changes it, the changes are stored in the journal with the result of the call, and
+        It is a copy. If a tool changes it, the changes are stored in the journal with the call's result, and
         applied to ``ctx.state`` in the order of the calls. Changes of a call that returns an error are dropped. Tool
         sets and approvers can only read it. Outside turns it is an empty dict.
         """
@@ -262,7 +262,7 @@ class Tool(Resource, ABC):
             for it, and it waits for the calls before.
         sequence_argument: The name of an argument. Calls of one response with the same value of it run one after
             another. Empty: they can run at the same time.
-        ends_chat: True if its result is the answer of the model. This applies if the response has no other call, and
+        ends_chat: True if its result is the model's answer. This applies if the response has no other call, and
             the result is not an error.
         runs_in: The execution location of a call: the worker (code of the job), the sandbox (code of a skill or a
             model) or a remote machine.

@@ -10,13 +10,14 @@ from flink_skills import (
     Agent,
     AgentContext,
     AgentsExecutionEnvironment,
+    ApprovalRequest,
     ToolContext,
     agent_tool,
+    later,
     tool,
 )
-from flink_skills.agents.messages import ModelRequest, ToolMessage
+from flink_skills.agents import ModelRequest, ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
-from flink_skills.tools.calling import ApprovalRequest, later
 
 PAID: list[tuple[str, int]] = []
 
@@ -100,9 +101,12 @@ def test_an_answer_that_is_no_decision_is_rejected_and_the_next_one_counts() -> 
 
 @pytest.mark.parametrize(
     ("then", "said"),
-    [("refuse", "pay was not called: the call was not approved: nobody decided in time"), ("approve", "paid 500 for A-1")],
+    [
+        ("refuse", "pay was not called: the call was not approved: There was no decision before the deadline."),
+        ("approve", "paid 500 for A-1"),
+    ],
 )
-def test_nobody_decides_in_time(monkeypatch: pytest.MonkeyPatch, then: str, said: str) -> None:
+def test_a_call_without_a_decision_in_time(monkeypatch: pytest.MonkeyPatch, then: str, said: str) -> None:
     monkeypatch.setitem(ON_TIMEOUT, "then", then)
     monkeypatch.setitem(ON_TIMEOUT, "timeout", 0.05)
     assert run(Desk, []).to_list() == [said]
@@ -113,15 +117,17 @@ def test_a_missing_decision_can_fail_the_turn(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(ON_TIMEOUT, "timeout", 0.05)
     output = run(Desk, [])
     assert output.to_list() == []
-    assert "nobody decided in time" in output.to_list("errors")[0]["error"]
+    assert "had no decision in time" in output.to_list("errors")[0]["error"]
     assert PAID == []
 
 
 def test_the_audit_trail_has_who_decided() -> None:
-    events = [of for of in run(Desk, [answer(approved=True, by="ann")]).to_event_list() if of["kind"] == "wait"]
-    assert [of["action"] for of in events] == ["open", "answered"]
+    events = [
+        event for event in run(Desk, [answer(approved=True, by="ann")]).to_event_list() if event["kind"] == "wait"
+    ]
+    assert [event["action"] for event in events] == ["open", "answered"]
     assert '"by":"ann"' in events[1]["detail"]
-    assert len({of["id"] for of in events}) == 2
+    assert len({event["id"] for event in events}) == 2
 
 
 class Clerk(Agent):

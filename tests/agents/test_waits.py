@@ -112,7 +112,7 @@ def test_an_answer_after_the_timeout_is_an_error_record() -> None:
             return "timeout"
 
     output = run(code, _late())
-    assert "the answer to wait 'approval' was not used" in output.to_list("errors")[0]["error"]
+    assert "the answer to wait 'approval' is not used" in output.to_list("errors")[0]["error"]
 
 
 def test_the_time_of_a_turn_does_not_run_while_it_sleeps() -> None:
@@ -229,7 +229,7 @@ def test_waits_that_are_open_at_the_end_of_the_turn_are_cancelled() -> None:
 
     output = run(code)
     assert output.to_list() == ["done"]
-    assert [of["status"] for of in output.to_wait_list()] == ["open", "cancelled"]
+    assert [record["status"] for record in output.to_wait_list()] == ["open", "cancelled"]
 
 
 @pytest.mark.parametrize("swallowed", ["ignored", "other error"])

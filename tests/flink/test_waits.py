@@ -1,4 +1,4 @@
-"""Turns that wait in a mini cluster: answers of a second stream, questions, and answers that nobody uses."""
+"""Turns that wait in a mini cluster: answers of a second stream, questions, and unused answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWERS = [("A-1", "approval", True, "ann"), ("A-2", "approval", False, "bob"), 
 
 
 class Decision(BaseModel):
-    """What a person decides."""
+    """Decision of a person."""
 
     approved: bool
     by: str
@@ -52,7 +52,7 @@ def orders_and_answers(env: Any) -> tuple[Any, Any]:
 DECISIONS = [
     {"order": "A-1", "decision": "True by ann"},
     {"order": "A-2", "decision": "False by bob"},
-    {"order": "A-3", "decision": "wait 'approval' has no answer, and the inputs of the job have ended"},
+    {"order": "A-3", "decision": "wait 'approval' received no answer before the inputs of the job ended"},
 ]
 
 
@@ -74,7 +74,7 @@ def test_answers_of_a_stream_resume_the_turns_of_their_key(keys: str) -> None:
     )
     assert sorted((r for r in records if isinstance(r, dict)), key=lambda r: r["order"]) == DECISIONS
     waits = [r[1] for r in records if isinstance(r, tuple) and r[0] == "wait"]
-    assert sorted((of["key"], of["status"], of["by"]) for of in waits) == [
+    assert sorted((wait["key"], wait["status"], wait["by"]) for wait in waits) == [
         ("A-1", "answered", "ann"),
         ("A-1", "open", ""),
         ("A-2", "answered", "bob"),
@@ -82,10 +82,10 @@ def test_answers_of_a_stream_resume_the_turns_of_their_key(keys: str) -> None:
         ("A-3", "input_ended", ""),
         ("A-3", "open", ""),
     ]
-    assert {of["question"] for of in waits} == {"Refund?"}
+    assert {wait["question"] for wait in waits} == {"Refund?"}
     errors = [r[1] for r in records if isinstance(r, tuple) and r[0] == "error"]
-    assert [of["key"] for of in errors] == ["A-9"]
-    assert "the answer to wait 'approval' is not used: the inputs have ended" in errors[0]["error"]
+    assert [error["key"] for error in errors] == ["A-9"]
+    assert "the answer to wait 'approval' is not used. The inputs have ended" in errors[0]["error"]
 
 
 class InTheInput(Refunds):

@@ -251,12 +251,12 @@ class AgentContext(ABC):
 
         Args:
             name: The name of the wait: letters, digits, ``_``, ``-`` and ``.``.
-            payload: JSON-like data for whoever answers.
+            payload: JSON-like data for the person or program that answers.
             question: The question for people.
             timeout: The maximum time to wait: seconds, a ``timedelta``, or text such as ``"2 d"``. None: no limit.
             answer_type: The type of the answer: a pydantic model, or any type that pydantic can validate. An answer
                 that does not fit becomes an error record, and the wait continues. None: JSON-like data.
-            event_time: True to measure the timeout in event time, from the timestamp of the event.
+            event_time: True to measure the timeout in event time, from the event's timestamp.
 
         Returns:
             The answer. It is the field ``answer`` of the answer's record, or the record if it has no such field.
@@ -278,7 +278,7 @@ class AgentContext(ABC):
 
         Args:
             seconds: Seconds, a ``timedelta``, or text such as ``"1 h"``.
-            event_time: False: processing time. True: event time, from the timestamp of the event.
+            event_time: False: processing time. True: event time, from the event's timestamp.
 
         Raises:
             TurnError: The time cannot be used, or the event has no timestamp.
@@ -308,7 +308,7 @@ class AgentContext(ABC):
 
     @abstractmethod
     def emit(self, output: Any) -> None:
-        """Emit an output. The outputs of a turn leave together when it ends, with the timestamp of the event."""
+        """Emit an output. The outputs of a turn leave together when it ends, with the event's timestamp."""
 
     @abstractmethod
     def emit_to(self, tag: str, output: Any) -> None:

@@ -42,7 +42,7 @@ class ContentItem:
 
 @dataclass(frozen=True)
 class ContentScope:
-    """The services with which a turn reads the content of an event.
+    """The services with which a turn reads an event's content.
 
     ``durable`` runs a durable step, ``call_id`` returns the id of a step, ``artifacts`` the newest version of each
     artifact that the conversation saved.

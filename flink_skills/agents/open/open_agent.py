@@ -60,7 +60,7 @@ class OpenAgent:
         skills: The skills as they are now.
         services: What its tools work with.
         host: What it shares with the agents that it calls.
-        callees: The agents that are its tools, by the name of the tool.
+        callees: The agents that are its tools, by the tool's name.
         resources: Everything that :meth:`close` releases.
         config: The options of the job.
         hooks: The hooks that the agent overrides.

@@ -1,7 +1,7 @@
 """Stores the media of conversations, and loads them for a request.
 
 Messages, journals and sessions contain locations. The bytes are in the artifact store of the job. In a job without one
-they exist until the end of the turn, in memory.
+they exist until the turn's end, in memory.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class TurnMedia:
         self._memory: dict[str, bytes] = {}
 
     def hold(self, media: Media, location: str = "") -> Media:
-        """Keep the data until the end of the turn. Return the media without data, with their location."""
+        """Keep the data until the turn's end. Return the media without data, with their location."""
         data = media.data or b""
         location = location or f"turn://{hashlib.sha256(data).hexdigest()[:16]}/{media.name}"
         self._memory[location] = data

@@ -16,7 +16,7 @@ __all__ = ["NEXT_TAG", "RESERVED_TAGS", "KeyedEvent", "NextEvent"]
 
 #: Side outputs whose names start like this belong to the runtime.
 RESERVED_TAGS = "flink_skills."
-#: Side outputs of this prefix, and the name of an agent, have the events of that agent.
+#: Side outputs of this prefix, and an agent's name, have the events of that agent.
 NEXT_TAG = f"{RESERVED_TAGS}next/"
 
 

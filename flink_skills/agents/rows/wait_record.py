@@ -26,7 +26,7 @@ WAIT_COLUMNS = (
     ("kind", "STRING", "`wait` or `approval`."),
     ("name", "STRING", "Name of the wait."),
     ("question", "STRING", "Question for people."),
-    ("payload", "STRING", "Data for whoever answers, as JSON."),
+    ("payload", "STRING", "Data for the person or program that answers, as JSON."),
     ("tool", "STRING", "Tool whose call needs approval."),
     ("arguments", "STRING", "Arguments of the call, as JSON."),
     (
@@ -37,26 +37,26 @@ WAIT_COLUMNS = (
     ("since", "TIMESTAMP_LTZ(3)", "Time of the question."),
     ("attempt", "INT", "Number of the attempt at the turn that asked."),
     ("answer", "STRING", "Answer, as JSON."),
-    ("by", "STRING", "Who answered or cancelled."),
+    ("by", "STRING", "Name of the person or program that answered or cancelled."),
     ("at", "TIMESTAMP_LTZ(3)", "Time of this record."),
 )
 
 
 def wait_record(wait: OpenWait, result: WaitResult | None, *, agent: str, key: Any, turn: int) -> dict[str, Any]:
     """Return the record of a question, or with ``result`` the record of its end."""
-    of = wait.request
+    asked = wait.request
     return {
         "wait_id": wait.id,
         "status": "open" if result is None else result.status,
         "agent": agent,
         "key": key,
         "turn": turn,
-        "kind": of.kind,
-        "name": of.name,
-        "question": of.question,
-        "payload": of.payload,
-        "tool": of.tool,
-        "arguments": None if of.arguments is None else dict(of.arguments),
+        "kind": asked.kind,
+        "name": asked.name,
+        "question": asked.question,
+        "payload": asked.payload,
+        "tool": asked.tool,
+        "arguments": None if asked.arguments is None else dict(asked.arguments),
         "deadline": wait.deadline,
         "since": wait.since,
         "attempt": wait.attempt,
@@ -67,7 +67,7 @@ def wait_record(wait: OpenWait, result: WaitResult | None, *, agent: str, key: A
 
 
 def wait_of(element: Any, selector: str | Callable[[Any], Any]) -> str:
-    """Return the id or the name of the wait that an element answers, an empty text for none."""
+    """Return the wait that an element answers, by id or name. Return an empty text for an event."""
     if callable(selector):
         found = selector(element)
     elif isinstance(element, Mapping):

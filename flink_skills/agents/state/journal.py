@@ -100,9 +100,9 @@ class Journal:
         self._begun: set[str] = set()
         # Waits of this attempt and earlier ones, by their step.
         self._waits: dict[str, KeptWait] = {}
-        # Waits before the turn was started anew, which the code has not requested again.
+        # Waits from before a restart of the turn, which the code has not requested again.
         self._earlier_waits: dict[str, KeptWait] = {}
-        # Of steps that finished after a wait had ended: how many waits had ended by then.
+        # For steps that finished after the end of a wait: the number of ended waits at that position.
         self._ended_before: dict[str, int] = {}
         #: The steps of the ended waits in the journal, in their order.
         self.ended_waits: list[str] = []
@@ -165,7 +165,7 @@ class Journal:
             earlier = self._earlier_waits.get(step)
             if earlier is None or earlier.wait.request.fingerprint() != asked.what:
                 return None
-            # The question was asked before the turn was started anew.
+            # The question is from before a restart of the turn.
             return earlier
         self._check(step, self._entries[step], asked)
         if found.result is not None:
@@ -173,24 +173,24 @@ class Journal:
         return found
 
     def asked_wait(self, step: str) -> OpenWait | None:
-        """Return the wait ``step``, even from before the turn was started anew. None if there is none."""
+        """Return the wait ``step``. Waits from before a restart count as well. None if it does not exist."""
         found = self._waits.get(step) or self._earlier_waits.get(step)
         return None if found is None else found.wait
 
     def has_wait(self, step: str) -> bool:
-        """Return True if the wait ``step`` was opened since the turn was started anew."""
+        """Return True if the wait ``step`` was opened after the last restart of the turn."""
         return step in self._waits
 
     @property
     def open_waits(self) -> list[OpenWait]:
         """The waits that have not ended, with those that the code has not requested again."""
         waits = {**self._earlier_waits, **self._waits}
-        return [of.wait for of in waits.values() if of.result is None]
+        return [kept.wait for kept in waits.values() if kept.result is None]
 
     @property
     def unrequested_waits(self) -> list[OpenWait]:
-        """The open waits from before the turn was started anew that the code has not requested again."""
-        return [of.wait for of in self._earlier_waits.values() if of.result is None]
+        """The open waits from before a restart of the turn that the code has not requested again."""
+        return [kept.wait for kept in self._earlier_waits.values() if kept.result is None]
 
     def forget_unrequested_waits(self) -> None:
         """Forget the waits that the code has not requested again."""
@@ -233,11 +233,11 @@ class Journal:
     def begin(self, step: str) -> bytes | None:
         """Return the entry for the start of ``step``, None if an earlier attempt started it and was lost.
 
-        An attempt that a wait inside of ``step`` stopped was not lost. It has no further entry: the bytes are empty.
+        An attempt that a wait in ``step`` stopped was not lost. It has no further entry: the bytes are empty.
         """
         if step in self._begun:
             inside = f"{step}/"
-            stopped = any(of.result is None and wait.startswith(inside) for wait, of in self._waits.items())
+            stopped = any(kept.result is None and wait.startswith(inside) for wait, kept in self._waits.items())
             return b"" if stopped else None
         self._begun.add(step)
         return encode({"id": step})
@@ -290,8 +290,8 @@ class Journal:
         waits = {**self._earlier_waits, **self._waits}
         if waits:
             restart["waits"] = [
-                [step, of.wait.to_json(), None if of.result is None else of.result.to_json()]
-                for step, of in waits.items()
+                [step, kept.wait.to_json(), None if kept.result is None else kept.result.to_json()]
+                for step, kept in waits.items()
             ]
         return encode({"id": _ANEW, "fp": "", "r": restart}, WAIT_VERSION if waits else STATE_VERSION)
 

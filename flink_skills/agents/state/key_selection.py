@@ -47,7 +47,7 @@ def selected_key(event: Any, selector: Any) -> Any:
 
 
 def check_key_selector(selector: Any, place: str) -> list[str]:
-    """Check a key selector, and return the names of the fields of the key: none for a callable and for None.
+    """Check a key selector, and return the names of the key's fields: none for a callable and for None.
 
     Raises :class:`ConfigError` that starts with ``place`` if it is none of those that :func:`selected_key` accepts.
     """

@@ -36,7 +36,7 @@ _SUPERSEDED_LIMIT = 16 * 1024
 
 
 class SessionOp(IntEnum):
-    """Operation on the chunks in keyed state at the end of a turn."""
+    """Operation on the chunks in keyed state at a turn's end."""
 
     KEEP = 0
     APPEND = 1
@@ -59,7 +59,7 @@ UNCHANGED = SessionChange()
 class KeptConversation:
     """Messages and loaded skills of the conversations of an agent in earlier turns.
 
-    The conversation that all chats with a model share has the name of the model: a conversation must not show a model
+    The conversation that all chats with a model share has the model's name: a conversation must not show a model
     what its skill filter hides. The named conversation ``critic`` with the model ``m`` is ``m#critic``. The
     conversations of an agent that is a tool follow a prefix, such as ``research@budget/m``.
     """
@@ -183,7 +183,7 @@ class Session:
 
         Args:
             turn: The messages that the turn added, and its skill states at the end.
-            state: The state at the end of the turn.
+            state: The state at the turn's end.
             types: The types in ``state`` that JSON does not have.
             of: The id of the conversation.
             shortened: Messages that replace those before the turn, by the name of the conversation. None removes it.

@@ -32,7 +32,7 @@ WAIT, APPROVAL, SLEEP = "wait", "approval", "sleep"
 #: Statuses of an ended wait.
 ANSWERED, TIMED_OUT, CANCELLED, INPUT_ENDED = "answered", "timed_out", "cancelled", "input_ended"
 
-#: The deadline of a wait without one, in a frame.
+#: A wait's deadline without one, in a frame.
 NO_DEADLINE = 2**63 - 1
 
 
@@ -43,15 +43,15 @@ class AnswerKind:
 
 
 class WaitOperation:
-    """What a frame does with a wait."""
+    """Operation of a frame on a wait."""
 
     OPEN, CLOSE, REJECT, CANCEL = range(4)
 
 
 class Answer(NamedTuple):
-    """An answer to a wait, or its end without one.
+    """Answer to a wait, or its end without one.
 
-    ``wait_id`` is the id of the wait. ``status`` is one of the statuses of an ended wait. ``at`` is the time in
+    ``wait_id`` is the wait's id. ``status`` is one of the statuses of an ended wait. ``at`` is the time in
     milliseconds since 1970. ``problem`` is the reason why ``value`` cannot be read.
     """
 
@@ -82,13 +82,13 @@ class WaitChange(NamedTuple):
 
 @dataclass(frozen=True)
 class WaitRequest:
-    """What the code of an agent or a tool waits for.
+    """Request of code that waits.
 
     Attributes:
         kind: ``wait``, ``approval`` or ``sleep``.
-        name: The name of the wait.
+        name: The wait's name.
         question: The question for people.
-        payload: JSON-like data for whoever answers.
+        payload: JSON-like data for the person or program that answers.
         tool: The tool that an approval decides about.
         arguments: The arguments of its call.
         timeout: The time in milliseconds until the deadline. None: the wait has no deadline, or has ``until``.
@@ -123,15 +123,15 @@ class OpenWait:
 
     def to_json(self) -> dict[str, Any]:
         """Return the journal form."""
-        of = self.request
-        found: dict[str, Any] = {"id": self.id, "k": of.kind, "n": of.name, "at": self.since}
+        asked = self.request
+        found: dict[str, Any] = {"id": self.id, "k": asked.kind, "n": asked.name, "at": self.since}
         optional = {
             "d": self.deadline,
-            "q": of.question or None,
-            "p": of.payload,
-            "t": of.tool or None,
-            "a": None if of.arguments is None else dict(of.arguments),
-            "e": of.event_time or None,
+            "q": asked.question or None,
+            "p": asked.payload,
+            "t": asked.tool or None,
+            "a": None if asked.arguments is None else dict(asked.arguments),
+            "e": asked.event_time or None,
             "y": self.attempt if self.attempt > 1 else None,
         }
         return found | {name: value for name, value in optional.items() if value is not None}
@@ -153,7 +153,7 @@ class OpenWait:
 
 @dataclass(frozen=True)
 class WaitResult:
-    """The end of a wait: its status, the answer, and who answered when (in milliseconds since 1970)."""
+    """End of a wait: its status, its answer, the name ``by``, and the time ``at`` in milliseconds since 1970."""
 
     status: str
     value: Any = None

@@ -46,7 +46,7 @@ class ChildSessions:
         return self._kept.part(prefix) if found is None else found
 
     def apply(self, effect: Mapping[str, Any]) -> None:
-        """Add the messages of a call."""
+        """Add a call's messages."""
         prefix = effect["prefix"]
         before = self.get(prefix)
         replaced = {name: list(map(message_from_json, of)) for name, of in effect.get("replaced", {}).items()}

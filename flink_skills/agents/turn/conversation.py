@@ -99,7 +99,7 @@ class Conversation:
         return 0 if self.shortened is not None else self.agent_turn.kept.without_media(self.name)
 
     def skill_state_to_keep(self) -> Any | None:
-        """Return the skill state that the session keeps at the end of the turn, None for none."""
+        """Return the skill state that the session keeps at the turn's end, None for none."""
         if not self._outlives_turn:
             self.skill_state.clear()
         data = self.skill_state.to_json()

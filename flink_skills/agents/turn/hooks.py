@@ -207,7 +207,7 @@ class ToolHook(_HookStep):
         Args:
             name: The name of the tool.
             arguments: The arguments of the call.
-            execute: Runs the call with arguments and a state. None: the state of the agent.
+            execute: Runs the call with arguments and a state. None: the agent's state.
         """
         effects: list[Mapping[str, Any]] = []
 

@@ -152,7 +152,7 @@ def run_outcomes(
 def _unused_record(plan: AgentPlan, unused: UnusedAnswer) -> dict[str, Any]:
     """Return the error record of an answer that no wait used."""
     answer = unused.answer
-    error = f"TurnError: the answer to wait {answer.wait!r} was not used, because {unused.reason}"
+    error = f"TurnError: the answer to wait {answer.wait!r} is not used. {unused.reason}"
     return {
         "agent": plan.operator_name,
         "key": to_plain(key_from_text(answer.key)),

@@ -39,7 +39,7 @@ class _Turn:
 
 
 class _Key:
-    """The turns of one key.
+    """One key's turns.
 
     Args:
         text: The canonical text of the key.
@@ -182,7 +182,7 @@ class LocalTurns:
                     turn = found
                 else:
                     if self._idle and now() - last > self._idle:
-                        # The operator has evicted the state of the key.
+                        # The operator has evicted the key's state.
                         key.session, key.number = Session(), 0
                     key.number += 1
                     index, event = found

@@ -1,4 +1,4 @@
-"""Waits of turns that run in this process: open waits, their answers and their deadlines."""
+"""Open waits in this process, with their answers and deadlines."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LocalWaits:
         if change.operation == WaitOperation.CANCEL:
             self._answer(GivenAnswer(key, change.wait_id, None), CANCELLED)
         elif change.operation == WaitOperation.CLOSE:
-            self._end(change.wait_id, "its wait has ended")
+            self._end(change.wait_id, "The wait has ended.")
         elif change.operation == WaitOperation.REJECT:
             if change.wait_id in self._open:
                 self._open[change.wait_id].is_answered = False
@@ -86,7 +86,7 @@ class LocalWaits:
             pause = max(0, change.deadline - processing_time()) / 1000
             opened.timer = loop.call_later(pause, self._time_out, change.wait_id)
         self._look_for_answer(change.wait_id)
-        question = next((of for tag, of in change.outputs if tag == WAITS_TAG), None)
+        question = next((record for tag, record in change.outputs if tag == WAITS_TAG), None)
         if not opened.is_answered and self._ask is not None and question is not None:
             opened.asking = loop.create_task(self._asked(opened, self._ask(question)))
         elif not opened.is_answered and self._input_ended:
@@ -114,21 +114,21 @@ class LocalWaits:
             if given.wait in self._ended:
                 self.unused.append(UnusedAnswer(given, self._ended[given.wait]))
             elif self._input_ended or status != ANSWERED:
-                self.unused.append(UnusedAnswer(given, "no turn asked for it"))
+                self.unused.append(UnusedAnswer(given, "No turn has asked for it."))
             else:
                 self._early.append(given)
         elif opened.is_answered:
-            self.unused.append(UnusedAnswer(given, "its wait was answered already"))
+            self.unused.append(UnusedAnswer(given, "The wait has an answer already."))
         else:
             self._deliver(opened, Answer(opened.change.wait_id, status, processing_time(), given.value))
 
     def _find(self, given: GivenAnswer) -> _Open | None:
-        """Return the wait of an answer: by its id, else the oldest unanswered one of that name."""
+        """Return the wait of an answer: by its id, else the oldest unanswered wait with that name."""
         by_id = self._open.get(given.wait)
         if by_id is not None and by_id.key == given.key:
             return by_id
-        named = (of for of in self._open.values() if of.key == given.key and of.change.name == given.wait)
-        return next((of for of in named if not of.is_answered), None)
+        named = (one for one in self._open.values() if one.key == given.key and one.change.name == given.wait)
+        return next((one for one in named if not one.is_answered), None)
 
     def _deliver(self, opened: _Open, answer: Answer) -> None:
         opened.is_answered = True
@@ -140,9 +140,9 @@ class LocalWaits:
             self._deliver(opened, Answer(wait_id, TIMED_OUT, processing_time()))
 
     def end_turn(self, wait_ids: Iterable[str]) -> None:
-        """End the waits of a turn that has ended."""
+        """End the waits with these ids, because their turn has ended."""
         for wait_id in wait_ids:
-            self._end(wait_id, "its turn has ended")
+            self._end(wait_id, "The turn of the wait has ended.")
 
     def _end(self, wait_id: str, reason: str) -> None:
         opened = self._open.pop(wait_id, None)
@@ -171,7 +171,7 @@ class LocalWaits:
     def close(self) -> list[UnusedAnswer]:
         """End everything. Return the answers that no wait used."""
         for wait_id in [*self._open]:
-            self._end(wait_id, "the run has ended")
-        self.unused += [UnusedAnswer(early, "no turn asked for it") for early in self._early]
+            self._end(wait_id, "The run has ended.")
+        self.unused += [UnusedAnswer(early, "No turn has asked for it.") for early in self._early]
         self._early.clear()
         return self.unused

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import changed_state, state_effects, stored_state
@@ -16,7 +16,11 @@ from flink_skills.agents.turn.agent_turn import AgentTurn, state_changes
 from flink_skills.errors import TurnError
 from flink_skills.tools.base import ToolContext, ToolResult
 
-__all__ = ["StateCopy", "ToolState"]
+if TYPE_CHECKING:
+    from flink_skills.agents.open.open_agent import OpenAgent
+    from flink_skills.agents.state.session import Session
+
+__all__ = ["StateCopy", "ToolState", "merged_state"]
 
 
 class StateCopy:
@@ -59,6 +63,24 @@ class StateCopy:
             return []
         before, self._before = self._before, after
         return state_effects(before, after, removes=self._agent_turn.agent.has_plain_state)
+
+
+def merged_state(agent: OpenAgent, base: Session, current: Session, state: StoredState) -> StoredState:
+    """Return the state of a key after a turn that other turns have overtaken.
+
+    Only the fields that the turn changed replace those of the other turns.
+
+    Args:
+        agent: The agent.
+        base: The session at the turn's start.
+        current: The session after the other turns.
+        state: The state at the turn's end.
+    """
+    before = stored_state(agent.new_state(StoredState(base.state, base.types)))
+    merged = agent.new_state(StoredState(current.state, current.types))
+    for stored, gone in state_changes(state_effects(before, state, removes=agent.has_plain_state)):
+        merged = changed_state(merged, stored, gone)
+    return stored_state(merged)
 
 
 class ToolState:

@@ -244,7 +244,7 @@ class Steps:
         Raises:
             LimitError: The turn has more steps, or its journal more bytes, than allowed.
             JournalMismatchError: The wait does not fit the journal.
-            TurnInterruptedError: The attempt has ended meanwhile.
+            TurnInterruptedError: The attempt has ended.
         """
         self.check_open()
         self.count_steps(1)

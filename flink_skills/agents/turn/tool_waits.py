@@ -1,4 +1,4 @@
-"""The waits of a tool call: for an approval before it runs, and for answers while it runs."""
+"""Waits in a tool call: for an approval before the call, and for answers while it runs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CallWaits"]
 
+_NO_DECISION = "There was no decision before the deadline."
+
 
 class CallWaits:
-    """The waits of the tool call ``step``. They are steps of the journal inside of it.
+    """Waits in one tool call. The journal stores them as steps inside the call's step.
 
     Args:
-        agent_turn: The part of the agent that calls.
-        step: The id of the step of the call.
+        agent_turn: The calling agent.
+        step: The call's step.
     """
 
     __slots__ = ("_agent_turn", "_numbers", "_step", "_waiting")
@@ -51,7 +53,7 @@ class CallWaits:
         """Return the decision of a person about this call.
 
         Raises:
-            LimitError: Nobody has decided in time, and ``asked`` then fails the turn.
+            LimitError: No answer has arrived in time, and ``asked`` then fails the turn.
             TurnError: The timeout cannot be used.
         """
         place = f"later(…) for tool {tool}"
@@ -103,5 +105,5 @@ def _decision(tool: str, result: WaitResult, asked: Later) -> Approval:
     if result.status == CANCELLED:
         return Approval(False, "the question was cancelled", by=result.by)
     if asked.on_timeout == "fail":
-        raise LimitError(f"nobody decided in time about the call of tool {tool}, and on_timeout is fail")
-    return Approval(asked.on_timeout == "approve", "nobody decided in time")
+        raise LimitError(f"the call of tool {tool} had no decision in time, and on_timeout is fail")
+    return Approval(asked.on_timeout == "approve", _NO_DECISION)

@@ -14,25 +14,26 @@ from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.journal import JournalMismatchError
 from flink_skills.agents.state.keys import key_failure, key_from_text
 from flink_skills.agents.state.messages import Usage
-from flink_skills.agents.state.session import NO_CONVERSATION, UNCHANGED, Session
+from flink_skills.agents.state.session import NO_CONVERSATION, UNCHANGED
 from flink_skills.agents.state.state_values import StoredState
-from flink_skills.agents.state.typed_state import changed_state, state_effects, stored_state
+from flink_skills.agents.state.typed_state import stored_state
 from flink_skills.agents.state.waits import Answer, OpenWait, WaitResult
 from flink_skills.agents.turn.agent_call import call_agent
 from flink_skills.agents.turn.agent_run import AgentRun
-from flink_skills.agents.turn.agent_turn import AgentTurn, state_changes
+from flink_skills.agents.turn.agent_turn import AgentTurn
 from flink_skills.agents.turn.attempt import Attempt, Identity
+from flink_skills.agents.turn.state_copy import merged_state
 from flink_skills.agents.turn.steps import CallIds, Steps
 from flink_skills.agents.turn.turn_encoding import Emitted, Encoding
 from flink_skills.agents.turn.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus, crash_problem
 from flink_skills.agents.turn.turn_files import TurnFiles
 from flink_skills.agents.turn.turn_outputs import emitted, error_outputs, failed
 from flink_skills.agents.turn.turn_record import TurnRecords
-from flink_skills.agents.turn.turn_waits import SendWait, TurnWaits, processing_time
+from flink_skills.agents.turn.turn_waits import SendWait, TurnWaits, processing_time, wait_event
 from flink_skills.agents.turn.waits import NO_WAITS
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import LimitError, TurnError, WorkerError
-from flink_skills.telemetry import CANCELLED, WAITING, ActivityContext, PointEvent, TurnScope, emit
+from flink_skills.telemetry import CANCELLED, WAITING, ActivityContext, TurnScope, emit
 from flink_skills.tools.base import TurnInterruptedError
 
 if TYPE_CHECKING:
@@ -204,18 +205,12 @@ class Turn:
 
     def _observed_wait(self, step: str, wait: OpenWait, result: WaitResult | None) -> Emitted:
         """Report the beginning or the end of a wait to observers. Return their outputs."""
-        if not self.agent.telemetry or self._observed is None:
+        telemetry, observed = self.agent.telemetry, self._observed
+        if not telemetry or observed is None:
             return ()
-        status = "open" if result is None else result.status
-        of = wait.request
-        details = {"wait_id": wait.id, "wait_kind": of.kind, "name": of.name, "status": status, "tool": of.tool}
-        if result is not None:
-            # The id of an event follows from its step.
-            step = f"{step}/end"
-            details.update(by=result.by, answer=result.value)
-        activity = replace(self._observed.activity, step=step)
-        self.agent.telemetry.emitted(PointEvent("wait", details, self._now() / 1000, activity))
-        return self.encoding.all(self.agent.telemetry.outputs(self.scope, step))
+        event = wait_event(observed.activity, step, wait, result)
+        telemetry.emitted(event)
+        return self.encoding.all(telemetry.outputs(self.scope, event.activity.step if event.activity else step))
 
     def _unusable_answer(self, error: TurnError) -> Emitted:
         """Return the error record of an answer."""
@@ -460,7 +455,7 @@ class Turn:
             )
         else:
             if self.start.base is not None:
-                state = self._merged(self.start.base, state)
+                state = merged_state(self.agent, self.start.base, self.start.session, state)
             session, change = self.start.session.after(NO_CONVERSATION, state.value, types=state.types)
         if session.size > self.limits.size:
             raise LimitError(
@@ -469,18 +464,6 @@ class Turn:
                 "skills.session.max-tokens"
             )
         return TurnOutcome(TurnStatus.DONE, tuple(outputs), change, session, failure=self.misfit)
-
-    def _merged(self, base: Session, state: StoredState) -> StoredState:
-        """Return the state of the key after a turn that other turns have overtaken.
-
-        Only the fields that the turn changed replace those of the other turns.
-        """
-        session, agent = self.start.session, self.agent
-        before = stored_state(agent.new_state(StoredState(base.state, base.types)))
-        current = agent.new_state(StoredState(session.state, session.types))
-        for stored, gone in state_changes(state_effects(before, state, removes=agent.has_plain_state)):
-            current = changed_state(current, stored, gone)
-        return stored_state(current)
 
     @property
     def records(self) -> TurnRecords:

@@ -1,18 +1,19 @@
-"""Sends the waits of a turn: changes of the operator's state, questions, and unusable answers."""
+"""Port between a turn's waits and the operator."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flink_skills.agents.rows.wait_record import WAITS_TAG, wait_record
 from flink_skills.agents.state.waits import CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
 from flink_skills.agents.turn.turn_encoding import Emitted
 from flink_skills.errors import TurnError
+from flink_skills.telemetry import Activity, PointEvent
 
-__all__ = ["SendWait", "TurnWaits", "processing_time"]
+__all__ = ["SendWait", "TurnWaits", "processing_time", "wait_event"]
 
 #: Sends a change of a wait.
 SendWait = Callable[[WaitChange], None]
@@ -23,17 +24,31 @@ def processing_time() -> int:
     return time.time_ns() // 1_000_000
 
 
+def wait_event(turn: Activity, step: str, wait: OpenWait, result: WaitResult | None) -> PointEvent:
+    """Return the audit event for a wait: its beginning, or with ``result`` its end.
+
+    ``turn`` is the activity of the turn.
+    """
+    asked = wait.request
+    details = {"wait_id": wait.id, "wait_kind": asked.kind, "name": asked.name, "status": "open", "tool": asked.tool}
+    if result is None:
+        return PointEvent("wait", details, wait.since / 1000, replace(turn, step=step))
+    details.update(status=result.status, by=result.by, answer=result.value)
+    # An event's id follows from its step.
+    return PointEvent("wait", details, result.at / 1000, replace(turn, step=f"{step}/end"))
+
+
 @dataclass
 class TurnWaits:
     """The port of one turn's waits.
 
     Attributes:
-        agent: The name of the agent in records.
+        agent: The agent's name in records.
         key: The key as plain data.
-        turn: The number of the turn.
+        turn: The turn's number.
         send: Sends a change.
         append: Appends a journal entry of a step.
-        outputs: Returns the encoded outputs of a step for observers. The arguments are the step, and what happened.
+        observed: Reports a wait to observers, and returns their encoded outputs.
         encode: Encodes outputs.
         failure: Returns the encoded error record of an error.
         stop: Stops the turn until a wait is answered.
@@ -61,8 +76,10 @@ class TurnWaits:
         self.send(self._change(operation, wait, entry, [*self.encode(self.records(wait, result)), *observed]))
 
     def _change(self, operation: int, wait: OpenWait, entry: bytes, outputs: Emitted) -> WaitChange:
-        of = wait.request
-        return WaitChange(operation, wait.id, of.name, wait.deadline, of.event_time, of.kind == SLEEP, entry, outputs)
+        asked = wait.request
+        return WaitChange(
+            operation, wait.id, asked.name, wait.deadline, asked.event_time, asked.kind == SLEEP, entry, outputs
+        )
 
     def records(self, wait: OpenWait, result: WaitResult | None) -> Emitted:
         """Return the record of a question, or of its end. A sleep has none."""
@@ -80,7 +97,7 @@ class TurnWaits:
         self.send(self._change(WaitOperation.REJECT, wait, b"", self.failure(error)))
 
     def cancel(self, wait: str) -> None:
-        """Cancel a wait of another turn of the key."""
+        """Cancel another turn's wait."""
         self.send(WaitChange(WaitOperation.CANCEL, wait))
 
     def park(self) -> None:

@@ -1,4 +1,4 @@
-"""What code waits for: requests of waits and sleeps, and the validation of their answers."""
+"""Requests of waits and sleeps, and the validation of answers."""
 
 from __future__ import annotations
 
@@ -152,7 +152,6 @@ def answer_of(wait: str, result: WaitResult, read: Callable[[Any], Any]) -> Any:
     if result.status == CANCELLED:
         by = f" by {result.by}" if result.by else ""
         raise WaitCancelled(f"{wait} was cancelled{by}")
-    why = (
-        "had no answer in time" if result.status == TIMED_OUT else "has no answer, and the inputs of the job have ended"
-    )
-    raise WaitTimeout(f"{wait} {why}")
+    if result.status == TIMED_OUT:
+        raise WaitTimeout(f"{wait} had no answer in time")
+    raise WaitTimeout(f"{wait} received no answer before the inputs of the job ended")

@@ -1,4 +1,4 @@
-"""The waits of one attempt at a turn: when they are answered, and when the turn stops until one is."""
+"""Delivery of answers to a turn, and the decision to stop a turn that waits."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from flink_skills.errors import LimitError
 
 __all__ = ["NO_WAITS", "ReadAnswer", "WaitPort", "Waits"]
 
-# The rounds of the event loop without a new call after which the code of a turn has requested all that it can request.
-# A result passes through several futures of asyncio, each in its own round, before the code continues.
+# Rounds of the event loop without a new call, after which the code can request nothing more. A result passes through
+# several asyncio futures, each in its own round, before the code continues.
 _QUIET_ROUNDS = 16
 
 #: Validates the JSON-like value of an answer. Raises :class:`ValueError` with the reason why it is not usable.
@@ -33,7 +33,7 @@ ReadAnswer = Callable[[Any], Any]
 
 
 class WaitPort(Protocol):
-    """Sends the waits of a turn to the operator."""
+    """Sends a turn's waits to the operator."""
 
     def now(self) -> int:
         """Return the processing time in milliseconds since 1970."""
@@ -48,7 +48,7 @@ class WaitPort(Protocol):
         """Report an answer that is not usable. The wait continues."""
 
     def cancel(self, wait: str) -> None:
-        """Cancel a wait of another turn of the key. ``wait`` is its id or its name."""
+        """Cancel another turn's wait. ``wait`` is its id or name."""
 
     def park(self) -> None:
         """Stop the turn until one of its waits is answered."""
@@ -91,16 +91,16 @@ class _Waiting:
 
 
 class Waits:
-    """Delivers answers to the code of one attempt at a turn.
+    """Delivers answers to the code in one attempt.
 
     One answer is delivered at a time, after the code has requested everything that it can request. Answers of the
     journal come first, in their order. A replay therefore delivers them at the same position of the code.
 
     Args:
-        journal: The journal of the turn.
+        journal: The turn's journal.
         running: The calls and steps that run now.
         port: Sends changes of waits.
-        attempt: The number of the attempt at the turn.
+        attempt: The attempt's number, from 1.
     """
 
     def __init__(self, journal: Journal, running: Set[str], port: WaitPort, attempt: int) -> None:
@@ -141,7 +141,7 @@ class Waits:
                 await self._replayed(step)
                 return kept.result
         else:
-            # The turn was started anew, and the operator has the wait of the earlier attempt.
+            # The turn has restarted, and the operator has the wait from the earlier attempt.
             wait = kept.wait
             port.keep(step, journal.open_wait(step, wait, asked))
             if kept.result is not None:
@@ -190,8 +190,8 @@ class Waits:
         self.touch()
 
     def cancel(self, name: str) -> bool:
-        """Cancel the waits of this attempt with that id or name. Return False if it awaits none."""
-        found = [of for of in self._waiting.values() if name in (of.wait.id, of.wait.request.name)]
+        """Cancel this attempt's waits with that id or name. Return False if it awaits none."""
+        found = [one for one in self._waiting.values() if name in (one.wait.id, one.wait.request.name)]
         for waiting in found:
             self._end(waiting, WaitResult(CANCELLED, at=self._port.now()))
         return bool(found)
@@ -252,7 +252,7 @@ class Waits:
         self.touch()
 
     def _by_id(self, wait_id: str) -> _Waiting | None:
-        return next((of for of in self._waiting.values() if of.wait.id == wait_id and not of.future.done()), None)
+        return next((one for one in self._waiting.values() if one.wait.id == wait_id and not one.future.done()), None)
 
     def _deliver(self, waiting: _Waiting, answer: Answer) -> None:
         try:
@@ -269,8 +269,8 @@ class Waits:
             waiting.future.set_result(result)
 
     def _drop_unrequested(self) -> None:
-        """End the waits that the code has not requested again, so that nobody answers them."""
-        known = {of.wait.id for of in self._waiting.values()}
+        """End the waits that the code has not requested again, so that they receive no answer."""
+        known = {waiting.wait.id for waiting in self._waiting.values()}
         for wait in self._journal.unrequested_waits:
             self._port.change(WaitOperation.CLOSE, "", wait, b"", WaitResult(CANCELLED, at=self._port.now()))
         self._journal.forget_unrequested_waits()
@@ -287,7 +287,7 @@ class Waits:
             future.cancel()
 
     def _futures(self) -> Iterable[asyncio.Future[Any]]:
-        yield from [of.future for of in self._waiting.values()]
+        yield from [waiting.future for waiting in self._waiting.values()]
         yield from [*self._replays.values()]
         yield from [future for _, future in self._later.values()]
 
@@ -307,7 +307,11 @@ def _result(answer: Answer, read: ReadAnswer) -> WaitResult:
         by = str(value.get("by") or "")
         if value.get("cancel") is True:
             return WaitResult(CANCELLED, by=by, at=answer.at)
-        value = value["answer"] if "answer" in value else {name: of for name, of in value.items() if name != "wait_id"}
+        value = (
+            value["answer"]
+            if "answer" in value
+            else {name: field for name, field in value.items() if name != "wait_id"}
+        )
     plain = to_plain(value)
     read(plain)
     return WaitResult(ANSWERED, plain, by, answer.at)

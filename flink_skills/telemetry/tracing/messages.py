@@ -20,7 +20,7 @@ def input_message(message: Any) -> dict[str, Any]:
 
 
 def output_message(response: Any) -> dict[str, Any]:
-    """Return the answer of a model."""
+    """Return a model's answer."""
     return {
         "role": "assistant",
         "parts": _parts(response.text, response.tool_calls),

@@ -46,7 +46,7 @@ class ApprovalRequest:
 
     @property
     def state(self) -> Any:
-        """A copy of the state of the key, which an approver can read. Outside turns it is an empty dict."""
+        """A copy of the key's state, which an approver can read. Outside turns it is an empty dict."""
         return self.open_state() if self.open_state is not None else {}
 
 
@@ -112,8 +112,8 @@ def later(
     Args:
         question: The question for people. The record also contains the tool and its arguments.
         timeout: The maximum time to wait: seconds, a ``timedelta``, or text such as ``"2 d"``. None: no limit.
-        on_timeout: ``"refuse"`` or ``"approve"`` the call, or ``"fail"`` the turn, if nobody answers in time.
-        payload: JSON-like data for whoever answers.
+        on_timeout: ``"refuse"`` or ``"approve"`` the call, or ``"fail"`` the turn, if no answer arrives in time.
+        payload: JSON-like data for the person who answers.
 
     Raises:
         ValueError: ``on_timeout`` has another value.

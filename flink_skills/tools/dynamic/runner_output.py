@@ -1,4 +1,4 @@
-"""What comes out of a program that runs the tools of a skill: one line as the answer, and what was printed."""
+"""What comes out of a program that runs a skill's tools: one line as the answer, and what was printed."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _END_OF_INPUT = "\x04"
 
 def caller_of(services: ToolServices, context: ToolContext) -> Caller:
     """Return the caller of ``context``."""
-    # A call without a turn has no owner. This text differs from the owner of a turn, which begins with a digit.
+    # A call without a turn has no owner. This text differs from a turn's owner, which begins with a digit.
     kind = type(context.key)
     owner = context.owner or f"{kind.__module__}.{kind.__qualname__} {context.key!r}"
     return Caller(owner, context.agent, caller_view(services, context))

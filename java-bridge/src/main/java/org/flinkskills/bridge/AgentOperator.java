@@ -55,7 +55,7 @@ abstract class AgentOperator extends AbstractStreamOperator<byte[]>
   /** Runs the task's loop while the last turns end; null before the end of the input. */
   private transient TaskLoop draining;
 
-  /** A checkpoint that is no stop has followed the end of the inputs. */
+  /** A checkpoint without a stop has followed the end of the inputs. */
   private transient boolean isNaturalEnd;
 
   private transient boolean waitsEnded;

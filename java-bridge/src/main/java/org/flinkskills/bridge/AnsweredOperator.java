@@ -16,8 +16,8 @@ import org.apache.flink.types.Row;
  * Agent operator with a second input, whose rows are answers.
  *
  * <p>Watermarks of the answers have no effect, because answers have no event time. Flink's operator
- * with two inputs combines the watermark status of both before the operator receives it, so this
- * operator has several inputs of its own.
+ * with two inputs combines the watermark status of both before the operator receives it. This
+ * operator therefore defines the handling of each input itself.
  */
 final class AnsweredOperator extends AgentOperator
     implements MultipleInputStreamOperator<byte[]>, BoundedMultiInput {

@@ -28,7 +28,7 @@ final class ErrorRecord {
   private final String reason;
 
   /**
-   * @param planJson the plan of the agent
+   * @param planJson the agent's plan
    */
   private ErrorRecord(String planJson, String key, Long number, String reason)
       throws JsonProcessingException {
@@ -47,7 +47,7 @@ final class ErrorRecord {
       throws JsonProcessingException {
     String id = waitId.length() <= LONGEST_ID ? waitId : waitId.substring(0, LONGEST_ID) + "…";
     return new ErrorRecord(
-        planJson, key, turn, String.format("the answer to wait '%s' is not used: %s", id, reason));
+        planJson, key, turn, String.format("the answer to wait '%s' is not used. %s", id, reason));
   }
 
   /** The record of a turn whose workers died instead of returning one. */

@@ -42,7 +42,7 @@ final class KeyedWaits {
     }
   }
 
-  /** Return true if a turn of the operator has ever waited. */
+  /** Return true if the state exists. */
   boolean exist() {
     return waits != null;
   }
@@ -119,7 +119,7 @@ final class KeyedWaits {
     }
   }
 
-  /** Return the turns of the key that have waited and have not ended, by their numbers. */
+  /** Return the key's turns that have waited and have not ended, by their numbers. */
   TreeMap<Long, WaitState.WaitingTurn> turns() throws Exception {
     TreeMap<Long, WaitState.WaitingTurn> found = new TreeMap<>();
     if (waits != null) {

@@ -51,7 +51,7 @@ final class PoolConnection {
     return attachment.readyEpochs();
   }
 
-  /** Cancel the turns of the operator. Does nothing if it is not attached. */
+  /** Cancel the operator's turns. Does nothing if it is not attached. */
   void detach() {
     if (operator != NOT_ATTACHED) {
       pool.detach(operator);

@@ -80,7 +80,7 @@ final class TurnCounts {
    *
    * @param failure class and message of the error, as in the error record; empty if the turn
    *     succeeded
-   * @param number the number of the turn
+   * @param number the turn's number
    */
   void ended(String failure, String key, long number) {
     addTurns(1);
@@ -96,7 +96,7 @@ final class TurnCounts {
     }
   }
 
-  /** Write the numbers to the state of the operator. */
+  /** Write the numbers to the operator's state. */
   void snapshot() throws Exception {
     ObjectNode stored = JSON.createObjectNode().put("job", jobId).put("turns", turns);
     ObjectNode kinds = stored.putObject("failures");

@@ -8,10 +8,10 @@ final class TurnFrame {
   private TurnFrame() {}
 
   /**
-   * What a turn receives when it starts again after a wait.
+   * Content of the frame of a turn that starts again after a wait.
    *
    * @param answers answers by the ids of their waits
-   * @param base the session at the start of the turn; null if no other turn has ended since then
+   * @param base the session at the turn's start; null if no other turn has overtaken it
    */
   record Resumed(List<Map.Entry<String, WaitState.Answer>> answers, List<byte[]> base) {
     static final Resumed NOTHING = new Resumed(List.of(), null);

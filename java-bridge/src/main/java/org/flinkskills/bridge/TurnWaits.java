@@ -6,8 +6,8 @@ import java.util.Map;
 import java.util.function.LongSupplier;
 
 /**
- * Waits of the turns of one operator: their answers, deadlines and ends. It decides which answer
- * counts, and reports the others as error records. Methods access the operator's current key.
+ * Waits of one operator's turns: their answers, deadlines and ends. It decides which answer
+ * counts, and reports the others as error records. Methods use the current key.
  *
  * <p>{@link TurnRunner} stops and resumes the turns.
  */
@@ -142,11 +142,11 @@ final class TurnWaits {
    * Store an answer. Return the turn that receives it, or null if no turn does.
    *
    * @param key the current key
-   * @param given the id or the name of the wait
+   * @param given the id or the wait's name
    */
   Delivery answer(String key, String given, WaitState.Answer answer) throws Exception {
     if (given.isEmpty()) {
-      reject(key, "", null, "an answer has no wait id");
+      reject(key, "", null, "The answer has no wait id.");
       return null;
     }
     String id = given;
@@ -161,11 +161,11 @@ final class TurnWaits {
       wait = state.wait(id);
     }
     if (wait.status() == WaitState.Status.DONE) {
-      reject(key, given, wait, "the wait " + ending(wait.answer().kind()));
+      reject(key, given, wait, ending(wait.answer().kind()));
       return null;
     }
     if (wait.answer() != null) {
-      reject(key, given, wait, "the wait " + ending(wait.answer().kind()));
+      reject(key, given, wait, ending(wait.answer().kind()));
       return null;
     }
     state.put(id, wait.with(answer));
@@ -191,9 +191,9 @@ final class TurnWaits {
   private void keepEarly(String key, String id, WaitState.Wait known, WaitState.Answer answer)
       throws Exception {
     if (known != null) {
-      reject(key, id, null, "an earlier answer waits for the same question");
+      reject(key, id, null, "An earlier answer waits for the same question.");
     } else if (inputEnded || answer.kind() != Frames.ANSWERED) {
-      reject(key, id, null, "no turn waits for it");
+      reject(key, id, null, "No turn waits for it.");
     } else {
       WaitState.Wait early =
           WaitState.Wait.early(answer, clock.getAsLong() + settings.waitsKeepMs());
@@ -218,7 +218,9 @@ final class TurnWaits {
           key,
           id,
           null,
-          "no turn has asked for it within skills.waits.keep = " + settings.waitsKeepMs() + " ms");
+          String.format(
+              "No turn has asked for it within skills.waits.keep = %d ms.",
+              settings.waitsKeepMs()));
     }
     state.remove(id);
     return null;
@@ -254,7 +256,7 @@ final class TurnWaits {
       if (entry.getValue().status() == WaitState.Status.EARLY) {
         timers.delete(entry.getKey(), entry.getValue());
         state.remove(entry.getKey());
-        reject(key, entry.getKey(), null, "the inputs have ended, and no turn has asked for it");
+        reject(key, entry.getKey(), null, "The inputs have ended, and no turn has asked for it.");
       }
     }
   }
@@ -267,11 +269,11 @@ final class TurnWaits {
 
   private static String ending(int kind) {
     return switch (kind) {
-      case Frames.ANSWERED -> "has been answered already";
-      case Frames.TIMED_OUT -> "has timed out";
-      case Frames.CANCELLED -> "was cancelled";
-      case Frames.INPUT_ENDED -> "has ended with the inputs";
-      default -> "has ended with its turn";
+      case Frames.ANSWERED -> "The wait has an answer already.";
+      case Frames.TIMED_OUT -> "The wait has timed out.";
+      case Frames.CANCELLED -> "The wait was cancelled.";
+      case Frames.INPUT_ENDED -> "The wait has ended with the inputs.";
+      default -> "The turn of the wait has ended.";
     };
   }
 }

@@ -15,7 +15,7 @@ final class WaitState {
   static final int EVENT_TIME = 1;
   static final int SLEEP = 2;
 
-  /** The deadline of a wait without one. */
+  /** A wait's deadline without one. */
   static final long NO_DEADLINE = Long.MAX_VALUE;
 
   private static final int NONE = -1;
@@ -51,8 +51,8 @@ final class WaitState {
   /**
    * A wait, or an answer that has arrived before its question.
    *
-   * @param turn the number of the event
-   * @param since the time of the question in milliseconds since 1970
+   * @param turn the event's number
+   * @param since the question's time in milliseconds since 1970
    * @param deadline in milliseconds since 1970, or {@link #NO_DEADLINE}
    * @param answer null without an answer
    */
@@ -128,7 +128,7 @@ final class WaitState {
    * @param overtaken true if later events of the key do not wait for the turn
    * @param since the time since which the turn waits, in milliseconds since 1970
    * @param journal the finished steps of a waiting turn that other turns have overtaken
-   * @param session the chunks of the session at the start of the turn; null if they are not stored
+   * @param session the chunks of the session at the turn's start; null if they are not stored
    */
   record WaitingTurn(
       boolean running, boolean overtaken, long since, List<byte[]> journal, List<byte[]> session) {

@@ -26,7 +26,7 @@ final class WaitTimers {
     }
   }
 
-  /** Return true if the deadline of a wait has passed in event time, so that no timer fires. */
+  /** Return true if a wait's deadline has passed in event time, so that no timer fires. */
   boolean isPast(WaitState.Wait wait) {
     open();
     return wait.isEventTime() && wait.deadline() <= timers.currentWatermark();

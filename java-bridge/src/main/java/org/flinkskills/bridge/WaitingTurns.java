@@ -8,8 +8,8 @@ import java.util.TreeMap;
 import java.util.function.LongSupplier;
 
 /**
- * Turns of one operator that wait: what the state stores of them, how many they are, and since when
- * they wait. Methods access the operator's current key.
+ * Waiting turns of one operator: their entries in the state, their number, and the age of the
+ * oldest wait. Methods use the current key.
  */
 final class WaitingTurns {
   private final KeyedTurns turns;
@@ -70,7 +70,7 @@ final class WaitingTurns {
     add(now);
   }
 
-  /** Return what a turn receives that starts, and write that it does not wait any more. */
+  /** Write that a turn does not wait any more. Return the answers and the session for its frame. */
   TurnFrame.Resumed start(ActiveKey key, long number) throws Exception {
     if (!key.hasWaits) {
       return TurnFrame.Resumed.NOTHING;
@@ -102,7 +102,7 @@ final class WaitingTurns {
   }
 
   /**
-   * Restore the turns of a key that have waited.
+   * Restore a key's turns that have waited.
    *
    * @param key the key, whose unfinished events are added by the caller
    * @param stored its turns that have waited
@@ -119,7 +119,7 @@ final class WaitingTurns {
       if (!turn.overtaken()) {
         key.blocked = !isAnswered && !turn.running();
       } else if (turn.running()) {
-        // Its steps are in the journal of the key.
+        // The key's journal contains this turn's steps.
         key.resumed.addFirst(number);
       } else if (isAnswered) {
         key.resumed.addLast(number);

@@ -172,10 +172,10 @@ class WaitingTurnsTest {
     agent.setProcessingTime(1002);
     assertEquals(5, counted("unusedAnswers"));
     List<String> errors = agent.emitted("errors");
-    assertTrue(errors.get(0).contains("has been answered already"), errors.get(0));
-    assertTrue(errors.get(2).contains("an answer has no wait id"), errors.get(2));
-    assertTrue(errors.get(4).contains("no turn has asked for it within"), errors.get(4));
-    // Nothing remains of ended waits and early answers.
+    assertTrue(errors.get(0).contains("has an answer already"), errors.get(0));
+    assertTrue(errors.get(2).contains("The answer has no wait id"), errors.get(2));
+    assertTrue(errors.get(4).contains("No turn has asked for it within"), errors.get(4));
+    // Ended waits and early answers leave no state.
     assertEquals(0, agent.keysOf(KeyedWaits.WAITS));
   }
 
@@ -320,7 +320,7 @@ class WaitingTurnsTest {
     next.end(again, "done");
     agent.awaitEmitted(1);
     agent.sendAnswer("a", "w1", "late");
-    assertTrue(agent.emitted("errors").get(0).contains("has ended with its turn"));
+    assertTrue(agent.emitted("errors").get(0).contains("The turn of the wait has ended"));
   }
 
   @ParameterizedTest
