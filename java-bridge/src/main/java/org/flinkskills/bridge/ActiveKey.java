@@ -37,6 +37,9 @@ final class ActiveKey {
   /** The numbers of events before the head whose turns resume. */
   final Deque<Long> resumed = new ArrayDeque<>(0);
 
+  /** The turn of the head runs before those that resume, because the journal has its steps. */
+  boolean headFirst;
+
   /** The turn of the head waits, and the events behind it wait for it. */
   boolean blocked;
 
@@ -57,6 +60,15 @@ final class ActiveKey {
     this.tail = counters.tail();
     this.sessionVersion = counters.sessionVersion();
     this.countersWrittenAt = now;
+  }
+
+  /** Return the number of the event whose turn starts next. */
+  long next() {
+    if (headFirst || resumed.isEmpty()) {
+      headFirst = false;
+      return head;
+    }
+    return resumed.removeFirst();
   }
 
   /** Return true if a turn of the key can start. */

@@ -60,6 +60,9 @@ abstract class AgentOperator extends AbstractStreamOperator<byte[]>
 
   private transient boolean waitsEnded;
 
+  /** The last watermark that the operator has emitted. */
+  private transient long watermark;
+
   AgentOperator(
       StreamOperatorParameters<byte[]> parameters,
       AgentPlan plan,
@@ -93,6 +96,7 @@ abstract class AgentOperator extends AbstractStreamOperator<byte[]>
     if (getKeyedStateBackend() instanceof BatchExecutionKeyedStateBackend) {
       throw new AgentRejectedException(AgentStream.noBatchMode("BATCH"));
     }
+    watermark = Long.MIN_VALUE;
     LongSupplier clock = getProcessingTimeService()::getCurrentProcessingTime;
     KeyedTurns state = new KeyedTurns(getRuntimeContext(), clock, settings.sessionTtlMs());
     KeyedWaits keyedWaits = new KeyedWaits(getRuntimeContext(), getKeyedStateBackend());
@@ -131,7 +135,16 @@ abstract class AgentOperator extends AbstractStreamOperator<byte[]>
 
   private WaitTimers waitTimers() {
     return new WaitTimers(
-        () -> getInternalTimerService(KeyedWaits.WAITS, StringSerializer.INSTANCE, this));
+        () -> getInternalTimerService(KeyedWaits.WAITS, StringSerializer.INSTANCE, this),
+        () -> watermark);
+  }
+
+  /** Handle an answer. One without a wait becomes an error record. */
+  final void acceptAnswer(Row row) throws Exception {
+    Object wait = row.getArity() > 2 ? row.getField(2) : null;
+    turns.answer(
+        (String) row.getField(0), wait == null ? "" : (String) wait, (byte[]) row.getField(1));
+    awaitCapacity();
   }
 
   /** Handle an event, or an answer in the stream of events. */
@@ -169,7 +182,11 @@ abstract class AgentOperator extends AbstractStreamOperator<byte[]>
 
   /** Emit a watermark of the events after the turns of all earlier events. */
   final void hold(Watermark mark) throws Exception {
-    turns.watermark(() -> super.processWatermark(mark));
+    turns.watermark(
+        () -> {
+          watermark = mark.getTimestamp();
+          super.processWatermark(mark);
+        });
   }
 
   /** Emit a watermark status of the events after the turns of all earlier events. */
@@ -211,13 +228,13 @@ abstract class AgentOperator extends AbstractStreamOperator<byte[]>
       isNaturalEnd = true;
       return;
     }
-    if (turns.waiting() > 0) {
-      if (!settings.drainEndsWaits()) {
-        throw new AgentDrainException(getOperatorName(), turns.waiting());
-      }
+    if (settings.drainEndsWaits()) {
       endWaits(true);
     }
     while (isUnfinished()) {
+      if (turns.waiting() > 0 && !settings.drainEndsWaits()) {
+        throw new AgentDrainException(getOperatorName(), turns.waiting());
+      }
       taskMailbox.yield();
     }
   }

@@ -82,7 +82,7 @@ final class AnsweredOperator extends AgentOperator
   private final class Answers implements Input<Row> {
     @Override
     public void processElement(StreamRecord<Row> element) throws Exception {
-      accept(element);
+      acceptAnswer(element.getValue());
     }
 
     @Override

@@ -98,10 +98,21 @@ final class KeyedTurns {
     return descriptor;
   }
 
-  /** Load a key without unfinished events. */
-  ActiveKey load(String name) throws Exception {
+  /**
+   * Load a key without unfinished events in memory. Its events in the state wait behind a waiting
+   * turn.
+   */
+  ActiveKey load(String name, KeyedWaits waits) throws Exception {
     ActiveKey key = find(name);
-    return key == null ? begin(name, TurnState.Counters.NONE) : key;
+    if (key != null) {
+      return key;
+    }
+    // The counters can expire while a turn of the key waits.
+    return begin(
+        name,
+        waits.exist()
+            ? countersFromPending(WaitingTurns.overtaken(waits.turns()))
+            : TurnState.Counters.NONE);
   }
 
   /**

@@ -118,7 +118,7 @@ final class TurnRunner {
   void accept(String keyName, byte[] event) throws Exception {
     ActiveKey key = active.get(keyName);
     if (key == null) {
-      key = state.load(keyName);
+      key = state.load(keyName, waits.state());
       if (key.head != key.tail) {
         // The first turn of the key waits. It has no other unfinished events in memory.
         state.append(key, event);
@@ -328,7 +328,7 @@ final class TurnRunner {
         delivery = waits.open(turn.number, id, waitName, flags, deadline);
       }
       case Frames.WAIT_CLOSE -> waits.close(id);
-      case Frames.WAIT_REJECT -> waits.reject(id);
+      case Frames.WAIT_REJECT -> delivery = waits.reject(id);
       default -> {
         WaitState.Answer cancel = WaitState.Answer.without(Frames.CANCELLED, waits.now());
         delivery = waits.answer(turn.key.name, id, cancel);
@@ -344,7 +344,9 @@ final class TurnRunner {
     ActiveKey key = turn.key;
     if (!waits.state().answers(turn.number).isEmpty()) {
       // An answer has arrived in the meantime.
-      if (turn.number != key.head) {
+      if (turn.number == key.head) {
+        key.headFirst = true;
+      } else {
         key.resumed.addFirst(turn.number);
       }
       scheduler.stopped(turn, 0);

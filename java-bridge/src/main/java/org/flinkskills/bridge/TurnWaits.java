@@ -106,13 +106,27 @@ final class TurnWaits {
     }
   }
 
-  /** Drop an answer that the turn cannot use. The wait continues. */
-  void reject(String id) throws Exception {
+  /**
+   * Drop an answer that the turn cannot use. The wait continues. Return its end if its deadline has
+   * passed, else null.
+   */
+  Delivery reject(String id) throws Exception {
     WaitState.Wait wait = state.wait(id);
-    if (wait != null && wait.status() == WaitState.Status.OPEN) {
-      metrics.unusedAnswers.inc();
-      state.put(id, wait.with(null));
+    if (wait == null || wait.status() != WaitState.Status.OPEN) {
+      return null;
     }
+    metrics.unusedAnswers.inc();
+    WaitState.Wait open = wait.with(null);
+    if (timers.isPast(open)) {
+      return endOpen(id, open, Frames.TIMED_OUT);
+    }
+    if (inputEnded && (sleepsEnd || !open.isSleep())) {
+      return endOpen(id, open, Frames.INPUT_ENDED);
+    }
+    // The timer may have fired while the wait had the answer.
+    timers.register(id, open);
+    state.put(id, open);
+    return null;
   }
 
   /** End the open waits of a turn that ends. */

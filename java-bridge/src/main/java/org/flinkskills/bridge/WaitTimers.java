@@ -1,5 +1,6 @@
 package org.flinkskills.bridge;
 
+import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 import org.apache.flink.streaming.api.operators.InternalTimerService;
 
@@ -10,13 +11,17 @@ import org.apache.flink.streaming.api.operators.InternalTimerService;
  */
 final class WaitTimers {
   private final Supplier<InternalTimerService<String>> factory;
+  private final LongSupplier watermark;
   private InternalTimerService<String> timers;
 
   /**
    * @param factory creates the timer service
+   * @param watermark the last watermark that the operator has emitted, which a new timer service
+   *     does not know
    */
-  WaitTimers(Supplier<InternalTimerService<String>> factory) {
+  WaitTimers(Supplier<InternalTimerService<String>> factory, LongSupplier watermark) {
     this.factory = factory;
+    this.watermark = watermark;
   }
 
   /** Create the timer service, so that restored timers fire. */
@@ -28,8 +33,7 @@ final class WaitTimers {
 
   /** Return true if a wait's deadline has passed in event time, so that no timer fires. */
   boolean isPast(WaitState.Wait wait) {
-    open();
-    return wait.isEventTime() && wait.deadline() <= timers.currentWatermark();
+    return wait.isEventTime() && wait.deadline() <= watermark.getAsLong();
   }
 
   /** Register the timer of a wait of the current key, if the wait has a deadline. */

@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.LongSupplier;
 
 /**
@@ -19,9 +20,9 @@ final class WaitingTurns {
   private final LongSupplier clock;
 
   /** The number of waiting turns, by the time since which they wait. */
-  private final TreeMap<Long, Integer> since = new TreeMap<>();
+  private final ConcurrentSkipListMap<Long, Integer> since = new ConcurrentSkipListMap<>();
 
-  private int count;
+  private volatile int count;
 
   WaitingTurns(
       KeyedTurns turns,
@@ -109,6 +110,7 @@ final class WaitingTurns {
    */
   void restore(ActiveKey key, TreeMap<Long, WaitState.WaitingTurn> stored) throws Exception {
     key.hasWaits = true;
+    boolean isResumed = false;
     for (Map.Entry<Long, WaitState.WaitingTurn> entry : stored.entrySet()) {
       long number = entry.getKey();
       WaitState.WaitingTurn turn = entry.getValue();
@@ -121,10 +123,13 @@ final class WaitingTurns {
       } else if (turn.running()) {
         // The key's journal contains this turn's steps.
         key.resumed.addFirst(number);
+        isResumed = true;
       } else if (isAnswered) {
         key.resumed.addLast(number);
       }
     }
+    key.headFirst =
+        !isResumed && !key.blocked && key.head != key.tail && !turns.journal().isEmpty();
   }
 
   /** Return true if the turn waits, and its answer can start it. */
@@ -146,12 +151,12 @@ final class WaitingTurns {
   }
 
   private void add(long time) {
-    count++;
+    count = count + 1;
     since.merge(time, 1, Integer::sum);
   }
 
   private void remove(long time) {
-    count--;
+    count = count - 1;
     since.computeIfPresent(time, (at, number) -> number == 1 ? null : number - 1);
   }
 }

@@ -116,7 +116,7 @@ final class WorkerSlot {
       this.id = id;
       this.key = key;
       this.slot = slot;
-      this.number = key.resumed.isEmpty() ? key.head : key.resumed.removeFirst();
+      this.number = key.next();
     }
   }
 }
