@@ -282,6 +282,32 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
             ],
         ),
         (
+            "Waits",
+            3,
+            [
+                graph(
+                    "Waiting turns",
+                    "short",
+                    (f"sum by (operator_name) ({series('waiting')})", operator),
+                ),
+                graph(
+                    "Oldest wait",
+                    "ms",
+                    (f"max by (operator_name) ({series('oldestWait')})", operator),
+                ),
+                graph(
+                    "Resumed turns, timeouts and unused answers",
+                    "ops",
+                    (f"sum by (operator_name) (rate({series('resumed')}[$__rate_interval]))", f"resumed, {operator}"),
+                    (f"sum by (operator_name) (rate({series('timedOut')}[$__rate_interval]))", f"timeouts, {operator}"),
+                    (
+                        f"sum by (operator_name) (rate({series('unusedAnswers')}[$__rate_interval]))",
+                        f"unused answers, {operator}",
+                    ),
+                ),
+            ],
+        ),
+        (
             "Workers and skills",
             3,
             [
