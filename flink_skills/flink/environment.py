@@ -25,7 +25,7 @@ from flink_skills.agents.state.key_selection import check_key_selector
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.configuration import AgentsConfiguration, table_values
 from flink_skills.flink.fixed_attributes import FixedAttributes
-from flink_skills.flink.inputs import check_environment, check_events, check_stream, check_table
+from flink_skills.flink.inputs import check_answer_field, check_environment, check_events, check_stream, check_table
 from flink_skills.flink.package_warnings import ignore_package_warnings
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
@@ -332,6 +332,9 @@ class AgentsExecutionEnvironment(FixedAttributes):
             shared=self._shared,
             fields=fields,
         )
+        if outputs == "record" and self._env is not None:
+            # A job by configuration, or a run over lines: their keyed events have no field for a wait.
+            check_answer_field(agent, plan.agent_id)
         check_artifacts(plan, local=local)
         carried = [skill for each in plan.tree() for scope in each.scopes for skill in scope.skills]
         check_carried(carried, f"agent {plan.agent_id}")

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flink_skills.agents.declare.agent import Agent
 from flink_skills.errors import ConfigError
 
-__all__ = ["check_environment", "check_events", "check_name", "check_stream", "check_table", "check_type_info"]
+__all__ = [
+    "check_answer_field",
+    "check_answer_stream",
+    "check_answers",
+    "check_environment",
+    "check_events",
+    "check_name",
+    "check_stream",
+    "check_table",
+    "check_type_info",
+    "check_wait_id",
+]
 
 _METHODS = {"DataStream": "from_datastream", "Table": "from_table"}
 
@@ -113,3 +125,33 @@ def check_wait_id(wait_id: Any) -> None:
     """Raise :class:`ConfigError` if ``wait_id`` is neither the name of a field nor a function."""
     if not (callable(wait_id) or (isinstance(wait_id, str) and wait_id)):
         raise ConfigError(f"answers: wait_id is {wait_id!r}: give the name of a field, or a function of the answer")
+
+
+def check_answers(answers: Any) -> None:
+    """Raise :class:`ConfigError` if the answers for an agent over a list are not an iterable of answers."""
+    is_one = isinstance(answers, (str, bytes, bytearray, Mapping, type))
+    if is_one or _kind(answers) or not isinstance(answers, Iterable):
+        raise ConfigError(
+            f"answers: answers is {_shown(answers)}: give a list or an iterator of answers to an agent over a list"
+        )
+
+
+def check_answer_stream(stream: Any) -> None:
+    """Raise :class:`ConfigError` if the answers for an agent over a stream are not a stream of PyFlink."""
+    from pyflink.datastream import DataStream
+
+    if not isinstance(stream, DataStream):
+        raise ConfigError(
+            f"answers: answers is {_shown(stream)}: give a DataStream or a Table to an agent over a stream, such as "
+            "env.from_collection(…)"
+        )
+
+
+def check_answer_field(agent: Agent | type[Agent], agent_id: str) -> None:
+    """Raise :class:`ConfigError` if an agent reads answers in its events, and the job has no input for them."""
+    field = agent.answer_field
+    if field:
+        raise ConfigError(
+            f"agent {agent_id}: answer_field = {field!r} needs from_datastream or "
+            "from_table: remove it here, or write the job in Python"
+        )

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.rows.wait_record import wait_of
 from flink_skills.agents.state.key_selection import check_key_selector
 from flink_skills.errors import UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
 from flink_skills.flink.keying import Wait, key_in_python, origin_of, row_fields
+from flink_skills.flink.wait_ids import WaitIds
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
 
-__all__ = ["EventKeys", "WaitIds"]
-
-_log = logging.getLogger(__name__)
-
-
-class WaitIds:
-    """Returns the wait that an element answers.
-
-    Args:
-        selector: A field, or a function that receives the element.
-        answers: True if each element is an answer. One without a wait then has an empty text.
-    """
-
-    def __init__(self, selector: str | Callable[[Any], Any], *, answers: bool) -> None:
-        self._selector = selector
-        self._answers = answers
-
-    def __call__(self, element: Any) -> str | None:
-        try:
-            found = wait_of(element, self._selector)
-        except Exception:  # the function is the user's
-            _log.exception("wait_id failed for an answer, which becomes an error record")
-            found = ""
-        return found or ("" if self._answers else None)
+__all__ = ["EventKeys"]
 
 
 class EventKeys:

@@ -17,6 +17,8 @@ from pydantic import BaseModel, RootModel
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.attributes import reads_attribute
 from flink_skills.agents.plan.declarative import DeclarativeAgent
+from flink_skills.agents.rows.wait_record import WAIT_COLUMNS, WAITS_TAG
+from flink_skills.agents.turn.turn import ERROR_TAG
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.row_shape import INTEGERS, TypeShape
 from flink_skills.prompts import fields_of_type
@@ -37,6 +39,14 @@ _ERROR_RECORD: Mapping[str, Any] = {
     "event": Any,
 }
 _EVENT: Mapping[str, Any] = {column.name: Any for column in EVENT_COLUMNS}
+_WAIT: Mapping[str, Any] = {name: Any for name, _, _ in WAIT_COLUMNS}
+
+# The side outputs of the runtime: the fields of a record, and what messages call the records.
+_RECORDS: Mapping[str, tuple[Mapping[str, Any], str]] = {
+    ERROR_TAG: (_ERROR_RECORD, "error records"),
+    EVENTS_TAG: (_EVENT, "events"),
+    WAITS_TAG: (_WAIT, "records of waits"),
+}
 
 
 @dataclass(frozen=True)
@@ -60,8 +70,8 @@ class OutputTypes:
             UnknownNameError: A field of the type is not a field of the outputs.
             ConfigError: The type cannot hold the outputs or one of their fields.
         """
-        if tag in ("errors", EVENTS_TAG):
-            fields, what = (_ERROR_RECORD, "error records") if tag == "errors" else (_EVENT, "events")
+        if tag in _RECORDS:
+            fields, what = _RECORDS[tag]
             if shape.kind == "ROW":
                 self._check_fields(fields, shape, what, f"{call} of agent {self.agent_id}")
         elif not tag:

@@ -13,13 +13,14 @@ from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.overriding import ModelOverrides, current_overrides
 from flink_skills.agents.plan.compilation import instantiate
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.agents.rows.wait_record import WAITS_TAG, wait_of
+from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.state.key_selection import KeyText, check_key_selector, key_text_of, selected_key
 from flink_skills.agents.turn.local import ListOutcome, run_outcomes
 from flink_skills.agents.turn.local_waits import GivenAnswer
 from flink_skills.agents.turn.turn import ERROR_TAG
 from flink_skills.errors import ConfigError
-from flink_skills.flink.inputs import check_events, check_name, check_type_info, check_wait_id
+from flink_skills.flink.inputs import check_answer_stream, check_answers, check_name, check_type_info, check_wait_id
+from flink_skills.flink.wait_ids import WaitIds
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
 if TYPE_CHECKING:
@@ -217,8 +218,8 @@ class _ListOutput(AgentOutput):
     def answers(
         self, answers: Any, key_selector: Any, *, wait_id: str | Callable[[Any], Any] = "wait_id"
     ) -> AgentOutput:
-        check_answers(self._answers is not None, self.has_run, self._plan.agent_id)
-        check_events(answers)
+        _check_order(self._answers is not None, self.has_run, self._plan.agent_id)
+        check_answers(answers)
         check_key_selector(key_selector, "answers")
         check_wait_id(wait_id)
         given = _given_answers(answers, key_selector, wait_id)
@@ -241,7 +242,7 @@ class _ListOutput(AgentOutput):
         return self._run().metrics
 
 
-def check_answers(has_answers: bool, is_read: bool, agent: str) -> None:
+def _check_order(has_answers: bool, is_read: bool, agent: str) -> None:
     """Raise :class:`ConfigError` if answers cannot be added to an agent."""
     if has_answers:
         raise ConfigError(f"agent {agent}: answers(…) was called before: join the streams with union, and call it once")
@@ -250,9 +251,10 @@ def check_answers(has_answers: bool, is_read: bool, agent: str) -> None:
 
 
 def _given_answers(answers: Iterable[Any], key_selector: Any, wait_id: Any) -> Iterator[GivenAnswer]:
+    wait_of = WaitIds(wait_id, answers=True)
     for answer in answers:
         key = key_text_of(partial(selected_key, answer, key_selector))
-        yield GivenAnswer(key, wait_of(answer, wait_id), answer)
+        yield GivenAnswer(key, wait_of(answer) or "", answer)
 
 
 class ListEvents:
@@ -361,13 +363,12 @@ class _StreamOutput(AgentOutput):
         from pyflink.table import Table
 
         from flink_skills.flink.bridge import add_bridge
-        from flink_skills.flink.inputs import check_stream
         from flink_skills.flink.keyed_streams import EventKeys
 
-        check_answers(self._has_answers, self._is_read, self.operator)
+        _check_order(self._has_answers, self._is_read, self.operator)
         check_wait_id(wait_id)
         stream = self._job.table_environment().to_changelog_stream(answers) if isinstance(answers, Table) else answers
-        check_stream(stream)
+        check_answer_stream(stream)
         keyed = EventKeys(self._flink, stream, key_selector, "answers").answers(wait_id)
         env = self._flink._j_stream_execution_environment
         self._j_stream = add_bridge(self._flink).withAnswers(env, self._j_stream, keyed)

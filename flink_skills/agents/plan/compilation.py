@@ -30,6 +30,7 @@ from flink_skills.agents.plan.content_checks import check_content
 from flink_skills.agents.plan.model_choice import check_route, with_fallbacks
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.agents.plan.prompt_checks import check_prompts, fields_of_input
+from flink_skills.agents.plan.wait_checks import check_waits
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
@@ -130,6 +131,8 @@ def compile_plan(
     check_route(declared, models)
     if model is not None:
         models = [replace(of, setup=_replaced(of.setup, model), fallback=()) for of in models]
+    if not _callers:
+        check_waits(declared.agent_id, agent, fields, config)
     if fields is None:
         fields = fields_of_input(agent.input_type, is_tool=bool(_callers))
     used = (of.prompt for of in models if of.prompt is not None)
