@@ -46,9 +46,13 @@ if TYPE_CHECKING:
     from flink_skills.agents.state.session import Session as Session
     from flink_skills.agents.state.session import SessionChange as SessionChange
     from flink_skills.agents.state.session import SessionOp as SessionOp
+    from flink_skills.agents.state.waits import Answer as Answer
+    from flink_skills.agents.state.waits import WaitChange as WaitChange
+    from flink_skills.agents.state.waits import WaitOperation as WaitOperation
     from flink_skills.agents.state.well_formed import MAX_VERBATIM as MAX_VERBATIM
     from flink_skills.agents.turn.apart import Apart as Apart
     from flink_skills.agents.turn.apart import is_apart as is_apart
+    from flink_skills.agents.turn.local import run_events as run_events
     from flink_skills.agents.turn.local import run_list as run_list
     from flink_skills.agents.turn.steps import CallIds as CallIds
     from flink_skills.agents.turn.steps import Steps as Steps
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AgentSpec": "plan.spec",
+    "Answer": "state.waits",
     "AnswerType": "declare.answers",
     "Apart": "turn.apart",
     "AppendStep": "turn.turn",
@@ -92,6 +97,8 @@ _HOMES = {
     "Usage": "state.messages",
     "UserMessage": "state.messages",
     "Verbatim": "state.messages",
+    "WaitChange": "state.waits",
+    "WaitOperation": "state.waits",
     "compile_plan": "plan.compilation",
     "decode": "state.codec",
     "encode": "state.codec",
@@ -108,6 +115,7 @@ _HOMES = {
     "named_in_notice": "state.notices",
     "notice_message": "state.notices",
     "open_plan": "open.plan_opening",
+    "run_events": "turn.local",
     "run_list": "turn.local",
     "stage_files": "state.files",
     "without_data": "state.files",

@@ -103,19 +103,22 @@ class Caller(Protocol):
 
 
 class ToolWaits(Protocol):
-    """Waits of a tool call in a turn."""
+    """The waits of a tool call in a turn."""
 
     @property
-    def is_waiting(self) -> bool:
-        """True while the call waits for an answer."""
+    def waited(self) -> float:
+        """The time in seconds that the call has waited for answers."""
 
-    def asked_approval(self) -> Any | None:
+    def begin_again(self) -> None:
+        """Report that the tool is called again. Waits of the earlier call that have ended return the same answers."""
+
+    def asked_approval(self, tool: str, arguments: Mapping[str, Any]) -> Any | None:
         """Return the question about this call that an earlier attempt has asked, None if it has asked none."""
 
     async def approval(self, tool: str, arguments: Mapping[str, Any], asked: Any) -> Any:
         """Return the decision of a person about this call.
 
-        Raises :class:`~flink_skills.errors.LimitError` if no decision arrives in time and ``asked`` fails the turn.
+        Raises :class:`~flink_skills.errors.LimitError` without a decision in time, if ``asked`` fails the turn.
         """
 
     async def wait(self, name: str, payload: Any, *, question: str, timeout: Any, answer_type: Any) -> Any:
@@ -194,7 +197,7 @@ class ToolContext:
     def state(self) -> Any:
         """The state of the key: a dict, or an instance of the agent's ``state_type``.
 
-        It is a copy. If a tool changes it, the changes are stored in the journal with the call's result, and
+        It is a copy. If a tool changes it, the changes are stored in the journal with the result of the call, and
         applied to ``ctx.state`` in the order of the calls. Changes of a call that returns an error are dropped. Tool
         sets and approvers can only read it. Outside turns it is an empty dict.
         """
@@ -262,7 +265,7 @@ class Tool(Resource, ABC):
             for it, and it waits for the calls before.
         sequence_argument: The name of an argument. Calls of one response with the same value of it run one after
             another. Empty: they can run at the same time.
-        ends_chat: True if its result is the model's answer. This applies if the response has no other call, and
+        ends_chat: True if its result is the answer of the model. This applies if the response has no other call, and
             the result is not an error.
         runs_in: The execution location of a call: the worker (code of the job), the sandbox (code of a skill or a
             model) or a remote machine.

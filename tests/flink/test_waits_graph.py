@@ -18,9 +18,6 @@ from flink_skills import (
     UnknownNameError,
     WaitTimeout,
 )
-from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
-from flink_skills.flink.graph import _wait_settings
-from flink_skills.options import SkillConfig
 from tests.flink.running import flink_environment
 
 pytestmark = pytest.mark.flink
@@ -92,10 +89,9 @@ def test_a_table_can_have_the_answers(job: Job) -> None:
 
 def test_the_table_of_questions_has_the_columns_of_the_records(job: Job) -> None:
     schema = str(job.applied().to_wait_table()._j_table.getResolvedSchema().toString())
-    assert [line.split()[0].strip("`(") for line in schema.splitlines() if "`" in line] == [
-        name for name, _, _ in WAIT_COLUMNS
-    ]
-    assert all(f"`{name}` {of}" in schema for name, of, _ in WAIT_COLUMNS)
+    columns = {"wait_id": "STRING", "turn": "BIGINT", "payload": "STRING", "attempt": "INT", "answer": "STRING"}
+    columns |= dict.fromkeys(["deadline", "since", "at"], "TIMESTAMP_LTZ(3)")
+    assert all(f"`{name}` {of}" in schema for name, of in columns.items())
 
 
 def test_a_type_for_questions_has_only_their_fields(job: Job) -> None:
@@ -122,15 +118,13 @@ def test_a_job_without_an_input_for_answers_rejects_an_answer_field(job: Job) ->
         job.agents.compile(InTheInput, local=True, events="json", outputs="record")
 
 
-def test_only_settings_that_differ_from_their_defaults_are_sent() -> None:
-    assert _wait_settings(SkillConfig()) == {}
-    changed = {
-        SkillOptions.TURN_WHEN_WAITING.key: "next",
-        SkillOptions.WAITS_KEEP.key: "10 s",
-        SkillOptions.WAITS_ON_DRAIN.key: "time-out",
+def test_the_operator_reads_the_settings_of_waits(job: Job) -> None:
+    settings = {
+        SkillOptions.TURN_WHEN_WAITING: "next",
+        SkillOptions.WAITS_KEEP: "10 s",
+        SkillOptions.WAITS_ON_DRAIN: "time-out",
     }
-    assert _wait_settings(SkillConfig(changed)) == {
-        "whenWaiting": "next",
-        "waitsKeepMs": 10_000,
-        "drainEndsWaits": True,
-    }
+    for option, value in settings.items():
+        job.agents.get_config().set(option, value)
+    job.applied().answers(job.given, "order")
+    assert "agent impatient" in job.names()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from flink_skills.agents.state.codec import STATE_VERSION, WAIT_VERSION, decode, encode
-from flink_skills.agents.state.waits import OpenWait, WaitResult
+from flink_skills.agents.state.waits import CANCELLED, OpenWait, WaitResult
 from flink_skills.errors import LimitError
 from flink_skills.tools.base import TurnInterruptedError
 
@@ -21,6 +21,9 @@ __all__ = ["NOTHING_ASKED", "Asked", "Journal", "JournalMismatchError", "KeptWai
 
 # Its entry is the first one of the journal of a turn that was started anew. No step has such an id.
 _ANEW = "anew"
+
+# The id of open waits that ended because the code does not request them any more. No step has such an id.
+_DROPPED = "dropped"
 
 
 class Asked(NamedTuple):
@@ -100,9 +103,9 @@ class Journal:
         self._begun: set[str] = set()
         # Waits of this attempt and earlier ones, by their step.
         self._waits: dict[str, KeptWait] = {}
-        # Waits from before a restart of the turn, which the code has not requested again.
+        # Waits before the restart of the turn, which the code has not requested again.
         self._earlier_waits: dict[str, KeptWait] = {}
-        # For steps that finished after the end of a wait: the number of ended waits at that position.
+        # Of steps that finished after a wait had ended: the number of waits that had ended before.
         self._ended_before: dict[str, int] = {}
         #: The steps of the ended waits in the journal, in their order.
         self.ended_waits: list[str] = []
@@ -121,6 +124,9 @@ class Journal:
             for name, wait, result in entry["r"].get("waits", ()):
                 ended = None if result is None else WaitResult.from_json(result)
                 self._earlier_waits[name] = KeptWait(OpenWait.from_json(wait), ended)
+            return
+        if step == _DROPPED:
+            self._drop(entry["r"]["w"], entry["r"]["at"])
             return
         if "w" in entry:
             self._earlier_waits.pop(step, None)
@@ -165,36 +171,60 @@ class Journal:
             earlier = self._earlier_waits.get(step)
             if earlier is None or earlier.wait.request.fingerprint() != asked.what:
                 return None
-            # The question is from before a restart of the turn.
+            # The question was asked before the restart of the turn.
             return earlier
-        self._check(step, self._entries[step], asked)
-        if found.result is not None:
+        entry = self._entries.get(step)
+        # A tool that is called again requests the waits of this attempt again.
+        self._check(step, {"fp": self._asked[step]} if entry is None else entry, asked)
+        if found.result is not None and entry is not None:
             self.replayed += 1
         return found
 
     def asked_wait(self, step: str) -> OpenWait | None:
-        """Return the wait ``step``. Waits from before a restart count as well. None if it does not exist."""
+        """Return the wait ``step``, even from before the restart of the turn. None if no attempt requested it."""
         found = self._waits.get(step) or self._earlier_waits.get(step)
         return None if found is None else found.wait
 
     def has_wait(self, step: str) -> bool:
-        """Return True if the wait ``step`` was opened after the last restart of the turn."""
+        """Return True if the wait ``step`` was opened since the restart of the turn."""
         return step in self._waits
 
     @property
-    def open_waits(self) -> list[OpenWait]:
-        """The waits that have not ended, with those that the code has not requested again."""
+    def open_waits(self) -> dict[str, OpenWait]:
+        """The waits that have not ended, by their step, with those that the code has not requested again."""
         waits = {**self._earlier_waits, **self._waits}
-        return [kept.wait for kept in waits.values() if kept.result is None]
+        return {step: kept.wait for step, kept in waits.items() if kept.result is None}
 
     @property
-    def unrequested_waits(self) -> list[OpenWait]:
-        """The open waits from before a restart of the turn that the code has not requested again."""
-        return [kept.wait for kept in self._earlier_waits.values() if kept.result is None]
+    def unrequested_waits(self) -> dict[str, OpenWait]:
+        """The open waits from before the restart of the turn that the code has not requested again, by their step."""
+        return {step: kept.wait for step, kept in self._earlier_waits.items() if kept.result is None}
 
-    def forget_unrequested_waits(self) -> None:
-        """Forget the waits that the code has not requested again."""
-        self._earlier_waits.clear()
+    def drop_wait(self, wait: OpenWait, at: int) -> bytes:
+        """End an open wait that the code does not request any more. Return its entry.
+
+        ``at`` is the time in milliseconds since 1970. If the code requests the wait later, it is cancelled.
+        """
+        self._drop(wait.id, at)
+        data = encode({"id": _DROPPED, "fp": "", "r": {"w": wait.id, "at": at}}, WAIT_VERSION)
+        self._size += len(data)
+        return data
+
+    def _drop(self, wait_id: str, at: int) -> None:
+        result = WaitResult(CANCELLED, at=at)
+        self._earlier_waits = {step: of for step, of in self._earlier_waits.items() if of.wait.id != wait_id}
+        for step, of in self._waits.items():
+            if of.wait.id == wait_id and of.result is None:
+                self._waits[step] = of._replace(result=result)
+
+    def is_within_finished(self, step: str) -> bool:
+        """Return True if ``step`` is a part of a step whose result is in the journal. No code requests it again."""
+        end = step.rfind("/")
+        while end > 0:
+            if "r" in self._entries.get(step[:end], ()):
+                return True
+            end = step.rfind("/", 0, end)
+        return False
 
     def ended_waits_before(self, step: str) -> int:
         """Return the number of waits that had ended in the journal when ``step`` finished."""
@@ -233,11 +263,11 @@ class Journal:
     def begin(self, step: str) -> bytes | None:
         """Return the entry for the start of ``step``, None if an earlier attempt started it and was lost.
 
-        An attempt that a wait in ``step`` stopped was not lost. It has no further entry: the bytes are empty.
+        An attempt that a wait within ``step`` stopped was not lost. It has no further entry: the bytes are empty.
         """
         if step in self._begun:
             inside = f"{step}/"
-            stopped = any(kept.result is None and wait.startswith(inside) for wait, kept in self._waits.items())
+            stopped = any(of.result is None and wait.startswith(inside) for wait, of in self._waits.items())
             return b"" if stopped else None
         self._begun.add(step)
         return encode({"id": step})
@@ -290,8 +320,8 @@ class Journal:
         waits = {**self._earlier_waits, **self._waits}
         if waits:
             restart["waits"] = [
-                [step, kept.wait.to_json(), None if kept.result is None else kept.result.to_json()]
-                for step, kept in waits.items()
+                [step, of.wait.to_json(), None if of.result is None else of.result.to_json()]
+                for step, of in waits.items()
             ]
         return encode({"id": _ANEW, "fp": "", "r": restart}, WAIT_VERSION if waits else STATE_VERSION)
 

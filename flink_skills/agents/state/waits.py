@@ -43,13 +43,13 @@ class AnswerKind:
 
 
 class WaitOperation:
-    """Operation of a frame on a wait."""
+    """Operations of a frame on a wait."""
 
     OPEN, CLOSE, REJECT, CANCEL = range(4)
 
 
 class Answer(NamedTuple):
-    """Answer to a wait, or its end without one.
+    """An answer to a wait, or its end without one.
 
     ``wait_id`` is the wait's id. ``status`` is one of the statuses of an ended wait. ``at`` is the time in
     milliseconds since 1970. ``problem`` is the reason why ``value`` cannot be read.
@@ -88,7 +88,7 @@ class WaitRequest:
         kind: ``wait``, ``approval`` or ``sleep``.
         name: The wait's name.
         question: The question for people.
-        payload: JSON-like data for the person or program that answers.
+        payload: JSON-like data for the person who answers.
         tool: The tool that an approval decides about.
         arguments: The arguments of its call.
         timeout: The time in milliseconds until the deadline. None: the wait has no deadline, or has ``until``.
@@ -123,15 +123,15 @@ class OpenWait:
 
     def to_json(self) -> dict[str, Any]:
         """Return the journal form."""
-        asked = self.request
-        found: dict[str, Any] = {"id": self.id, "k": asked.kind, "n": asked.name, "at": self.since}
+        of = self.request
+        found: dict[str, Any] = {"id": self.id, "k": of.kind, "n": of.name, "at": self.since}
         optional = {
             "d": self.deadline,
-            "q": asked.question or None,
-            "p": asked.payload,
-            "t": asked.tool or None,
-            "a": None if asked.arguments is None else dict(asked.arguments),
-            "e": asked.event_time or None,
+            "q": of.question or None,
+            "p": of.payload,
+            "t": of.tool or None,
+            "a": None if of.arguments is None else dict(of.arguments),
+            "e": of.event_time or None,
             "y": self.attempt if self.attempt > 1 else None,
         }
         return found | {name: value for name, value in optional.items() if value is not None}
@@ -153,7 +153,7 @@ class OpenWait:
 
 @dataclass(frozen=True)
 class WaitResult:
-    """End of a wait: its status, its answer, the name ``by``, and the time ``at`` in milliseconds since 1970."""
+    """The end of a wait: its status, the answer, and who answered when (in milliseconds since 1970)."""
 
     status: str
     value: Any = None

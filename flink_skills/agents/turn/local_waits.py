@@ -75,14 +75,20 @@ class LocalWaits:
         elif change.operation == WaitOperation.REJECT:
             if change.wait_id in self._open:
                 self._open[change.wait_id].is_answered = False
-                self._look_for_answer(change.wait_id)
+                self._await_answer(self._open[change.wait_id])
         elif change.wait_id not in self._open:
             self._begin(key, change, deliver)
 
     def _begin(self, key: str, change: WaitChange, deliver: Callable[[Answer], None]) -> None:
         opened = self._open[change.wait_id] = _Open(key, change, deliver)
-        loop = asyncio.get_running_loop()
+        self._await_answer(opened)
+
+    def _await_answer(self, opened: _Open) -> None:
+        """Look for an answer to a wait that begins, or whose answer was rejected."""
+        loop, change = asyncio.get_running_loop(), opened.change
         if change.deadline is not None and not change.event_time:
+            if opened.timer is not None:
+                opened.timer.cancel()
             pause = max(0, change.deadline - processing_time()) / 1000
             opened.timer = loop.call_later(pause, self._time_out, change.wait_id)
         self._look_for_answer(change.wait_id)

@@ -73,6 +73,7 @@ class Steps:
         "_journal",
         "_max_steps",
         "_max_tokens",
+        "_parents",
         "_port",
         "_running",
         "_waits",
@@ -101,6 +102,8 @@ class Steps:
         self._port = port
         # Calls and steps that run now. Those that contain others of them are among them.
         self._running: set[str] = set()
+        # The step in whose function a step or a wait was requested. Empty outside steps.
+        self._parents: dict[str, str] = {}
         # Created when the turn first waits, or reads a wait from its journal.
         self._waits: Waits | None = None
         self._append = append
@@ -136,9 +139,13 @@ class Steps:
         self.closed = True
         # Callbacks may refer to the turn. Cutting the cycle frees an ended turn without a garbage collection.
         self._append, self._flush = _keep_nothing, None
+        self.close_waits()
+        self._port = NO_WAITS
+
+    def close_waits(self) -> None:
+        """Cancel all code that waits. The waits themselves stay open."""
         if self._waits is not None:
             self._waits.close()
-        self._port = NO_WAITS
 
     def check_open(self) -> None:
         """Raise :class:`TurnInterruptedError` after :meth:`close`."""
@@ -187,9 +194,11 @@ class Steps:
             raise
         if done is not None:
             if journal.ended_waits:
+                self._parents[step] = _current_step.get()
                 await self._opened_waits().after(step)
             return done[0]
         self._call_numbers[step] = journal.call_number(step, asked.what)
+        self._parents[step] = _current_step.get()
         token = _current_step.set(step)
         self.enter(step)
         try:
@@ -255,6 +264,7 @@ class Steps:
             self.mismatch = mismatch
             raise
         self._call_numbers[step] = self._journal.call_number(step, asked.what)
+        self._parents[step] = _current_step.get()
         return await self._opened_waits().wait(step, self.call_id(step), kept, request=request, read=read, asked=asked)
 
     def cancel_wait(self, wait: str) -> None:
@@ -272,11 +282,11 @@ class Steps:
 
     def open_waits(self) -> list[OpenWait]:
         """Return the waits of the turn that have not ended."""
-        return self._journal.open_waits
+        return [*self._journal.open_waits.values()]
 
     def _opened_waits(self) -> Waits:
         if self._waits is None:
-            self._waits = Waits(self._journal, self._running, self._port, self.attempt)
+            self._waits = Waits(self._journal, self._running, self._parents, self._port, self.attempt)
         return self._waits
 
     def end(self, line: str, after: str) -> None:

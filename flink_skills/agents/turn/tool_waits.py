@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,33 +28,43 @@ class CallWaits:
         step: The call's step.
     """
 
-    __slots__ = ("_agent_turn", "_numbers", "_step", "_waiting")
+    __slots__ = ("_agent_turn", "_numbers", "_since", "_step", "_waited", "_waiting")
 
     def __init__(self, agent_turn: AgentTurn, step: str) -> None:
         self._agent_turn = agent_turn
         self._step = step
         self._numbers: dict[str, int] = {}
         self._waiting = 0
+        self._since = self._waited = 0.0
 
     @property
-    def is_waiting(self) -> bool:
-        """True while the call waits for an answer."""
-        return self._waiting > 0
+    def waited(self) -> float:
+        """The time in seconds that the call has waited for answers."""
+        return self._waited + (time.monotonic() - self._since if self._waiting else 0.0)
+
+    def begin_again(self) -> None:
+        """Report that the tool is called again. Waits of the earlier call that have ended return the same answers."""
+        self._numbers.clear()
 
     @property
     def _approval_step(self) -> str:
         return f"{self._step}/approval"
 
-    def asked_approval(self) -> Later | None:
-        """Return the question about this call that an earlier attempt has asked, None if it has asked none."""
+    def asked_approval(self, tool: str, arguments: Mapping[str, Any]) -> Later | None:
+        """Return the question about this call that an earlier attempt has asked, None if it has asked none.
+
+        After a restart, a model can make another call in the same step. The question about it has not been asked.
+        """
         asked = self._agent_turn.attempt.steps.asked_wait(self._approval_step)
-        return None if asked is None else _later(asked)
+        if asked is None or (asked.request.tool, asked.request.arguments) != (tool, to_plain(dict(arguments))):
+            return None
+        return _later(asked)
 
     async def approval(self, tool: str, arguments: Mapping[str, Any], asked: Later) -> Approval:
         """Return the decision of a person about this call.
 
         Raises:
-            LimitError: No answer has arrived in time, and ``asked`` then fails the turn.
+            LimitError: The decision is not made in time, and ``asked`` then fails the turn.
             TurnError: The timeout cannot be used.
         """
         place = f"later(…) for tool {tool}"
@@ -86,11 +97,15 @@ class CallWaits:
             ) from None
 
     async def _run(self, step: str, request: WaitRequest, read: Any) -> WaitResult:
+        if not self._waiting:
+            self._since = time.monotonic()
         self._waiting += 1
         try:
             return await self._agent_turn.wait(step, request, read)
         finally:
             self._waiting -= 1
+            if not self._waiting:
+                self._waited += time.monotonic() - self._since
 
 
 def _later(asked: OpenWait) -> Later:

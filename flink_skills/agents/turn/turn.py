@@ -292,6 +292,8 @@ class Turn:
         """Cancel the turn from outside, with the task that performs it."""
         if not self._over:
             self._cancelled = True
+            # The waits continue in the next attempt.
+            self.attempt.steps.close_waits()
             stop(task, self._give_up)
 
     def expire(self) -> None:

@@ -31,8 +31,8 @@ class TurnStart:
 
     ``key`` is the key's canonical text, ``event_bytes`` the event as it arrived. ``crashes`` counts the workers that
     died while this turn ran. ``problem`` is the reason why the event cannot be read. The turn then fails immediately.
-    ``answers`` are the answers to waits of the turn. ``base`` is the session at the start of a turn that other turns
-    have overtaken, None for other turns.
+    ``answers`` are the answers to waits of the turn. ``base`` is the session at the start of the turn, if other turns
+    of the key have ended in the meantime.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""Requests of waits and sleeps, and the validation of answers."""
+"""Requests of waits and sleeps, and the validation of their answers."""
 
 from __future__ import annotations
 

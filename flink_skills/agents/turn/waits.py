@@ -88,6 +88,7 @@ class _Waiting:
     read: ReadAnswer
     asked: Asked
     future: asyncio.Future[WaitResult]
+    has_ended: bool = False
 
 
 class Waits:
@@ -99,19 +100,26 @@ class Waits:
     Args:
         journal: The turn's journal.
         running: The calls and steps that run now.
+        parents: The step in whose function a step or a wait was requested, by the latter. Ids show only those within a
+            call of a tool.
         port: Sends changes of waits.
         attempt: The attempt's number, from 1.
     """
 
-    def __init__(self, journal: Journal, running: Set[str], port: WaitPort, attempt: int) -> None:
+    def __init__(
+        self, journal: Journal, running: Set[str], parents: Mapping[str, str], port: WaitPort, attempt: int
+    ) -> None:
         self._journal = journal
         self._running = running
+        self._parents = parents
         self._port = port
         self._attempt = attempt
         self._waiting: dict[str, _Waiting] = {}
         # Ended waits that the code has requested, and steps that come after ended waits.
         self._replays: dict[str, asyncio.Future[None]] = {}
         self._later: dict[str, tuple[int, asyncio.Future[None]]] = {}
+        # Ended waits that the code has requested, and does not await any more.
+        self._left: set[str] = set()
         self._delivered = 0
         self._answers: list[Answer] = []
         self._closed = False
@@ -133,15 +141,19 @@ class Waits:
         """Return the end of a wait. ``kept`` is the wait in the journal. See :meth:`Steps.wait`."""
         journal, port = self._journal, self._port
         if kept is None:
+            if (other := journal.unrequested_waits.get(step)) is not None:
+                # Changed code asks something else there.
+                self._drop(step, other)
             wait = self._begun(wait_id, request)
             port.change(WaitOperation.OPEN, step, wait, journal.open_wait(step, wait, asked))
         elif journal.has_wait(step):
             wait = kept.wait
             if kept.result is not None:
-                await self._replayed(step)
+                if step in journal.ended_waits[self._delivered :]:
+                    await self._replayed(step)
                 return kept.result
         else:
-            # The turn has restarted, and the operator has the wait from the earlier attempt.
+            # The turn has restarted, and the operator has the wait of the earlier attempt.
             wait = kept.wait
             port.keep(step, journal.open_wait(step, wait, asked))
             if kept.result is not None:
@@ -153,7 +165,7 @@ class Waits:
         try:
             return await waiting.future
         except asyncio.CancelledError:
-            if not self._closed and step in self._waiting:
+            if not self._closed:
                 self._end(waiting, WaitResult(CANCELLED, at=port.now()))
             raise
         finally:
@@ -181,6 +193,9 @@ class Waits:
         self.touch()
         try:
             await future
+        except asyncio.CancelledError:
+            self._left.add(step)
+            raise
         finally:
             self._replays.pop(step, None)
 
@@ -191,7 +206,8 @@ class Waits:
 
     def cancel(self, name: str) -> bool:
         """Cancel this attempt's waits with that id or name. Return False if it awaits none."""
-        found = [one for one in self._waiting.values() if name in (one.wait.id, one.wait.request.name)]
+        waiting_now = [of for of in self._waiting.values() if not of.has_ended]
+        found = [of for of in waiting_now if name in (of.wait.id, of.wait.request.name)]
         for waiting in found:
             self._end(waiting, WaitResult(CANCELLED, at=self._port.now()))
         return bool(found)
@@ -218,8 +234,10 @@ class Waits:
         """Deliver the next answer, or let the turn stop."""
         ended = self._journal.ended_waits
         if self._delivered < len(ended):
-            replay = self._replays.get(ended[self._delivered])
-            if replay is not None or not self._is_busy():
+            step = ended[self._delivered]
+            replay = self._replays.get(step)
+            is_over = step in self._left or self._journal.is_within_finished(step)
+            if replay is not None or is_over or not self._is_busy():
                 self._deliver_replayed(replay)
             return
         for answer in self._answers:
@@ -228,14 +246,17 @@ class Waits:
                 self._answers.remove(answer)
                 self._deliver(waiting, answer)
                 return
-        if not self._is_busy():
+        if self._waiting and not self._is_busy():
             self._drop_unrequested()
             self.close()
             self._port.park()
 
     def _is_busy(self) -> bool:
         """Return True if a call runs that does not itself wait."""
-        waiting = [*self._waiting, *self._replays, *self._later]
+        waiting = {*self._waiting, *self._replays, *self._later}
+        for step in [*waiting]:
+            while (step := self._parents.get(step, "")) and step not in waiting:
+                waiting.add(step)
         return any(
             running not in waiting and not any(step.startswith(f"{running}/") for step in waiting)
             for running in self._running
@@ -252,7 +273,7 @@ class Waits:
         self.touch()
 
     def _by_id(self, wait_id: str) -> _Waiting | None:
-        return next((one for one in self._waiting.values() if one.wait.id == wait_id and not one.future.done()), None)
+        return next((of for of in self._waiting.values() if of.wait.id == wait_id and not of.has_ended), None)
 
     def _deliver(self, waiting: _Waiting, answer: Answer) -> None:
         try:
@@ -263,20 +284,28 @@ class Waits:
         self.touch()
 
     def _end(self, waiting: _Waiting, result: WaitResult) -> None:
+        """End a wait. The first end counts."""
+        if waiting.has_ended:
+            return
         entry = self._journal.end_wait(waiting.step, result, waiting.asked)
+        waiting.has_ended = True
         self._port.change(WaitOperation.CLOSE, waiting.step, waiting.wait, entry, result)
         if not waiting.future.done():
             waiting.future.set_result(result)
 
     def _drop_unrequested(self) -> None:
-        """End the waits that the code has not requested again, so that they receive no answer."""
-        known = {waiting.wait.id for waiting in self._waiting.values()}
-        for wait in self._journal.unrequested_waits:
-            self._port.change(WaitOperation.CLOSE, "", wait, b"", WaitResult(CANCELLED, at=self._port.now()))
-        self._journal.forget_unrequested_waits()
-        for wait in self._journal.open_waits:
+        """End the waits that the code has not requested again, so that their questions end."""
+        known = {of.wait.id for of in self._waiting.values()}
+        for step, wait in self._journal.unrequested_waits.items():
+            self._drop(step, wait)
+        for step, wait in self._journal.open_waits.items():
             if wait.id not in known and any(answer.wait_id == wait.id for answer in self._answers):
-                self._port.change(WaitOperation.CLOSE, "", wait, b"", WaitResult(CANCELLED, at=self._port.now()))
+                self._drop(step, wait)
+
+    def _drop(self, step: str, wait: OpenWait) -> None:
+        """End a wait that the code does not request any more."""
+        result = WaitResult(CANCELLED, at=self._port.now())
+        self._port.change(WaitOperation.CLOSE, step, wait, self._journal.drop_wait(wait, result.at), result)
 
     def close(self) -> None:
         """Cancel everything that awaits an answer."""
@@ -287,7 +316,7 @@ class Waits:
             future.cancel()
 
     def _futures(self) -> Iterable[asyncio.Future[Any]]:
-        yield from [waiting.future for waiting in self._waiting.values()]
+        yield from [of.future for of in self._waiting.values()]
         yield from [*self._replays.values()]
         yield from [future for _, future in self._later.values()]
 
@@ -307,11 +336,7 @@ def _result(answer: Answer, read: ReadAnswer) -> WaitResult:
         by = str(value.get("by") or "")
         if value.get("cancel") is True:
             return WaitResult(CANCELLED, by=by, at=answer.at)
-        value = (
-            value["answer"]
-            if "answer" in value
-            else {name: field for name, field in value.items() if name != "wait_id"}
-        )
+        value = value["answer"] if "answer" in value else {name: of for name, of in value.items() if name != "wait_id"}
     plain = to_plain(value)
     read(plain)
     return WaitResult(ANSWERED, plain, by, answer.at)

@@ -149,7 +149,7 @@ class Decision(BaseModel):
                 f"{'.'.join(map(str, of['loc'])) or 'the answer'}: {of['msg']}" for of in error.errors()
             )
             raise ValueError(problems) from None
-        return Approval(found.approved, found.reason or "", found.arguments, found.by or "")
+        return Approval(found.approved, found.reason or "", found.arguments, found.by or "a person")
 
 
 #: Answers an :class:`ApprovalRequest`.

@@ -22,6 +22,8 @@ __all__ = ["CallGuard"]
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.5
 _MAX_PAUSE = 10.0
+# Seconds between two looks at the time of a call that waits.
+_SHORTEST_WAIT = 0.05
 # How many tools' limits are kept: skills bring tools, and come and go.
 _KEPT = 4096
 
@@ -107,7 +109,7 @@ class CallGuard:
             open_state=context.open_state,
         )
         waits = context.waits
-        asked = None if waits is None else waits.asked_approval()
+        asked = None if waits is None else waits.asked_approval(name, arguments)
         try:
             if asked is None:
                 answer = self._approver(request)
@@ -134,6 +136,8 @@ class CallGuard:
             _log.info("tool %s (call %s): %s; again in %.1f s", name, context.call_id, result.content, pause)
             await asyncio.sleep(pause)
             context.forget_state()
+            if context.waits is not None:
+                context.waits.begin_again()
         return result
 
     async def _within(
@@ -143,11 +147,16 @@ class CallGuard:
             return await tool.call(arguments, context)
         task = asyncio.ensure_future(tool.call(arguments, context))
         task.add_done_callback(_retrieve)
+        now, waits = asyncio.get_running_loop().time, context.waits
+        # The time of a call does not run while it waits for an answer.
+        started = now() - (0.0 if waits is None else waits.waited)
         try:
             done, _ = await asyncio.wait([task], timeout=timeout)
-            while not done and context.waits is not None and context.waits.is_waiting:
-                # The time of a call does not run while it waits for an answer.
-                done, _ = await asyncio.wait([task], timeout=timeout)
+            while not done and waits is not None:
+                remaining = timeout - (now() - started - waits.waited)
+                if remaining <= 0:
+                    break
+                done, _ = await asyncio.wait([task], timeout=max(remaining, _SHORTEST_WAIT))
         except BaseException:
             task.cancel()
             raise

@@ -1,0 +1,97 @@
+"""Turns that wait, run one attempt at a time with what a Flink operator would keep."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from flink_skills.agents import Answer, Session, Turn, TurnOutcome, TurnStart, WaitChange, WaitOperation
+from tests.kit.agents import Bench
+
+__all__ = ["INPUT_ENDED", "TIMED_OUT", "WaitBench", "WaitOperation"]
+
+ANSWERED, INPUT_ENDED, TIMED_OUT = "answered", "input_ended", "timed_out"
+
+
+class WaitBench:
+    """One turn with its journal, its open waits and the changes of them.
+
+    Args:
+        bench: The open agent.
+        start: What :class:`TurnStart` gets in each attempt.
+    """
+
+    def __init__(self, bench: Bench, **start: Any) -> None:
+        self.bench = bench
+        self.start = start
+        self.journal: list[bytes] = []
+        self.changes: list[WaitChange] = []
+        self._running: Turn | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def running(self) -> Turn:
+        """The attempt that runs, or ran last."""
+        if self._running is None:
+            raise RuntimeError("no attempt has begun")
+        return self._running
+
+    async def asked(self, name: str) -> None:
+        """Return when a wait with that name is open."""
+        while not any(of.name == name for of in self.open.values()):
+            self._changed.clear()
+            await asyncio.wait_for(self._changed.wait(), 30)
+
+    @property
+    def open(self) -> dict[str, WaitChange]:
+        """The open waits by their id."""
+        found: dict[str, WaitChange] = {}
+        for change in self.changes:
+            if change.operation == WaitOperation.OPEN:
+                found[change.wait_id] = change
+            elif change.operation == WaitOperation.CLOSE:
+                found.pop(change.wait_id, None)
+        return found
+
+    def count(self, operation: int, name: str = "") -> int:
+        """Return the number of changes of that kind."""
+        return sum(of.operation == operation and name in ("", of.name) for of in self.changes)
+
+    def records(self, tag: str = "waits") -> list[Any]:
+        """Return the records that left with changes of waits."""
+        return [record for change in self.changes for found, record in change.outputs if found == tag]
+
+    def answer(self, name: str, value: Any = None, status: str = ANSWERED) -> Answer:
+        """Return an answer to the oldest open wait with that name."""
+        wait_id = next(of.wait_id for of in self.open.values() if of.name == name)
+        return Answer(wait_id, status, 1000, value)
+
+    async def turn(self, *answers: Answer, **start: Any) -> TurnOutcome:
+        """Run an attempt at the turn with its journal, and with answers."""
+        given = {
+            "key": '"k"',
+            "number": 1,
+            "event_bytes": b"event",
+            "event": {"id": 1},
+            "session": Session(),
+            "journal": tuple(self.journal),
+            "answers": answers,
+            **self.start,
+            **start,
+        }
+        self.journal = list(given["journal"])
+
+        def append(entry: bytes, reset: bool, outputs: object) -> None:
+            if reset:
+                self.journal.clear()
+            if entry:
+                self.journal.append(entry)
+
+        def change(of: WaitChange) -> None:
+            self.changes.append(of)
+            self._changed.set()
+            if of.entry:
+                self.journal.append(of.entry)
+
+        self._running = Turn(self.bench.runtime, TurnStart(**given), append, wait=change)
+        return await self._running.run()
