@@ -66,9 +66,10 @@ class Job(Protocol):
         """Return the job's table environment."""
 
 
-class AgentOutput:
+class AgentOutput(ABC):
     """What an agent emits. ``tag`` names a side output: ``"errors"`` for error records, or a tag of ``ctx.emit_to``."""
 
+    @abstractmethod
     def answers(
         self, answers: Any, key_selector: Any, *, wait_id: str | Callable[[Any], Any] = "wait_id"
     ) -> AgentOutput:
@@ -88,7 +89,6 @@ class AgentOutput:
         Example:
             >>> output = agents_env.from_datastream(orders, "order").apply(Refunds).answers(decisions, "order")
         """
-        raise NotImplementedError
 
     def to_wait_stream(self) -> DataStream:
         """Return the questions of the agent's waits and their ends, as a stream of dicts.

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, SkillOptions, WaitCancelled, WaitTimeout
+from flink_skills.testing.flink_rest import wait_until
 
 LOG: list[str] = []
 
@@ -23,6 +24,20 @@ def nothing_is_logged() -> None:
 def note(text: str) -> str:
     LOG.append(text)
     return text
+
+
+def wait_for(text: str) -> None:
+    """Wait until the code has noted ``text``."""
+    wait_until(lambda: text in LOG, 30, f"{text!r} in the log of the code")
+
+
+async def noted(wait: Any) -> Any:
+    """Await a wait, and note when the turn stops at it."""
+    try:
+        return await wait
+    except asyncio.CancelledError:
+        note("stopped")
+        raise
 
 
 OnEvent = Callable[[Any, AgentContext], Any]
@@ -92,7 +107,7 @@ def test_a_wait_without_an_answer_times_out() -> None:
         try:
             await ctx.wait("approval", timeout=0.05)
         except WaitTimeout as error:
-            return str(error)
+            return note(str(error))
 
     output = run(code, _late())
     assert output.to_list() == ["wait 'approval' had no answer in time"]
@@ -100,7 +115,7 @@ def test_a_wait_without_an_answer_times_out() -> None:
 
 
 def _late() -> Iterable[Any]:
-    time.sleep(0.3)
+    wait_for("wait 'approval' had no answer in time")
     yield answer("approval", "late")
 
 
@@ -108,8 +123,8 @@ def test_an_answer_after_the_timeout_is_an_error_record() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         try:
             await ctx.wait("approval", timeout=0.05)
-        except WaitTimeout:
-            return "timeout"
+        except WaitTimeout as error:
+            return note(str(error))
 
     output = run(code, _late())
     assert "the answer to wait 'approval' is not used" in output.to_list("errors")[0]["error"]
@@ -131,20 +146,16 @@ def test_a_turn_waits_only_if_no_call_runs() -> None:
 
     async def code(event: Any, ctx: AgentContext) -> Any:
         note("start")
-        return await asyncio.gather(ctx.wait("first"), ctx.step("slow", slow))
+        return await asyncio.gather(noted(ctx.wait("first")), ctx.step("slow", slow))
 
-    def answers() -> Iterable[Any]:
-        time.sleep(0.6)
-        yield answer("first", 1)
-
-    assert run(code, answers()).to_list() == [[1, "slow"]]
-    assert LOG == ["start", "slow", "start"]
+    assert run(code, _soon("first", 1)).to_list() == [[1, "slow"]]
+    assert LOG == ["start", "slow", "stopped", "start"]
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 def test_the_first_of_two_answers_is_the_first_in_a_replay_as_well(order: tuple[str, str]) -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
-        waits = {name: asyncio.ensure_future(ctx.wait(name)) for name in ("a", "b")}
+        waits = {name: asyncio.ensure_future(noted(ctx.wait(name))) for name in ("a", "b")}
         done, _ = await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
         first = [name for name, task in waits.items() if task in done]
         note(f"first {first}")
@@ -155,12 +166,12 @@ def test_the_first_of_two_answers_is_the_first_in_a_replay_as_well(order: tuple[
         return first
 
     def answers() -> Iterable[Any]:
-        time.sleep(0.3)
+        wait_for("stopped")
         yield from (answer(name, name) for name in order)
 
     output = run(code, answers())
     assert output.to_list() == [[order[0]]]
-    assert set(LOG) == {f"first {[order[0]]}", f"step after {[order[0]]}"}
+    assert {*LOG} - {"stopped"} == {f"first {[order[0]]}", f"step after {[order[0]]}"}
     assert LOG.count(f"first {[order[0]]}") > 1
     assert LOG.count(f"step after {[order[0]]}") == 1
 
@@ -189,7 +200,7 @@ def test_a_cancelled_wait_raises_in_the_code_that_waits() -> None:
             try:
                 return str(await ctx.wait("approval"))
             except WaitCancelled as error:
-                return str(error)
+                return note(str(error))
 
         async def cancel() -> None:
             await ctx.sleep(0.05)
@@ -199,7 +210,7 @@ def test_a_cancelled_wait_raises_in_the_code_that_waits() -> None:
         return said
 
     def nothing() -> Iterable[Any]:
-        time.sleep(1)
+        wait_for("wait 'approval' was cancelled")
         yield from ()
 
     output = run(code, nothing())
@@ -237,7 +248,7 @@ def test_code_that_does_not_accept_its_cancellation_resumes_as_well(swallowed: s
     async def code(event: Any, ctx: AgentContext) -> Any:
         note("start")
         try:
-            return await ctx.wait("approval")
+            return await noted(ctx.wait("approval"))
         except asyncio.CancelledError:
             if swallowed == "other error":
                 raise RuntimeError("stopped") from None
@@ -245,12 +256,12 @@ def test_code_that_does_not_accept_its_cancellation_resumes_as_well(swallowed: s
 
     output = run(code, _soon("approval", 1))
     assert output.to_list() == [1]
-    assert LOG == ["start", "start"]
+    assert LOG == ["start", "stopped", "start"]
     assert output.to_list("errors") == []
 
 
 def _soon(wait: str, value: Any) -> Iterable[Any]:
-    time.sleep(0.3)
+    wait_for("stopped")
     yield answer(wait, value)
 
 
@@ -258,22 +269,22 @@ def test_the_next_events_of_a_key_wait_behind_a_turn_that_waits() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         note(f"{event['n']}")
         if event["n"] == 1:
-            await ctx.wait("approval")
+            await noted(ctx.wait("approval"))
         ctx.state["seen"] = [*ctx.state.get("seen", []), event["n"]]
         return ctx.state["seen"]
 
     events = [{"k": "a", "n": 1}, {"k": "a", "n": 2}]
     assert run(code, _soon("approval", 1), events).to_list() == [[1], [1, 2]]
-    assert LOG == ["1", "1", "2"]
+    assert LOG == ["1", "stopped", "1", "2"]
 
 
 def test_the_next_events_can_overtake_and_a_waiting_turn_changes_only_its_own_fields() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         if event["n"] == 1:
             note(f"sees {ctx.state.get('other')}")
-            await ctx.wait("approval")
+            await noted(ctx.wait("approval"))
             ctx.state["mine"] = 1
-            return "waited"
+            return note("waited")
         ctx.state["other"] = event["n"]
         return dict(ctx.state)
 
@@ -282,7 +293,7 @@ def test_the_next_events_can_overtake_and_a_waiting_turn_changes_only_its_own_fi
 
     def more() -> Iterable[Any]:
         yield from events
-        time.sleep(0.5)
+        wait_for("waited")
         yield {"k": "a", "n": 3}
 
     env = AgentsExecutionEnvironment.get_execution_environment()
@@ -291,7 +302,7 @@ def test_the_next_events_can_overtake_and_a_waiting_turn_changes_only_its_own_fi
     output = env.from_list(more(), "k").apply(Code(code)).answers(_soon("approval", 1), "k")
     assert output.to_list() == ["waited", {"other": 2}, {"other": 3, "mine": 1}]
     # A turn that resumes starts with the state of its start.
-    assert LOG == ["sees None", "sees None"]
+    assert [text for text in LOG if text.startswith("sees")] == ["sees None", "sees None"]
 
 
 def test_steps_count_over_all_attempts() -> None:

@@ -105,7 +105,7 @@ class Journal:
         self._waits: dict[str, KeptWait] = {}
         # Waits before the restart of the turn, which the code has not requested again.
         self._earlier_waits: dict[str, KeptWait] = {}
-        # Of steps that finished after a wait had ended: the number of waits that had ended before.
+        # The number of waits that had ended before a step finished, by step. Steps before the first end are not in it.
         self._ended_before: dict[str, int] = {}
         #: The steps of the ended waits in the journal, in their order.
         self.ended_waits: list[str] = []

@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError
 
 from flink_skills.errors import TurnError
 
-__all__ = ["StepCodec"]
+__all__ = ["StepCodec", "adapter_of"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class StepCodec:
         declared = result_type if result_type is not None else _return_type(fn)
         if declared is None or declared is Any:
             return cls(name, None)
-        adapter = _adapter(declared)
+        adapter = adapter_of(declared)
         if adapter is None and result_type is not None:
             raise TurnError(f"step {name!r}: pydantic cannot read result_type {result_type!r}")
         return cls(name, adapter)
@@ -63,7 +63,8 @@ def _return_type(fn: Callable[..., Any]) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _adapter(declared: Any) -> TypeAdapter[Any] | None:
+def adapter_of(declared: Any) -> TypeAdapter[Any] | None:
+    """Return the adapter of a type, None if pydantic cannot read it."""
     try:
         return TypeAdapter(declared)
     except (PydanticSchemaGenerationError, PydanticUserError):

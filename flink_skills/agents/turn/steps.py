@@ -10,7 +10,7 @@ from typing import Any
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
 from flink_skills.agents.state.messages import NO_USAGE, Usage
 from flink_skills.agents.state.waits import Answer, OpenWait, WaitRequest, WaitResult
-from flink_skills.agents.turn.waits import NO_WAITS, ReadAnswer, WaitPort, Waits
+from flink_skills.agents.turn.waits import ReadAnswer, WaitPort, Waits, no_waits
 from flink_skills.errors import LimitError
 from flink_skills.tools.base import TurnInterruptedError
 
@@ -55,7 +55,7 @@ class Steps:
         max_steps: Maximum number of steps. 0 means no limit.
         max_tokens: Maximum number of tokens. 0 means no limit.
         max_size: Maximum size of the journal in bytes. 0 means no limit.
-        port: Sends the waits of the turn.
+        port: Returns the port of the turn's waits. Few turns wait, so it is called when the first wait needs it.
 
     Raises:
         ValueError, LookupError, TypeError: An entry cannot be decoded.
@@ -95,7 +95,7 @@ class Steps:
         max_steps: int = 0,
         max_tokens: int = 0,
         max_size: int = 0,
-        port: WaitPort = NO_WAITS,
+        port: Callable[[], WaitPort] = no_waits,
     ) -> None:
         self._journal = Journal(entries, max_size)
         self._ids = ids
@@ -140,7 +140,7 @@ class Steps:
         # Callbacks may refer to the turn. Cutting the cycle frees an ended turn without a garbage collection.
         self._append, self._flush = _keep_nothing, None
         self.close_waits()
-        self._port = NO_WAITS
+        self._port = no_waits
 
     def close_waits(self) -> None:
         """Cancel all code that waits. The waits themselves stay open."""
@@ -198,7 +198,8 @@ class Steps:
                 await self._opened_waits().after(step)
             return done[0]
         self._call_numbers[step] = journal.call_number(step, asked.what)
-        self._parents[step] = _current_step.get()
+        if parent := _current_step.get():
+            self._parents[step] = parent
         token = _current_step.set(step)
         self.enter(step)
         try:
@@ -270,7 +271,7 @@ class Steps:
     def cancel_wait(self, wait: str) -> None:
         """Cancel a wait of the turn, or of another turn of the key. ``wait`` is its id or its name."""
         if self._waits is None or not self._waits.cancel(wait):
-            self._port.cancel(wait)
+            self._port().cancel(wait)
 
     def asked_wait(self, step: str) -> OpenWait | None:
         """Return the wait ``step`` of an earlier attempt, None if there is none."""
@@ -286,7 +287,7 @@ class Steps:
 
     def _opened_waits(self) -> Waits:
         if self._waits is None:
-            self._waits = Waits(self._journal, self._running, self._parents, self._port, self.attempt)
+            self._waits = Waits(self._journal, self._running, self._parents, self._port(), self.attempt)
         return self._waits
 
     def end(self, line: str, after: str) -> None:

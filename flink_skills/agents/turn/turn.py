@@ -30,7 +30,7 @@ from flink_skills.agents.turn.turn_files import TurnFiles
 from flink_skills.agents.turn.turn_outputs import emitted, error_outputs, failed
 from flink_skills.agents.turn.turn_record import TurnRecords
 from flink_skills.agents.turn.turn_waits import SendWait, TurnWaits, processing_time, wait_event
-from flink_skills.agents.turn.waits import NO_WAITS
+from flink_skills.agents.turn.waits import WaitPort, no_waits
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import LimitError, TurnError, WorkerError
 from flink_skills.telemetry import CANCELLED, WAITING, ActivityContext, TurnScope, emit
@@ -160,7 +160,7 @@ class Turn:
                 max_steps=limits.steps,
                 max_tokens=limits.tokens,
                 max_size=limits.size,
-                port=NO_WAITS if self._wait is None else self._port(self._wait),
+                port=self._port,
             )
         except (ValueError, LookupError, TypeError) as error:
             raise WorkerError(f"the journal of key {start.key} cannot be read ({error_text(error)})") from error
@@ -188,8 +188,11 @@ class Turn:
         self.main = AgentTurn(self.attempt, agent, start.event, state, kept=kept)
         self.agent_run = AgentRun(self.main, self.attempt.generation_of(agent))
 
-    def _port(self, send: SendWait) -> TurnWaits:
+    def _port(self) -> WaitPort:
         """Return the port of the waits of an attempt."""
+        return no_waits() if self._wait is None else self._turn_waits(self._wait)
+
+    def _turn_waits(self, send: SendWait) -> TurnWaits:
         return TurnWaits(
             self.agent.plan.operator_name,
             to_plain(self.identity.key),
@@ -361,7 +364,7 @@ class Turn:
         open_waits = self.attempt.steps.open_waits()
         if not open_waits:
             return outcome
-        port = self._port(self._wait)
+        port = self._turn_waits(self._wait)
         ended = [output for wait in open_waits for output in port.cancelled(wait)]
         return replace(outcome, outputs=(*outcome.outputs, *ended))
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import json
 import re
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from flink_skills.agents.state.event import to_plain
+from flink_skills.agents.state.step_codec import adapter_of
 from flink_skills.agents.state.waits import ANSWERED, CANCELLED, SLEEP, TIMED_OUT, WAIT, WaitRequest, WaitResult
 from flink_skills.errors import ConfigError, TurnError, WaitCancelled, WaitTimeout
 from flink_skills.options.values import parse_duration
@@ -34,7 +34,7 @@ class AnswerReader:
     """
 
     def __init__(self, answer_type: Any, place: str) -> None:
-        self._adapter = None if answer_type is None else _adapter(answer_type)
+        self._adapter = None if answer_type is None else adapter_of(answer_type)
         if answer_type is not None and self._adapter is None:
             raise TurnError(f"{place}: pydantic cannot validate answer_type {answer_type!r}")
 
@@ -47,14 +47,6 @@ class AnswerReader:
         except ValidationError as error:
             problems = [f"{'.'.join(map(str, of['loc'])) or 'the answer'}: {of['msg']}" for of in error.errors()[:5]]
             raise ValueError("; ".join(problems)) from None
-
-
-@functools.lru_cache(maxsize=256)
-def _adapter(answer_type: Any) -> TypeAdapter[Any] | None:
-    try:
-        return TypeAdapter(answer_type)
-    except (PydanticSchemaGenerationError, PydanticUserError):
-        return None
 
 
 def wait_request(

@@ -22,7 +22,7 @@ from flink_skills.agents.state.waits import (
 )
 from flink_skills.errors import LimitError
 
-__all__ = ["NO_WAITS", "ReadAnswer", "WaitPort", "Waits"]
+__all__ = ["ReadAnswer", "WaitPort", "Waits", "no_waits"]
 
 # Rounds of the event loop without a new call, after which the code can request nothing more. A result passes through
 # several asyncio futures, each in its own round, before the code continues.
@@ -76,7 +76,9 @@ class _NoWaits:
         pass
 
 
-NO_WAITS: WaitPort = _NoWaits()
+def no_waits() -> WaitPort:
+    """Return the port that sends nothing."""
+    return _NoWaits()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What comes out of a program that runs a skill's tools: one line as the answer, and what was printed."""
+"""Output of a program that runs a skill's tools: one line as the answer, and the printed text."""
 
 from __future__ import annotations
 

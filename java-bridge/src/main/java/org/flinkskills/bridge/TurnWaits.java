@@ -78,7 +78,7 @@ final class TurnWaits {
     if (answer == null && timers.isPast(opened)) {
       answer = WaitState.Answer.without(Frames.TIMED_OUT, now);
     }
-    if (answer == null && inputEnded && (sleepsEnd || !opened.isSleep())) {
+    if (answer == null && isOver(opened)) {
       answer = WaitState.Answer.without(Frames.INPUT_ENDED, now);
     }
     if (known != null && known.status() == WaitState.Status.DONE) {
@@ -120,7 +120,7 @@ final class TurnWaits {
     if (timers.isPast(open)) {
       return endOpen(id, open, Frames.TIMED_OUT);
     }
-    if (inputEnded && (sleepsEnd || !open.isSleep())) {
+    if (isOver(open)) {
       return endOpen(id, open, Frames.INPUT_ENDED);
     }
     // The timer may have fired while the wait had the answer.
@@ -174,10 +174,7 @@ final class TurnWaits {
       id = named;
       wait = state.wait(id);
     }
-    if (wait.status() == WaitState.Status.DONE) {
-      reject(key, given, wait, ending(wait.answer().kind()));
-      return null;
-    }
+    // An ended wait has the kind of its end as its answer.
     if (wait.answer() != null) {
       reject(key, given, wait, ending(wait.answer().kind()));
       return null;
@@ -252,12 +249,17 @@ final class TurnWaits {
     sleepsEnd |= sleeps;
   }
 
+  /** Return true if the end of the inputs ends the wait. */
+  private boolean isOver(WaitState.Wait wait) {
+    return inputEnded && (sleepsEnd || !wait.isSleep());
+  }
+
   /** End the waits of the current key that no answer can reach any more. */
   List<Delivery> endWaits() throws Exception {
     List<Delivery> ended = new ArrayList<>();
     for (Map.Entry<String, WaitState.Wait> entry : state.all().entrySet()) {
       WaitState.Wait wait = entry.getValue();
-      if (wait.isUnanswered() && (sleepsEnd || !wait.isSleep())) {
+      if (wait.isUnanswered() && isOver(wait)) {
         ended.add(endOpen(entry.getKey(), wait, Frames.INPUT_ENDED));
       }
     }
