@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.state.key_selection import check_key_selector
 from flink_skills.errors import UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
-from flink_skills.flink.keying import Wait, key_in_python, origin_of, row_fields
+from flink_skills.flink.keying import Wait, check_in_python, key_in_python, origin_of, row_fields
 from flink_skills.flink.wait_ids import WaitIds
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class EventKeys:
                     raise UnknownNameError("key field", key, self.fields, place="the stream's rows")
             if all(self._bridge.canKeyInJava(self._stream._j_data_stream, key) for key in keys):
                 self._by = key_selector if isinstance(key_selector, str) else text_array(keys)
+        if self._by is None:
+            check_in_python(self._stream, key_selector)
 
     @property
     def form(self) -> str:

@@ -25,7 +25,7 @@ Shape: TypeAlias = "tuple[tuple[str, Shape | None], ...]"
 _ROW_TYPE = "org.apache.flink.api.java.typeutils.RowTypeInfo"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
-__all__ = ["Wait", "as_record", "key_in_python", "origin_of", "row_fields"]
+__all__ = ["Wait", "as_record", "check_in_python", "key_in_python", "origin_of", "row_fields"]
 
 
 def key_in_python(stream: DataStream, key_selector: Any, wait: Wait | None = None) -> DataStream:
@@ -37,11 +37,8 @@ def key_in_python(stream: DataStream, key_selector: Any, wait: Wait | None = Non
             stream.
         wait: Adds the wait that an element answers as a third field. None: the elements have two fields.
     """
+    check_in_python(stream, key_selector)
     if key_selector is None:
-        if not isinstance(stream, KeyedStream):
-            raise ConfigError(
-                "from_datastream: give a key_selector (a callable or a field name), or a stream that is keyed"
-            )
         kept = _KeepKey(_shape_of(origin_of(stream)), wait)
         return stream.process(kept, output_type=_keyed_type(wait)).name("key events")
     stream = origin_of(stream)
@@ -49,6 +46,15 @@ def key_in_python(stream: DataStream, key_selector: Any, wait: Wait | None = Non
     parallelism = stream._j_data_stream.getTransformation().getParallelism()
     keyed = stream.flat_map(_KeyEvents(key_selector, _shape_of(stream), wait), output_type=_keyed_type(wait))
     return keyed.name("key events").set_parallelism(parallelism)
+
+
+def check_in_python(stream: DataStream, key_selector: Any) -> None:
+    """Raise :class:`ConfigError` if a Python stage cannot key ``stream``."""
+    if key_selector is None and not isinstance(stream, KeyedStream):
+        raise ConfigError(
+            "from_datastream: give a key_selector (a callable or a field name), or a stream that is keyed"
+        )
+    _shape_of(origin_of(stream))
 
 
 def origin_of(stream: DataStream) -> DataStream:

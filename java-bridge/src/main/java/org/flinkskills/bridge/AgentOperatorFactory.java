@@ -69,10 +69,10 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
   @Override
   public <T extends StreamOperator<byte[]>> T createStreamOperator(
       StreamOperatorParameters<byte[]> parameters) {
-    AgentOperator operator =
+    AbstractAgentOperator operator =
         hasAnswers
-            ? new AnsweredOperator(parameters, plan, settings, pythonConfig, launchers)
-            : new EventsOperator(parameters, plan, settings, pythonConfig, launchers);
+            ? new AnsweredAgentOperator(parameters, plan, settings, pythonConfig, launchers)
+            : new AgentOperator(parameters, plan, settings, pythonConfig, launchers);
     @SuppressWarnings("unchecked")
     T typed = (T) operator;
     return typed;
@@ -81,7 +81,7 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
   @Override
   @SuppressWarnings("rawtypes")
   public Class<? extends StreamOperator> getStreamOperatorClass(ClassLoader classLoader) {
-    return hasAnswers ? AnsweredOperator.class : EventsOperator.class;
+    return hasAnswers ? AnsweredAgentOperator.class : AgentOperator.class;
   }
 
   /**

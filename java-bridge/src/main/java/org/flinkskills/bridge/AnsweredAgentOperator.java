@@ -19,7 +19,7 @@ import org.apache.flink.types.Row;
  * with two inputs combines the watermark status of both before the operator receives it. This
  * operator therefore defines the handling of each input itself.
  */
-final class AnsweredOperator extends AgentOperator
+final class AnsweredAgentOperator extends AbstractAgentOperator
     implements MultipleInputStreamOperator<byte[]>, BoundedMultiInput {
   private static final long serialVersionUID = 1L;
   private static final int INPUTS = 2;
@@ -27,7 +27,7 @@ final class AnsweredOperator extends AgentOperator
   /** The number of inputs that have ended. */
   private transient int ended;
 
-  AnsweredOperator(
+  AnsweredAgentOperator(
       StreamOperatorParameters<byte[]> parameters,
       AgentPlan plan,
       AgentSettings settings,
