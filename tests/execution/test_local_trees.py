@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from flink_skills.execution.backends import HygieneBackend
+from tests.kit.descriptors import descriptors
 from tests.kit.waiting import until
 
 from .conftest import Shell, processes_with
@@ -203,7 +204,7 @@ async def test_no_descriptor_is_left_in_the_worker(sh: Shell) -> None:
 
     def open_now() -> int:
         sh.backend.end_idle()
-        return len(list(Path("/proc/self/fd").iterdir()))
+        return descriptors()
 
     before = open_now()
     await asyncio.gather(*(sh("cat; exit 1", stdin=b"x" * 1000) for _ in range(20)))

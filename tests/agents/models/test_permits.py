@@ -18,6 +18,7 @@ from flink_skills.agents.models import Permits
 from flink_skills.errors import ModelError
 from flink_skills.telemetry import Observer, Telemetry, TurnScope, observe
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
+from tests.kit.descriptors import descriptors
 from tests.kit.waiting import until
 
 # Each process asks the server as often as it is told, all at once, under the limits.
@@ -45,10 +46,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def processes(count: int, *words: object, script: str = ASK) -> list[list[float]]:

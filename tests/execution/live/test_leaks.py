@@ -7,7 +7,6 @@ import gc
 import threading
 import weakref
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -15,6 +14,7 @@ import pytest_asyncio
 
 from flink_skills.execution import LiveProcess
 from flink_skills.execution.backends import LocalBackend
+from tests.kit.descriptors import descriptors
 from tests.kit.waiting import until
 
 from .conftest import Output, Processes, started, terminals
@@ -27,10 +27,6 @@ async def backend(backend_name: str) -> AsyncIterator[LocalBackend]:
     """A backend of the test alone, because what others have left would be counted."""
     async with started(backend_name) as backend:
         yield backend
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def one(processes: Processes, number: int) -> weakref.ref[LiveProcess]:

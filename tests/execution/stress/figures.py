@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
+
+from tests.kit.descriptors import descriptors
 
 __all__ = ["Figures"]
 
@@ -24,16 +24,12 @@ class Figures:
     @classmethod
     def now(cls, launcher: int) -> Figures:
         return cls(
-            descriptors=_descriptors(os.getpid()),
+            descriptors=descriptors(),
             threads=psutil.Process().num_threads(),
             tasks=len(asyncio.all_tasks()),
-            launcher_descriptors=_descriptors(launcher),
+            launcher_descriptors=descriptors(launcher),
         )
 
     def within(self, other: Figures) -> bool:
         """Whether none of them is above that of ``other``."""
         return all(vars(self)[name] <= vars(other)[name] for name in vars(self))
-
-
-def _descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))

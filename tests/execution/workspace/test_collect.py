@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.execution.workspace import WorkspacePathError, is_text, media_type
 from flink_skills.execution.workspace.globs import Globs
+from tests.kit.descriptors import descriptors
 
 FILES = (
     "out/a.csv",
@@ -285,7 +285,7 @@ def test_text_that_is_cut_in_a_character_is_text(cut: int) -> None:
 
 def test_descriptors_are_given_back(workspace: Workspace) -> None:
     os.mkfifo(workspace.out_dir / "pipe.csv")
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     for _ in range(3):
         workspace.collect(["**"], max_files=2)
         workspace.collect(["**"])
@@ -293,4 +293,4 @@ def test_descriptors_are_given_back(workspace: Workspace) -> None:
             workspace.read("out/pipe.csv", 1)
         with pytest.raises(WorkspacePathError):
             workspace.read("out/deep/none", 1)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() == before
