@@ -78,6 +78,13 @@ def test_an_approved_call_runs_once_and_the_approver_is_asked_once() -> None:
     assert (ended["status"], ended["by"]) == ("answered", "ann")
 
 
+@pytest.mark.parametrize("value", [True, {"approved": True}, '{"approved": true}'])
+def test_a_decision_is_a_bool_a_record_or_its_json(value: Any) -> None:
+    output = run(Desk, [answer(answer=value, by="ann")])
+    assert output.to_list() == ["paid 500 for A-1"]
+    assert output.to_wait_list()[1]["by"] == "ann"
+
+
 def test_the_model_receives_the_reason_of_a_refusal() -> None:
     output = run(Desk, [answer(approved=False, reason="too late")])
     assert output.to_list() == ["pay was not called: the call was not approved: too late"]

@@ -185,6 +185,17 @@ def test_an_answer_of_the_wrong_type_is_an_error_record_and_the_wait_continues()
     assert "an answer to wait 'number'" in output.to_list("errors")[0]["error"]
 
 
+@pytest.mark.parametrize(
+    ("answer_type", "text", "found"),
+    [(Decision, '{"approved": true}', Decision(approved=True)), (list[int], "[1]", [1]), (str, "[1]", "[1]")],
+)
+def test_a_text_column_has_the_answer_as_json(answer_type: Any, text: str, found: Any) -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        return await ctx.wait("number", answer_type=answer_type) == found
+
+    assert run(code, [answer("number", text)]).to_list() == [True]
+
+
 def test_a_second_answer_and_one_that_nobody_asked_for_are_error_records() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         return await ctx.wait("number")

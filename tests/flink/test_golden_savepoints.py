@@ -1,66 +1,38 @@
-"""Savepoints that releases have made are restored: conversations, state, a turn under way and events that wait."""
+"""Restore of the savepoints of releases: conversations, state, a running turn, queued events and turns that wait."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flink_skills import AgentContext
 from flink_skills.testing import Reply, ScriptedModelServer
+from tests.golden import waiting
 from tests.golden.agents import HELD, Keeper, answer, said
-from tests.golden.restore import SAVEPOINTS, restored, write_skills
+from tests.golden.make import KEEP
+from tests.golden.restore import SAVEPOINTS, WAITS, copied, pairs, restored, savepoints, write_skills
 
 pytestmark = [pytest.mark.flink, pytest.mark.both_versions]
 
 NEW_EVENTS = [("idle", "x", "third"), ("idle", "y", "more"), ("hot", "x", "new"), ("fresh", "", "one")]
 
 
-def savepoints() -> list[Path]:
-    return sorted(file.parent for file in SAVEPOINTS.glob("*/manifest.json"))
-
-
-def of_this_flink(savepoint: Path) -> bool:
-    """Flink restores savepoints of its own version and of earlier ones."""
-    import pyflink.version
-
-    made_by = json.loads((savepoint / "manifest.json").read_text())["flink"]
-    return numbers(made_by) <= numbers(pyflink.version.__version__)
-
-
-def numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")[:2]]
-
-
 def test_there_is_one_for_each_flink() -> None:
-    found = [json.loads((of / "manifest.json").read_text()) for of in savepoints()]
-    assert {(of["release"], *numbers(of["flink"])) for of in found} >= {("0.1.0", 2, 2), ("0.1.0", 2, 3)}
-    assert sum(file.stat().st_size for file in SAVEPOINTS.rglob("*")) < 100_000
+    for folder in (SAVEPOINTS, WAITS):
+        found = [json.loads((of / "manifest.json").read_text()) for of in savepoints(folder)]
+        assert {(of["release"], of["flink"][:3]) for of in found} >= {("0.1.0", "2.2"), ("0.1.0", "2.3")}
+        assert sum(file.stat().st_size for file in folder.rglob("*")) < 100_000
 
 
-def pairs() -> list[Any]:
-    """Each savepoint on the heap, on which it was made, and in RocksDB. Savepoints have one form for all backends, so
-    each backend has one savepoint by day."""
-    *earlier, newest = savepoints()
-    by_day = {(of.name, "hashmap") for of in earlier} | {(newest.name, "rocksdb")}
-    return [
-        pytest.param(
-            of, backend, id=f"{of.name}-{backend}", marks=[pytest.mark.nightly] * ((of.name, backend) not in by_day)
-        )
-        for of in savepoints()
-        for backend in ("hashmap", "rocksdb")
-    ]
-
-
-@pytest.mark.parametrize(("savepoint", "backend"), pairs())
+@pytest.mark.parametrize(("savepoint", "backend"), pairs(SAVEPOINTS))
 def test_it_is_restored(
     savepoint: Path, backend: str, serve: Callable[..., ScriptedModelServer], tmp_path: Path
 ) -> None:
-    if not of_this_flink(savepoint):
-        pytest.skip("Flink does not promise to restore savepoints of later versions")
+    place = copied(savepoint, tmp_path)
     asked: list[tuple[str, int]] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -68,9 +40,6 @@ def test_it_is_restored(
         return answer(body)
 
     server = serve(reply)
-    # A savepoint is whole in itself, wherever it is.
-    place = tmp_path / "elsewhere"
-    shutil.copytree(savepoint, place)
     records = restored(Keeper(server.url, write_skills(tmp_path)), place, NEW_EVENTS, {"state.backend.type": backend})
 
     def of(key: str) -> list[tuple[Any, ...]]:
@@ -91,3 +60,64 @@ def test_it_is_restored(
     assert of("fresh") == [(1, "", "ONE", "one", "one", 1)]
     # The turn that was under way had loaded the skill, and asks from there on.
     assert [number for text, number in asked if text == HELD] == [1]
+
+
+class Careful(Keeper):
+    """The agent of a later version, which asks a person."""
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        found = await super().on_event(event, ctx)
+        return {**found, "vote": await ctx.wait("vote")} if event["text"] == "new" else found
+
+
+def test_a_job_gets_answers_after_a_savepoint_without_them(
+    serve: Callable[..., ScriptedModelServer], tmp_path: Path
+) -> None:
+    place = copied(savepoints(SAVEPOINTS)[0], tmp_path)
+    records = restored(
+        Careful(serve(answer).url, write_skills(tmp_path)), place, NEW_EVENTS, {}, answers=[("hot", "vote", "yes")]
+    )
+    assert [record for record in records if "error" in record] == []
+    hot = sorted((record for record in records if record["key"] == "hot"), key=lambda record: record["turn"])
+    assert [(record["answer"], record.get("vote")) for record in hot] == [
+        ("held", None),
+        ("held then", None),
+        ("last", None),
+        ("held then new", "yes"),
+    ]
+
+
+@pytest.mark.parametrize(("savepoint", "backend"), pairs(WAITS))
+def test_turns_that_wait_are_restored(savepoint: Path, backend: str, tmp_path: Path) -> None:
+    place = copied(savepoint, tmp_path)
+    steps = tmp_path / "steps"
+    yes = json.dumps({"approved": True, "by": "eve"})
+    answers = [("one", "approval", yes), ("two", "legal", yes), ("tool", "approval", yes), ("queue", "approval", yes)]
+    records = restored(
+        waiting.Asker(steps),
+        place,
+        [(waiting.EARLY, "ask", "scarf"), ("fresh", "refund", "belt")],
+        {"state.backend.type": backend, "skills.waits.keep": KEEP},
+        ["key", "kind", "text"],
+        [*answers, ("queue", "approval", yes), ("fresh", "approval", json.dumps({"approved": False, "reason": "no"}))],
+    )
+    results = {(record["key"], record["turn"]): record["result"] for record in records if "result" in record}
+    assert results == {
+        ("one", 1): "True by eve",
+        ("queue", 1): "True by eve",
+        ("queue", 2): "True by eve",
+        ("two", 1): ["bob", "eve"],
+        ("nap", 1): "slept",
+        ("tool", 1): "refunded gloves",
+        ("late", 1): "wait 'approval' had no answer in time",
+        (waiting.EARLY, 1): "True by ann",
+    }
+    # The turn of "fresh" fails with the refusal.
+    assert [(record["key"], "no" in record["error"]) for record in records if "error" in record] == [("fresh", True)]
+    # No step of the savepoint runs again.
+    assert sorted(steps.read_text().splitlines()) == [
+        "looked at bag",
+        "looked at belt",
+        "looked at scarf",
+        "refunded gloves",
+    ]

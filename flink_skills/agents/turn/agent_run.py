@@ -281,15 +281,7 @@ class AgentRun(TurnContext):
     async def _wait(self, kind: str, request: WaitRequest, read: AnswerReader | None) -> Any:
         with self._calls.call(kind) as (step, place):
             result = await self._agent_turn.wait(step, request, read or (lambda value: value), place)
-            if read is None:
-                return None
-            try:
-                return answer_of(f"wait {request.name!r}", result, read)
-            except ValueError as error:
-                raise TurnError(
-                    f"the stored answer of wait {request.name!r} does not fit its answer_type any more ({error}): "
-                    "accept the earlier type as well, or cancel the turn"
-                ) from None
+            return None if read is None else answer_of(f"wait {request.name!r}", result, read)
 
     def cancel_wait(self, wait: str) -> Coroutine[Any, Any, None]:
         return self._calls.awaited(f"ctx.cancel_wait({wait!r})", self._cancel_wait(wait))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.waits import ANSWERED, APPROVAL, CANCELLED, OpenWait, WaitRequest, WaitResult
 from flink_skills.agents.turn.wait_requests import AnswerReader, answer_of, milliseconds, wait_request
-from flink_skills.errors import LimitError, TurnError
+from flink_skills.errors import LimitError
 from flink_skills.tools.calling import Approval, Decision, Later
 
 if TYPE_CHECKING:
@@ -77,8 +77,12 @@ class CallWaits:
             to_plain(dict(arguments)),
             timeout=None if asked.timeout is None else milliseconds(asked.timeout, f"{place}: timeout"),
         )
-        result = await self._run(self._approval_step, request, Decision.read)
-        return _decision(tool, result, asked)
+        read = AnswerReader(Decision, place)
+        result = await self._run(self._approval_step, request, read)
+        if result.status == ANSWERED:
+            decision: Decision = answer_of(f"approval of tool {tool}", result, read)
+            return decision.approval(result.by)
+        return _undecided(tool, result, asked)
 
     async def wait(self, name: str, payload: Any, *, question: str, timeout: Any, answer_type: Any) -> Any:
         """See :meth:`flink_skills.ToolContext.wait`."""
@@ -89,12 +93,7 @@ class CallWaits:
         number = self._numbers.get(name, 0)
         self._numbers[name] = number + 1
         result = await self._run(f"{self._step}/wait:{name}#{number}", request, read)
-        try:
-            return answer_of(f"wait {name!r}", result, read)
-        except ValueError as error:
-            raise TurnError(
-                f"the stored answer of wait {name!r} does not fit its answer_type any more: {error}"
-            ) from None
+        return answer_of(f"wait {name!r}", result, read)
 
     async def _run(self, step: str, request: WaitRequest, read: Any) -> WaitResult:
         if not self._waiting:
@@ -114,9 +113,7 @@ def _later(asked: OpenWait) -> Later:
     return Later(asked.request.question, on_timeout=payload["on_timeout"], payload=payload.get("payload"))
 
 
-def _decision(tool: str, result: WaitResult, asked: Later) -> Approval:
-    if result.status == ANSWERED:
-        return Decision.read(result.value)
+def _undecided(tool: str, result: WaitResult, asked: Later) -> Approval:
     if result.status == CANCELLED:
         return Approval(False, "the question was cancelled", by=result.by)
     if asked.on_timeout == "fail":

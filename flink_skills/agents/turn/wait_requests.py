@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import re
@@ -39,12 +40,19 @@ class AnswerReader:
             raise TurnError(f"{place}: pydantic cannot validate answer_type {answer_type!r}")
 
     def __call__(self, value: Any) -> Any:
-        """Return the answer of a JSON-like value. Raises :class:`ValueError` with the reason why it does not fit."""
+        """Return the answer of a JSON-like value. A text that does not fit is read as JSON, which columns contain.
+
+        Raises:
+            ValueError: The value does not fit. The message has the reason.
+        """
         if self._adapter is None:
             return value
         try:
             return self._adapter.validate_python(value)
         except ValidationError as error:
+            if isinstance(value, str):
+                with contextlib.suppress(ValidationError):
+                    return self._adapter.validate_json(value)
             problems = [f"{'.'.join(map(str, of['loc'])) or 'the answer'}: {of['msg']}" for of in error.errors()[:5]]
             raise ValueError("; ".join(problems)) from None
 
@@ -137,10 +145,16 @@ def answer_of(wait: str, result: WaitResult, read: Callable[[Any], Any]) -> Any:
     Raises:
         WaitTimeout: The wait had no answer in time.
         WaitCancelled: The wait was cancelled.
-        ValueError: The type of the answer has changed since it was stored.
+        TurnError: The type of the answer has changed since it was stored.
     """
     if result.status == ANSWERED:
-        return read(result.value)
+        try:
+            return read(result.value)
+        except ValueError as error:
+            raise TurnError(
+                f"the stored answer of {wait} does not fit its answer_type any more ({error}): "
+                "accept the earlier type as well, or cancel the turn"
+            ) from None
     if result.status == CANCELLED:
         by = f" by {result.by}" if result.by else ""
         raise WaitCancelled(f"{wait} was cancelled{by}")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
-from pydantic import BaseModel, ValidationError, field_validator
+from pydantic import BaseModel, field_validator, model_validator
 
 __all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later", "needs_approval"]
 
@@ -139,17 +139,15 @@ class Decision(BaseModel):
         """Read the arguments of a table's column."""
         return json.loads(value) if isinstance(value, str) and value else value or None
 
+    @model_validator(mode="before")
     @classmethod
-    def read(cls, value: Any) -> Approval:
-        """Return the decision of a JSON-like answer. Raises :class:`ValueError` for an answer that is none."""
-        try:
-            found = cls.model_validate({"approved": value} if isinstance(value, bool) else value)
-        except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, of['loc'])) or 'the answer'}: {of['msg']}" for of in error.errors()
-            )
-            raise ValueError(problems) from None
-        return Approval(found.approved, found.reason or "", found.arguments, found.by or "a person")
+    def _from_bool(cls, value: Any) -> Any:
+        """Accept true and false without a record."""
+        return {"approved": value} if isinstance(value, bool) else value
+
+    def approval(self, by: str = "") -> Approval:
+        """Return the decision. ``by`` is the person's name if the answer does not have it."""
+        return Approval(self.approved, self.reason or "", self.arguments, self.by or by or "a person")
 
 
 #: Answers an :class:`ApprovalRequest`.
