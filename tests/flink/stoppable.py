@@ -159,6 +159,10 @@ class Stoppable:
         self._ended = True
         return stop_with_savepoint(self.client, self._folder, drain=drain)
 
+    def resumed(self) -> None:
+        """The job continues, because the stop was refused."""
+        self._ended = False
+
     def wait(self) -> None:
         """Wait until a bounded job has ended."""
         self.client.get_job_execution_result().result()

@@ -4,6 +4,8 @@ import java.util.function.LongSupplier;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.api.common.typeutils.base.StringSerializer;
 import org.apache.flink.configuration.Configuration;
+import org.apache.flink.runtime.checkpoint.CheckpointException;
+import org.apache.flink.runtime.checkpoint.CheckpointFailureReason;
 import org.apache.flink.runtime.execution.Environment;
 import org.apache.flink.runtime.state.StateSnapshotContext;
 import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
@@ -16,6 +18,7 @@ import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.streaming.runtime.tasks.mailbox.TaskMailbox;
 import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
 import org.apache.flink.types.Row;
+import org.apache.flink.util.FlinkRuntimeException;
 
 /**
  * Operator that runs the turns of an agent in the worker processes of a {@link WorkerPool}.
@@ -231,11 +234,31 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
     if (settings.drainEndsWaits()) {
       endWaits(true);
     }
-    while (isUnfinished()) {
-      if (turns.waiting() > 0 && !settings.drainEndsWaits()) {
-        throw new AgentDrainException(getOperatorName(), turns.waiting());
-      }
+    while (settings.drainEndsWaits() ? isUnfinished() : scheduler.unfinished() > 0) {
       taskMailbox.yield();
+    }
+    if (turns.waiting() > 0) {
+      refuse(checkpointId);
+    }
+  }
+
+  /** Decline a savepoint, so that the client that stops the job receives the reason. Never return. */
+  private void refuse(long checkpointId) throws Exception {
+    AgentDrainException refused = new AgentDrainException(getOperatorName(), turns.waiting());
+    getContainingTask()
+        .getEnvironment()
+        .declineCheckpoint(
+            checkpointId,
+            new CheckpointException(
+                refused.getMessage(), CheckpointFailureReason.CHECKPOINT_DECLINED, refused));
+    try {
+      while (true) {
+        taskMailbox.yield();
+      }
+    } catch (FlinkRuntimeException stopped) {
+      // The task fails when Flink aborts the savepoint, because the sources have ended.
+      refused.addSuppressed(stopped);
+      throw refused;
     }
   }
 
