@@ -109,6 +109,9 @@ class ToolWaits(Protocol):
     def waited(self) -> float:
         """The time in seconds that the call has waited for answers."""
 
+    def limited(self, leave: Callable[[], None], take: Callable[[], Awaitable[None]]) -> None:
+        """Leave the call's place among those of its tool while it waits, and take one before it continues."""
+
     def begin_again(self) -> None:
         """Report that the tool is called again. Waits of the earlier call that have ended return the same answers."""
 

@@ -215,3 +215,52 @@ async def test_a_person_who_gives_a_wrong_answer_is_asked_again() -> None:
     outcomes = [outcome async for _, outcome in run_events(plan, [("a", {})], ask=ask)]
     assert ("", 3) in outcomes[0].outputs
     assert asked == ["How many?", "How many?"]
+
+
+class Booth(Agent):
+    """Has a tool with one place."""
+
+    model = "scripted:m"
+
+    @tool(max_concurrent=1)
+    async def vote(self, name: str, context: ToolContext) -> str:
+        """Vote."""
+        return str(await context.wait(name))
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        return await asyncio.gather(*(ctx.call_tool("vote", name=name) for name in "ab"))
+
+
+async def test_a_call_that_waits_leaves_its_place_to_others(open_agent: OpenAgent) -> None:
+    bench = WaitBench(await open_agent(Booth))
+    assert (await bench.turn()).status == TurnStatus.WAITING
+    assert [of.name for of in bench.open.values()] == ["a", "b"]
+    outcome = await bench.turn(bench.answer("b", 2))
+    assert outcome.status == TurnStatus.WAITING
+    outcome = await bench.turn(bench.answer("a", 1))
+    assert outcome.outputs == (("", ["1", "2"]),)
+
+
+class Crowd(Agent):
+    """Counts the calls of a tool that run at the same time."""
+
+    most: ClassVar[int] = 0
+    now: ClassVar[int] = 0
+
+    @tool(max_concurrent=1)
+    async def enter(self) -> str:
+        """Enter."""
+        Crowd.now += 1
+        Crowd.most = max(Crowd.most, Crowd.now)
+        await asyncio.sleep(0)
+        Crowd.now -= 1
+        return "done"
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        return await asyncio.gather(*(ctx.call_tool("enter") for _ in range(3)))
+
+
+def test_a_limit_of_one_is_a_limit() -> None:
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    assert env.from_list([1]).apply(Crowd).to_list() == [["done"] * 3]
+    assert Crowd.most == 1

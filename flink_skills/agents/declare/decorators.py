@@ -159,7 +159,7 @@ def tool(
             raise ConfigError(f"@tool: {key} is {limit!r}: give {number} above 0, or None")
     if not isinstance(name, str) or not isinstance(description, str):
         raise ConfigError(f"@tool: name is {name!r} and description is {description!r}: give strings")
-    limits = {key: value for key, value in said.items() if value not in (None, True)}
+    limits = {key: value for key, value in said.items() if value is not None and value is not True}
     if target is None:
         return lambda function: _set(function, Mark("tool", name, description, dynamic, limits))
     return _set(target, Mark("tool", name, description, dynamic, limits))

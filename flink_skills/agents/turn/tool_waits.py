@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.state.event import to_plain
@@ -28,7 +28,7 @@ class CallWaits:
         step: The call's step.
     """
 
-    __slots__ = ("_agent_turn", "_numbers", "_since", "_step", "_waited", "_waiting")
+    __slots__ = ("_agent_turn", "_leave", "_numbers", "_since", "_step", "_take", "_waited", "_waiting")
 
     def __init__(self, agent_turn: AgentTurn, step: str) -> None:
         self._agent_turn = agent_turn
@@ -36,11 +36,17 @@ class CallWaits:
         self._numbers: dict[str, int] = {}
         self._waiting = 0
         self._since = self._waited = 0.0
+        self._leave: Callable[[], None] | None = None
+        self._take: Callable[[], Awaitable[None]] | None = None
 
     @property
     def waited(self) -> float:
         """The time in seconds that the call has waited for answers."""
         return self._waited + (time.monotonic() - self._since if self._waiting else 0.0)
+
+    def limited(self, leave: Callable[[], None], take: Callable[[], Awaitable[None]]) -> None:
+        """Leave the call's place among those of its tool while it waits, and take one before it continues."""
+        self._leave, self._take = leave, take
 
     def begin_again(self) -> None:
         """Report that the tool is called again. Waits of the earlier call that have ended return the same answers."""
@@ -99,12 +105,17 @@ class CallWaits:
         if not self._waiting:
             self._since = time.monotonic()
         self._waiting += 1
+        if self._leave is not None:
+            self._leave()
         try:
-            return await self._agent_turn.wait(step, request, read)
+            result = await self._agent_turn.wait(step, request, read)
         finally:
             self._waiting -= 1
             if not self._waiting:
                 self._waited += time.monotonic() - self._since
+        if self._take is not None:
+            await self._take()
+        return result
 
 
 def _later(asked: OpenWait) -> Later:

@@ -14,7 +14,7 @@ from typing import Any
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
 from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver, needs_approval
-from flink_skills.tools.calling.limits import CallLimits
+from flink_skills.tools.calling.limits import CallLimits, Place
 from flink_skills.tools.calling.truncation import truncate
 
 __all__ = ["CallGuard"]
@@ -66,7 +66,9 @@ class CallGuard:
             )
         context.max_output = limits.max_output
         if limits.max_concurrent:
-            async with self._place(name, limits.max_concurrent):
+            async with self._place(name, limits.max_concurrent) as place:
+                if context.waits is not None:
+                    context.waits.limited(place.leave, place.take)
                 result = await self._attempts(name, tool, arguments, context, limits)
         else:
             result = await self._attempts(name, tool, arguments, context, limits)
@@ -87,10 +89,10 @@ class CallGuard:
             found = self._limits[name] = (tool, CallLimits.of(name, tool, self._config))
         return found[1]
 
-    def _place(self, name: str, most: int) -> asyncio.Semaphore:
+    def _place(self, name: str, most: int) -> Place:
         if name not in self._places:
             self._places[name] = asyncio.Semaphore(most)
-        return self._places[name]
+        return Place(self._places[name])
 
     async def _approval(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> Approval:
         if self._approver is None:

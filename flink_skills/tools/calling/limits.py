@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TypeVar
 
 from flink_skills.options import Option, OptionFamily, SkillConfig, SkillOptions
 from flink_skills.tools.base import Tool
 
-__all__ = ["CallLimits"]
+__all__ = ["CallLimits", "Place"]
 
 T = TypeVar("T")
 
@@ -52,3 +53,39 @@ class CallLimits:
             retries=retries,
             repeats=tool.idempotent or lost == "repeat",
         )
+
+
+class Place:
+    """A place of a call among the calls of its tool that run at the same time.
+
+    The call has it in an ``async with`` block. A call that waits for an answer leaves the place, because the turn can
+    stop only when no other call waits for one.
+
+    Args:
+        places: The places of the tool.
+    """
+
+    __slots__ = ("_is_taken", "_places")
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places = places
+        self._is_taken = False
+
+    async def __aenter__(self) -> Place:
+        await self.take()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    async def take(self) -> None:
+        """Wait for a place, if the call has none."""
+        if not self._is_taken:
+            await self._places.acquire()
+            self._is_taken = True
+
+    def leave(self) -> None:
+        """Return the place to other calls."""
+        if self._is_taken:
+            self._is_taken = False
+            self._places.release()
