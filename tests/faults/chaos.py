@@ -115,8 +115,10 @@ class Chaos(Background):
                 with self._quiet:
                     if self.job is None or 0 < self._most <= len(self.kills):
                         continue
-                    kind = first.pop() if first else self._random.choices(*zip(*self._weights.items(), strict=True))[0]
-                    self._strike(kind)
+                    kind = first[-1] if first else self._random.choices(*zip(*self._weights.items(), strict=True))[0]
+                    if not self._strike(kind):
+                        continue
+                    del first[-1:]
                     if kind != PAUSE and self._random.random() < 2 / 3:
                         self.await_running()
         except BaseException as error:
@@ -132,16 +134,18 @@ class Chaos(Background):
                 self._running()
         return not self._ended.is_set()
 
-    def _strike(self, kind: str) -> None:
+    def _strike(self, kind: str) -> bool:
+        """Kill one of a kind. Return False if there is none: a job that is being restored has no workers yet."""
         if kind in ("worker", PAUSE):
             workers = sorted(self._cluster.worker_pids())
-            if workers:
-                pid = self._random.choice(workers)
-                self._note(kind, str(pid))
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL if kind == "worker" else signal.SIGSTOP)
-                if kind == PAUSE:
-                    self._going_on(pid, self._random.uniform(*_PAUSES))
+            if not workers:
+                return False
+            pid = self._random.choice(workers)
+            self._note(kind, str(pid))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if kind == "worker" else signal.SIGSTOP)
+            if kind == PAUSE:
+                self._going_on(pid, self._random.uniform(*_PAUSES))
         elif kind == "TaskManager":
             number = self._random.choice(self._cluster.task_managers())
             self._note(kind, str(number))
@@ -151,6 +155,7 @@ class Chaos(Background):
             self._note(kind, "")
             self._cluster.kill_job_manager()
             self._cluster.start_job_manager()
+        return True
 
     def _going_on(self, pid: int, seconds: float) -> None:
         """Have a worker that was stopped go on after some seconds."""

@@ -12,11 +12,13 @@ from typing import Any
 from flink_skills import (
     Agent,
     AgentContext,
+    ApprovalRequest,
     ResourceDescriptor,
     ResourceName,
     ToolContext,
     chat_model_connection,
     chat_model_setup,
+    later,
     skills,
     tool,
 )
@@ -57,12 +59,20 @@ class OrderAgent(Agent):
             raise RuntimeError(f"the record answered {noted!r}")
         return f"reserved {order}"
 
+    def approve(self, request: ApprovalRequest) -> Any:
+        return later("Reserve the goods?")
+
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
         customer = event["customer"].split("-")[1]
         if customer.startswith("x"):
             return await _POISON[customer[1:].rstrip("0123456789")](ctx)
         ctx.state["orders"] = ctx.state.get("orders", 0) + 1
         answer = await ctx.chat(f"Handle order {event['id']}.")
+        if ctx.config.get("skills.user.people", default=""):
+            await ctx.sleep(0.2)
+            released = await ctx.wait("release", {"order": event["id"]}, answer_type=dict[str, str])
+            if released["order"] != event["id"]:
+                raise ValueError(f"order {event['id']} has the answer for {released['order']}")
         return {"number": ctx.state["orders"], "answer": answer}
 
 

@@ -19,7 +19,8 @@ _TRANSACTION = 5 * 60 * 1000
 class Setting:
     """How a job runs. With ``rescaled``, it is stopped with a savepoint in the middle, and goes on with that
     parallelism. ``interval``: seconds between checkpoints. ``crashes`` is ``skills.worker.max-crashes``, ``timeout``
-    is ``skills.turn.timeout`` in seconds; 0: the product's default."""
+    is ``skills.turn.timeout`` in seconds; 0: the product's default. With ``waits``, people answer two questions of
+    each order, and its turn sleeps."""
 
     mode: str = "exactly-once"
     backend: str = "hashmap"
@@ -29,12 +30,14 @@ class Setting:
     rescaled: int = 0
     crashes: int = 0
     timeout: int = 0
+    waits: bool = False
 
     def __str__(self) -> str:
         """One line, with what differs."""
         parallelism = f"{self.parallelism}->{self.rescaled}" if self.rescaled else str(self.parallelism)
         aligned = "aligned" if self.aligned else "unaligned"
-        return f"{self.mode}, {self.backend}, {aligned}, every {self.interval} s, parallelism {parallelism}"
+        waits = ", with waits" if self.waits else ""
+        return f"{self.mode}, {self.backend}, {aligned}, every {self.interval} s, parallelism {parallelism}{waits}"
 
 
 def submit(
@@ -55,6 +58,27 @@ def submit(
     return cluster.submitted(text)
 
 
+def _exactly_once(prefix: str, key: str) -> str:
+    return (
+        f"'connector' = 'kafka', 'key.format' = 'raw', 'key.fields' = '{key}', 'format' = 'json', "
+        "'sink.delivery-guarantee' = 'exactly-once', "
+        f"'sink.transactional-id-prefix' = '{prefix}', 'properties.transaction.timeout.ms' = '{_TRANSACTION}'"
+    )
+
+
+def _waits(run: str, kafka: str) -> str:
+    """Return the sections of questions and answers, and their tables."""
+    return f"""\
+  CREATE TABLE answers (customer STRING, wait_id STRING, answer STRING)
+  WITH ('connector' = 'kafka', 'topic' = '{run}-answers', {kafka}, 'properties.group.id' = '{run}',
+    'scan.startup.mode' = 'earliest-offset', 'format' = 'json');
+  CREATE TABLE questions (wait_id STRING, `key` STRING, kind STRING, status STRING, payload STRING, arguments STRING)
+  WITH ('topic' = '{run}-questions', {kafka}, {_exactly_once(f"{run}-questions", "key")});
+answers: {{table: answers, key: customer}}
+waits: {{table: questions}}
+"""
+
+
 def _text(setting: Setting, broker: str, run: str, parallelism: int) -> str:
     kafka = f"'properties.bootstrap.servers' = '{broker}'"
     if setting.mode == "upsert":
@@ -62,11 +86,7 @@ def _text(setting: Setting, broker: str, run: str, parallelism: int) -> str:
         sink = "'connector' = 'upsert-kafka', 'key.format' = 'raw', 'value.format' = 'json'"
     else:
         key = ""
-        sink = (
-            "'connector' = 'kafka', 'key.format' = 'raw', 'key.fields' = 'customer', 'format' = 'json', "
-            "'sink.delivery-guarantee' = 'exactly-once', "
-            f"'sink.transactional-id-prefix' = '{run}', 'properties.transaction.timeout.ms' = '{_TRANSACTION}'"
-        )
+        sink = _exactly_once(run, "customer")
     return f"""\
 name: {run}
 flink:
@@ -81,6 +101,8 @@ options:
 {f"  skills.worker.max-crashes: {setting.crashes}" if setting.crashes else ""}
 {f"  skills.turn.timeout: {setting.timeout} s" if setting.timeout else ""}
 {"  skills.worker.max-silence: 10 s" if setting.timeout else ""}
+{"  skills.tools.approve: reserve" if setting.waits else ""}
+{"  skills.user.people: here" if setting.waits else ""}
 agent: fault_agent:OrderAgent
 tables: |
   CREATE TABLE orders (id STRING, customer STRING)
@@ -90,7 +112,7 @@ tables: |
   WITH ('topic' = '{run}-packed', {kafka}, {sink});
   CREATE TABLE failures (id STRING, error STRING)
   WITH ('connector' = 'kafka', 'topic' = '{run}-failures', {kafka}, 'format' = 'json');
-input: {{table: orders, key: customer}}
+{_waits(run, kafka) if setting.waits else ""}input: {{table: orders, key: customer}}
 output: {{table: packed, columns: {{turn: turn}}}}
 errors: {{table: failures}}
 """

@@ -13,6 +13,7 @@ from tests.faults.chaos import Chaos
 from tests.faults.evidence import keep, state
 from tests.faults.job import Setting, submit
 from tests.faults.ledger import Attempt
+from tests.faults.people import People, wrong_questions
 from tests.faults.plant import Plant
 from tests.faults.poison import is_poison, losses, mixed, poisons, problems
 from tests.faults.restores import restores
@@ -48,6 +49,8 @@ class Load:
     rate: float = 0
     # How many orders are sent besides that break the worker they run in.
     poison: int = 0
+    # People begin to answer when so many turns wait. A rescaling is before their first answer.
+    held: int = 0
 
 
 def go(
@@ -66,15 +69,17 @@ def go(
     """
     name = f"r{next(_NUMBERS)}"
     broker = plant.broker
-    broker.topics(f"{name}-orders", f"{name}-packed", f"{name}-failures")
+    broker.topics(*(f"{name}-{topic}" for topic in ("orders", "packed", "failures", "questions", "answers")))
     with (
         Reader(broker.address, f"{name}-packed") as reader,
         Reader(broker.address, f"{name}-failures") as failures,
+        Reader(broker.address, f"{name}-questions") as questions,
+        People(broker.address, f"{name}-answers", questions) as people,
         Chaos(
             plant.cluster, seed, shortest=load.shortest, longest=load.longest, weights=load.weights, most=load.most
         ) as chaos,
     ):
-        run = _Run(name, plant, setting, load, reader, failures, chaos, say)
+        run = _Run(name, plant, setting, load, reader, failures, chaos, say, people)
         unfinished: list[str] = []
         try:
             run.send_all()
@@ -83,6 +88,9 @@ def go(
             chaos.end()
             unfinished = [str(error), *state(plant.cluster, run.job, reader)]
         verdict = run.verdict(ended=not unfinished)
+        if setting.waits:
+            verdict.counts["questions"] = sum(row.value["status"] == "open" for row in questions.rows())
+            verdict.broken += wrong_questions(run.sent(), questions.rows())
         verdict.unfinished = list(unfinished)
         if unfinished:
             verdict.unfinished += run.missing()
@@ -108,6 +116,7 @@ class _Run:
         failures: Reader,
         chaos: Chaos,
         say: Callable[[str], object],
+        people: People,
     ) -> None:
         self.job: str | None = None
         self.job_file = plant.folder / f"{name}.yaml"
@@ -119,6 +128,7 @@ class _Run:
         self._failures = failures
         self._chaos = chaos
         self._say = say
+        self._people = people
         self._jobs: set[str] = set()
         self._todo = mixed(orders(name, load.turns, load.keys), poisons(name, load.poison))
         # A cluster has one log for all its runs.
@@ -135,7 +145,12 @@ class _Run:
         self._aim()
         patience = self._load.seconds + self._load.patience
         with self._feed as feed:
-            if self._setting.rescaled:
+            if self._load.held:
+                wait_until(lambda: self._held() >= self._load.held, patience, f"{self._load.held} turns that wait")
+                if self._setting.rescaled:
+                    self._rescale()
+            self._people.release()
+            if self._setting.rescaled and not self._load.held:
                 half, middle = len(self._todo) // 2, time.monotonic() + self._load.seconds / 2
                 wait_until(
                     lambda: self._committed() >= half or (self._load.ahead and time.monotonic() > middle),
@@ -184,6 +199,10 @@ class _Run:
         except ClusterError as error:
             self._say(f"job {self.job} could not be cancelled: {error}")
 
+    def sent(self) -> list[str]:
+        """Return the orders that were sent, without those that break a worker."""
+        return [order for order, _ in self._todo[: self._feed.sent] if not is_poison(order)]
+
     def verdict(self, *, ended: bool) -> Verdict:
         """On what there is."""
         sent = [order for order, _ in self._todo[: self._feed.sent]]
@@ -191,7 +210,7 @@ class _Run:
         lost = losses(self._plant.cluster.folder / "logs", self._jobs) if self._load.poison else []
         kills = sorted([*self._chaos.kills, *lost], key=lambda kill: kill.at)
         verdict = judge(
-            [order for order in sent if not is_poison(order)],
+            self.sent(),
             self._reader.rows(),
             self.attempts(),
             kills,
@@ -250,6 +269,10 @@ class _Run:
             self._chaos.await_running()
             self._aim()
 
+    def _held(self) -> int:
+        self._committed()
+        return self._people.open()
+
     def _committed(self) -> int:
         self._chaos.check()
         # Also an error record is an end of a turn.
@@ -259,7 +282,8 @@ class _Run:
             self._feed.limit = found + self._load.ahead
         if time.monotonic() > self._told + _TELL_SECONDS:
             self._told = time.monotonic()
-            self._say(f"{self._feed.sent} sent, {found} committed, {len(self._chaos.kills)} kills so far")
+            waiting = f", {self._people.open()} turns wait" if self._setting.waits else ""
+            self._say(f"{self._feed.sent} sent, {found} committed, {len(self._chaos.kills)} kills so far{waiting}")
         return found
 
 

@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--kill", default="worker:3,TaskManager:2,JobManager:1,pause:1", help="what, and how often; '': nothing"
     )
     parser.add_argument("--pause", help="seconds between kills, such as 1:5; longer where checkpoints are rare")
+    parser.add_argument("--waits", action="store_true", help="people answer two questions of each order")
+    parser.add_argument("--held", type=int, default=0, help="people begin to answer when so many turns wait")
     parser.add_argument("--kills", type=int, default=0, help="most kills of each run; 0: no limit")
     parser.add_argument("--patience", type=float, default=300, help="seconds for the last outputs to come")
     parser.add_argument("--keep", type=Path, help="where logs and books of a run that went wrong are kept")
@@ -103,6 +105,7 @@ def _load(options: argparse.Namespace, setting: Setting, seconds: float) -> Load
         options.patience,
         rate=options.rate,
         poison=turns // options.poison if options.poison else 0,
+        held=options.held,
     )
 
 
@@ -119,6 +122,7 @@ def _settings(options: argparse.Namespace) -> Iterator[Setting]:
                 int(parallelism or setting.parallelism),
                 int(rescaled or 0) if options.parallelism else setting.rescaled,
                 timeout=60 if options.poison else 0,
+                waits=options.waits,
             )
 
 

@@ -23,9 +23,10 @@ def made() -> Iterator[Plant]:
         yield made
 
 
-def test_nothing_is_lost_or_twice_and_each_repeated_call_has_a_reason(made: Plant) -> None:
+@pytest.mark.parametrize("waits", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_nothing_is_lost_or_twice_and_each_repeated_call_has_a_reason(made: Plant, waits: bool) -> None:
     seed = random.SystemRandom().randrange(1_000_000)
-    setting = Setting("exactly-once", "rocksdb", aligned=False, interval=1, parallelism=2)
+    setting = Setting("exactly-once", "rocksdb", aligned=False, interval=1, parallelism=2, waits=waits)
     # The first kills are one of each kind.
     load = Load(turns=300, keys=40, seconds=25, weights=dict.fromkeys(KINDS, 1), longest=3, most=len(KINDS))
     verdict = go(made, setting, load, seed)

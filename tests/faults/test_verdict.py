@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from tests.faults.chaos import Kill
 from tests.faults.ledger import Attempt, steps
+from tests.faults.people import wrong_questions
 from tests.faults.restores import Restore, restores
 from tests.faults.topics import Row, orders
 from tests.faults.verdict import NOT_IN_CHECKPOINT, ON_THE_WAY, OPEN, Verdict, judge
@@ -212,3 +214,29 @@ def test_a_restart_from_nothing_is_one_only_before_the_first_checkpoint() -> Non
     found = restores(log, {job})
     assert [(restore.number, restore.triggered) for restore in found] == [(0, 0.0), (1, 1770112801.0)]
     assert found[1].at - found[0].at == 4
+
+
+def questions(*orders: str) -> list[Row]:
+    """Return the records of the questions of these orders."""
+    found = []
+    for order in orders:
+        for kind in ("approval", "wait"):
+            data = json.dumps({"order": order})
+            asked = {"arguments": data} if kind == "approval" else {"payload": data}
+            for status in ("open", "answered"):
+                value = {"wait_id": f"{order}/{kind}", "kind": kind, "status": status, "key": "c0", **asked}
+                found.append(Row(0, len(found), value))
+    return found
+
+
+def test_each_question_is_asked_and_answered_once() -> None:
+    assert wrong_questions(SENT, questions(*SENT)) == []
+    assert wrong_questions(SENT[:1], questions(*SENT[:2])) == [
+        f"question {SENT[1]}/{kind} is about order {SENT[1]}, an unknown one" for kind in ("approval", "wait")
+    ]
+    assert f"order {SENT[1]} has the questions []" in wrong_questions(SENT[:2], questions(SENT[0]))
+    twice = [*questions(SENT[0]), questions(SENT[0])[0]]
+    assert f"question {SENT[0]}/approval has the records ['open', 'answered', 'open']" in wrong_questions(
+        SENT[:1], twice
+    )
+    assert wrong_questions(SENT[:1], questions(SENT[0])[:-1]) == [f"question {SENT[0]}/wait has the records ['open']"]
