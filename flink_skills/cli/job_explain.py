@@ -52,7 +52,10 @@ def explain(
 def _print_stage(stage: Mapping[str, Any]) -> None:
     _print_input(stage["input"])
     _print_agent(stage["agent"])
-    for role in ("output", "errors", "events"):
+    if (answers := stage["answers"]) is not None:
+        print_line(("answers ", "bold"), str(answers["from"]))
+        print_line(f"  key: {', '.join(answers['key'])}; wait: {answers['wait_id']}")
+    for role in ("output", "errors", "events", "waits"):
         if stage[role] is not None:
             print_line((f"{role} ", "bold"), stage[role]["table"])
             for name, column in stage[role]["columns"].items():

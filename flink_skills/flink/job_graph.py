@@ -251,6 +251,16 @@ class JobGraph:
         plan = replace(plan, rows=rows.to_json(), events=given.events)
         return PlacedAgent(given.apply_plan(plan, name or None), rows, f"{name}-" if name else "")
 
+    def read_answers(
+        self, placed: PlacedAgent, *, table: str | None, query: str | None, key: Sequence[str], wait_id: str
+    ) -> None:
+        """Give an agent the rows of a table or query as answers. Its records are read afterwards."""
+        with sql_errors():
+            given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
+            before = self._roots()
+            placed.output.answers(given, key[0] if len(key) == 1 else list(key), wait_id=wait_id)
+        self._give_uids(f"{placed.uids}answers", before, placed.output.to_datastream()._j_data_stream)
+
     def write_output(self, placed: PlacedAgent, *, event_time: bool) -> None:
         """Write outputs to their table. ``event_time`` says whether rows have timestamps."""
         if placed.rows.output is not None:
@@ -267,6 +277,11 @@ class JobGraph:
         """Write the stream of events to its table."""
         if placed.rows.events is not None:
             self._insert(f"{placed.uids}events", placed.output.to_event_stream(), placed.rows.events, event_time=False)
+
+    def write_waits(self, placed: PlacedAgent) -> None:
+        """Write questions and the ends of waits to their table."""
+        if placed.rows.waits is not None:
+            self._insert(f"{placed.uids}waits", placed.output.to_wait_stream(), placed.rows.waits, event_time=False)
 
     def _insert(self, role: str, stream: DataStream, fill: TableFill, *, event_time: bool) -> None:
         before = self._roots()

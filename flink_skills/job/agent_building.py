@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, AgentSources
+from flink_skills.job.answers import check_answers, check_approvals, shape_of_answers
 from flink_skills.job.failed_events import FAILED_EVENTS, event_column, failed_rows, table_of_rows
 from flink_skills.job.input_shape import InputShape, behind, can_be_content
 from flink_skills.job.model_problems import problems_of_models
@@ -96,6 +98,14 @@ class AgentBuilder:
         if problems:
             raise DocumentError(problems)
 
+    def check_answers(self) -> None:
+        """Check the columns of the answers to waits, and that people can answer the questions of approvals."""
+        source = self.source
+        if source is not None and isinstance(source.agent, DeclarativeAgent) and source.agent.asks_people:
+            check_approvals(self._placing, self.stage, source)
+        if self.stage.answers is not None and self.stage.path("answers") not in self._read.broken:
+            check_answers(self._placing, self.stage, self.stage.answers)
+
     def _path_of_key(self, number: int) -> Path:
         path = self.stage.path("input", "key")
         data = self._read.document.data
@@ -147,9 +157,9 @@ class AgentBuilder:
 
     def fill_tables(self, shape: InputShape) -> RecordRows:
         """Find and return how records leave: the columns of all tables, and the events of the agents behind."""
-        output, errors, events, fields = self._tables.fill(shape, self.output)
+        rows, fields = self._tables.fill(shape, self.output)
         following = {name: NextEvent(self._others[name].stage.keys, fields) for name in self.stage.targets}
-        self.rows = RecordRows(output, errors, events, following)
+        self.rows = replace(rows, next=following)
         return self.rows
 
     def replace_input(self, records: FilePath, folder: FilePath) -> None:
@@ -178,8 +188,19 @@ class AgentBuilder:
                 f"source {table if query is None else query}",
                 partial(placing.connected, at, table, partial(graph.check_source, table=table, query=query)),
             )
-        for role, section in (("output", stage.output), ("errors", stage.errors), ("events", stage.events)):
-            at = stage.path(role, "table")
+        if (answers := stage.answers) is not None and shape_of_answers(placing, stage, answers, []) is not None:
+            at = stage.path("answers", "table" if answers.query is None else "query")
+            yield (
+                f"source {answers.table if answers.query is None else answers.query}",
+                partial(
+                    placing.connected,
+                    at,
+                    answers.table,
+                    partial(graph.check_source, table=answers.table, query=answers.query),
+                ),
+            )
+        for role in ("output", "errors", "events", "waits"):
+            section, at = getattr(stage, role), stage.path(role, "table")
             if section is not None and at not in self._read.broken and placing.table(at, section.table, []) is not None:
                 yield (
                     f"sink {section.table}",
@@ -209,6 +230,14 @@ class AgentBuilder:
                 lambda: graph.read(table=table, query=query, key=self.keys if keys is None else keys, uids=uids),
             )
         put = placing.placed(stage.agent_at, lambda: graph.apply(stream, plan, rows, stage.name))
+        if (answers := stage.answers) is not None:
+            placing.connected(
+                stage.path("answers", "table" if answers.query is None else "query"),
+                answers.table,
+                lambda: graph.read_answers(
+                    put, table=answers.table, query=answers.query, key=stage.answer_keys, wait_id=answers.wait_id
+                ),
+            )
         self.placed = put
         timed = shape.has_rowtime
         problems: list[Problem] = []
@@ -217,6 +246,7 @@ class AgentBuilder:
             ("output", rows.output, lambda: graph.write_output(put, event_time=timed)),
             ("errors", rows.errors, lambda: graph.write_errors(put, event_time=timed)),
             ("events", rows.events, lambda: graph.write_events(put)),
+            ("waits", rows.waits, lambda: graph.write_waits(put)),
         ):
             try:
                 placing.connected(stage.path(role, "table"), None if fill is None else fill.table, write)

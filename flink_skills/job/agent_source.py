@@ -25,7 +25,7 @@ __all__ = ["AgentSource", "AgentSources", "import_agent", "search_modules"]
 
 _YAML = (".yaml", ".yml")
 # Keys that connect an agent with the rest of its job.
-_AROUND = ("agent", "input", "output", "errors", "events", "agent_tools")
+_AROUND = ("agent", "input", "output", "errors", "events", "answers", "waits", "agent_tools")
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class JobBuilder:
         self.define_tables()
         for agent, code in zip(self.agents, loaded, strict=True):
             agent.check_columns(agent.find_input())
+            agent.check_answers()
             agent.compile(code, check_skills=check_skills)
         return graph
 

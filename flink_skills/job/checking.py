@@ -192,6 +192,8 @@ class _Checker:
             number = len(shape.columns)
             count = f"{number} or more columns" if shape.is_open else counted(number, "column")
             self._ok("input", stage.title(f"{count}, key {', '.join(each.keys)}{time_of}"))
+        if self._step("answers", lambda: _done(each.check_answers)) and (answers := stage.answers) is not None:
+            self._ok("answers", stage.title(f"key {', '.join(stage.answer_keys)}, wait {answers.wait_id}"))
         if agent is None or _is_broken(read, "skills"):
             return  # without the skills of the job, names of skills would be wrong
         # The next step looks at sources, which only the cluster may have.
@@ -208,7 +210,7 @@ class _Checker:
     def _fill(self, builder: JobBuilder, each: AgentBuilder) -> bool:
         """Check the tables of one agent, and return whether it can be connected."""
         read, stage, shape = builder.read, each.stage, each.shape
-        broken = [stage.path(role)[:1] for role in ("output", "errors", "events")]
+        broken = [stage.path(role)[:1] for role in ("output", "errors", "events", "waits")]
         if shape is None or _is_broken(read, "agents") or any(path in read.broken for path in broken):
             self._step("columns", each.check_tables)
             return False
@@ -272,7 +274,7 @@ class _Checker:
                 self._add(Check("skills", "warning", title(f"{place}{diagnostic.code} {diagnostic.message}")))
 
     def _columns(self, stage: Stage, filled: RecordRows) -> None:
-        for fill in (filled.output, filled.errors, filled.events):
+        for fill in (filled.output, filled.errors, filled.events, filled.waits):
             if fill is not None:
                 of = ", ".join(f"{c.name} ← {c}" for c in fill.columns)
                 self._ok("columns", stage.title(f"{fill.table}: {of}"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.rows.column_types import ColumnType, MisfitError, fit
 from flink_skills.agents.rows.columns import ColumnFill, OutputShape, value_of
+from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
 from flink_skills.job.input_shape import InputShape
 from flink_skills.job.value_samples import TEXTS, samples_at, samples_of_type
 from flink_skills.telemetry.event_record import EVENT_COLUMNS
@@ -15,7 +16,7 @@ from flink_skills.telemetry.event_record import EVENT_COLUMNS
 if TYPE_CHECKING:
     from flink_skills.agents.rows.columns import FieldPath
 
-__all__ = ["Samples", "may_not_fit", "never_fits", "never_fits_event"]
+__all__ = ["Samples", "may_not_fit", "never_fits", "never_fits_field"]
 
 _TEXTS_OF_TIME = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ")
 
@@ -103,10 +104,17 @@ def may_not_fit(column: ColumnFill, samples: Samples) -> str | None:
     return None
 
 
-def never_fits_event(column: ColumnFill) -> str | None:
-    """Return why nothing that an event of the stream has will ever fit the column, or None if something may."""
+_WAIT: dict[str, Any] = {
+    "status": "open",
+    "kind": "wait",
+    **{name: 1 for name, sql, _ in WAIT_COLUMNS if sql.split("(")[0] in ("INT", "BIGINT", "TIMESTAMP_LTZ")},
+}
+
+
+def never_fits_field(column: ColumnFill, role: str) -> str | None:
+    """Return why no record of ``events`` or ``waits`` will ever fit the column, or None if one may fit."""
     for path in column.paths:
-        value = value_of(_EVENT, [path])
+        value = value_of(_WAIT if role == "waits" else _EVENT, [path])
         misfits, _ = _misfits(column.of, None if value is None else [value])
         if misfits:
             return f"{misfits[0]} in {'.'.join(path)}"

@@ -17,6 +17,7 @@ from flink_skills.job.reading import ReadJob, read_job
 from flink_skills.job.servers_here import declared_servers, reached_servers
 from flink_skills.job.sizing import Load, size_of
 from flink_skills.job.skills_here import skills_here
+from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:
@@ -114,8 +115,17 @@ def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any
         "next": list(filled.next),
         "errors": _table(filled.errors) if filled.errors is not None else None,
         "events": _table(filled.events) if filled.events is not None else None,
+        "answers": _answers(stage),
+        "waits": _table(filled.waits) if filled.waits is not None else None,
         "state": _state(plan),
     }
+
+
+def _answers(stage: Stage) -> dict[str, Any] | None:
+    answers = stage.answers
+    if answers is None:
+        return None
+    return {"from": answers.table or answers.query, "key": list(stage.answer_keys), "wait_id": answers.wait_id}
 
 
 def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:

@@ -22,12 +22,14 @@ __all__ = [
     "AgentInput",
     "AgentOutput",
     "AgentToolSpec",
+    "AnswersSection",
     "ErrorsSection",
     "EventsSection",
     "InputSection",
     "JobAgent",
     "JobFile",
     "OutputSection",
+    "WaitsSection",
 ]
 
 Scalar = StrictStr | StrictInt | StrictFloat | StrictBool
@@ -69,6 +71,24 @@ class EventsSection(StrictPart):
 
     table: Text = Field(description="The table that gets a row for each thing that happened in a turn.")
     columns: Columns = Field({}, description="What goes into a column: a field of the event.")
+
+
+class WaitsSection(StrictPart):
+    """The table of questions for people."""
+
+    table: Text = Field(description="Table that receives a row for each question, and one when its wait ends.")
+    columns: Columns = Field({}, description="Field of the [wait](waits.md#show-the-questions) for a column.")
+
+
+class AnswersSection(StrictPart):
+    """The answers of people and programs to the waits of an agent. Give `table` or `query`."""
+
+    table: Text | None = Field(None, description="Table or view whose rows are the answers.")
+    query: Text | None = Field(None, description="SELECT whose rows are the answers.")
+    key: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
+        None, description="Column, or columns, with the key of the event that waits. Default: `key` of the input."
+    )
+    wait_id: Text = Field("wait_id", description="Column with the id or the name of the wait.")
 
 
 Names = Text | Annotated[list[Text], Field(min_length=1)]
@@ -121,6 +141,8 @@ class JobAgent(AgentParts):
     output: AgentOutput | None = None
     errors: ErrorsSection | None = Field(None, description="Error records of this agent; default: `errors` of the job.")
     events: EventsSection | None = Field(None, description="Events of this agent; default: `events` of the job.")
+    answers: AnswersSection | None = Field(None, description="Answers to the waits of this agent.")
+    waits: WaitsSection | None = Field(None, description="Questions of this agent; default: `waits` of the job.")
     agent_tools: dict[Text, Text | AgentToolSpec] | None = Field(
         None, description="Tools of the models that call other agents of the job: the tool's name with the agent's."
     )
@@ -161,3 +183,7 @@ class JobFile(StrictPart):
     )
     errors: ErrorsSection | None = Field(None, description="Without it, error records are only logged.")
     events: EventsSection | None = None
+    answers: AnswersSection | None = Field(
+        None, description="Answers to the waits of the agent. In a job with several, each agent has its own."
+    )
+    waits: WaitsSection | None = Field(None, description="Questions of the agents for people.")

@@ -43,7 +43,7 @@ def problems_of_declared(read: ReadJob) -> list[Problem]:
         if ("agents",) in read.broken:
             is_known = is_known and any(stage.at == at for stage in read.stages)  # the agents before it may be wrong
         if isinstance(spec, Mapping) and not is_known:
-            around = ("input", "output", "errors", "events", "agent", "agent_tools")
+            around = ("input", "output", "errors", "events", "answers", "waits", "agent", "agent_tools")
             own = {key: value for key, value in spec.items() if at[0] == "agent" or key not in around}
             found += _problems(read, {"name": name, **own}, at)
             if "agent" not in spec:

@@ -24,9 +24,9 @@ from flink_skills.job.statements import Statement, refusal, split_statements
 __all__ = ["EMPTY_SECTIONS", "ReadJob", "read_job", "survey_job"]
 
 # The sections that a job may be without; one that is written has something in it.
-EMPTY_SECTIONS = ("skills", "connections", "models", "prompts", "errors", "events")
+EMPTY_SECTIONS = ("skills", "connections", "models", "prompts", "errors", "events", "answers", "waits")
 _ONE_AGENT = ("agent", "input", "output")
-_TARGETS = ("output", "errors", "events")
+_TARGETS = ("output", "errors", "events", "waits")
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _agent_sections(document: Document) -> list[Problem]:
             for name in _ONE_AGENT
             if name not in data
         ]
-    beside = [name for name in _ONE_AGENT if name in data]
+    beside = [name for name in (*_ONE_AGENT, "answers") if name in data]
     problems = [
         document.problem(
             (name,),
@@ -214,7 +214,7 @@ def _usable(data: Mapping[str, Any], problems: Iterable[Problem]) -> tuple[dict[
     for name, instead in (("name", "job"), ("tables", "-"), *(() if several else (("agent", {}),))):
         kept.setdefault(name, instead)
     if several:
-        for name in _ONE_AGENT:
+        for name in (*_ONE_AGENT, "answers"):
             kept.pop(name, None)
         paths = [problem.path for problem in problems if problem.path[:1] == ("agents",)]
         sound = {} if ("agents",) in paths else data["agents"]
@@ -263,14 +263,19 @@ def _is_text(value: Any) -> bool:
 
 
 def _input_problems(document: Document, data: Mapping[str, Any]) -> list[Problem]:
-    section = data.get("input")
-    if not isinstance(section, Mapping):
-        return []
-    given = [key for key in ("table", "query") if section.get(key) is not None]
-    if len(given) == 1:
-        return []
-    message = "give 'table' or 'query', not both" if given else "give 'table', or 'query' with a SELECT"
-    return [document.problem(("input",), message)]
+    agents = data.get("agents")
+    agents = agents if isinstance(agents, Mapping) else {}
+    paths: list[Path] = [("input",), ("answers",), *(("agents", name, "answers") for name in agents)]
+    problems = []
+    for path in paths:
+        section: Any = data
+        for name in path:
+            section = section.get(name) if isinstance(section, Mapping) else None
+        given = [key for key in ("table", "query") if isinstance(section, Mapping) and section.get(key) is not None]
+        if isinstance(section, Mapping) and len(given) != 1:
+            message = "give 'table' or 'query', not both" if given else "give 'table', or 'query' with a SELECT"
+            problems.append(document.problem(path, message))
+    return problems
 
 
 @functools.cache

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from flink_skills.documents.document import Document
 from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import UnknownNameError
-from flink_skills.job.model import ErrorsSection, EventsSection, JobAgent, JobFile, OutputSection
+from flink_skills.job.model import (
+    AnswersSection,
+    ErrorsSection,
+    EventsSection,
+    JobAgent,
+    JobFile,
+    OutputSection,
+    WaitsSection,
+)
 
 __all__ = ["Stage", "stages_of"]
 
@@ -20,7 +28,8 @@ class Stage:
     ``name`` is the agent's name under ``agents``, and empty in a job with one agent. ``at`` is the path of its sections
     in the file. The input is a ``table``, a ``query``, or the outputs of the agents ``sources``. Outputs go to
     ``output``, a table, and to the agents ``targets``, as events of the fields ``event_columns`` (empty: the default).
-    ``keys`` are the key columns; those of the sources if the file has none.
+    ``keys`` are the key columns; those of the sources if the file has none. ``answers`` are the answers to the agent's
+    waits, and ``waits`` is the table of questions.
     """
 
     name: str
@@ -34,6 +43,8 @@ class Stage:
     event_columns: Mapping[str, str | None] = field(default_factory=dict)
     errors: ErrorsSection | None = None
     events: EventsSection | None = None
+    answers: AnswersSection | None = None
+    waits: WaitsSection | None = None
     paths: Mapping[str, Path] = field(default_factory=dict)
 
     @property
@@ -41,8 +52,16 @@ class Stage:
         """The path of the agent."""
         return self.at or ("agent",)
 
+    @property
+    def answer_keys(self) -> tuple[str, ...]:
+        """The key columns of the answers."""
+        given = None if self.answers is None else self.answers.key
+        if given is None:
+            return self.keys
+        return (given,) if isinstance(given, str) else tuple(given)
+
     def path(self, *parts: str | int) -> Path:
-        """Return the path in the file of a part of the stage. ``errors`` and ``events`` may be those of the job."""
+        """Return the path in the file of a part of the stage. ``errors``, ``events`` and ``waits`` may be the job's."""
         return (*self.paths.get(str(parts[0]), self.at), *parts)
 
     def title(self, text: str) -> str:
@@ -57,7 +76,19 @@ def stages_of(job: JobFile, document: Document) -> tuple[list[Stage], list[Probl
             return [], []
         given = job.input
         keys = (given.key,) if isinstance(given.key, str) else tuple(given.key)
-        only = Stage("", (), given.table, given.query, (), keys, job.output, errors=job.errors, events=job.events)
+        only = Stage(
+            "",
+            (),
+            given.table,
+            given.query,
+            (),
+            keys,
+            job.output,
+            errors=job.errors,
+            events=job.events,
+            answers=job.answers,
+            waits=job.waits,
+        )
         return [only], []
     wiring = _Wiring(job, job.agents, document)
     return wiring.stages(), wiring.problems
@@ -106,7 +137,8 @@ class _Wiring:
         at: Path = ("agents", name)
         given, output = agent.input, agent.output
         if given is None and not sources:
-            unused = [key for key in ("output", "errors", "events") if getattr(agent, key) is not None]
+            sections = ("output", "errors", "events", "answers", "waits")
+            unused = [key for key in sections if getattr(agent, key) is not None]
             if unused:
                 self._add((*at, unused[0]), "the agent has no input, so nothing would get here; give it an input")
             elif not is_tool:
@@ -145,7 +177,9 @@ class _Wiring:
             columns if table is None else {},
             agent.errors or self._job.errors,
             agent.events or self._job.events,
-            {of: () for of in ("errors", "events") if getattr(agent, of) is None},
+            agent.answers,
+            agent.waits or self._job.waits,
+            {of: () for of in ("errors", "events", "waits") if getattr(agent, of) is None},
         )
 
     def _edges(self) -> Iterator[tuple[str, str]]:

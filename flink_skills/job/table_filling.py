@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flink_skills.agents.rows.columns import ColumnFill, Filling, OutputShape, TableFill, checked_path, plan_columns
+from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError
-from flink_skills.job.column_samples import Samples, may_not_fit, never_fits, never_fits_event
+from flink_skills.job.column_samples import Samples, may_not_fit, never_fits, never_fits_field
 from flink_skills.job.input_shape import InputShape
+from flink_skills.job.model import EventsSection, WaitsSection
 from flink_skills.job.placing import Placing
 from flink_skills.job.stages import Stage
+from flink_skills.telemetry.event_record import EVENT_COLUMNS
 
 if TYPE_CHECKING:
     from flink_skills.agents.rows.columns import FieldPath
@@ -22,6 +26,13 @@ __all__ = ["AgentTables"]
 _FILLING = {
     "output": Filling(("output",), ("output", "answer")),
     "errors": Filling(("error",), ("error", "message")),
+}
+
+
+# The fields of records, and what a record is.
+_FIELDS = {
+    "events": ([column.name for column in EVENT_COLUMNS], "an event"),
+    "waits": ([name for name, _, _ in WAIT_COLUMNS], "a wait"),
 }
 
 
@@ -45,14 +56,14 @@ class AgentTables:
                 written = [column.name for column in table.columns if column.written]
                 self._check_names(role, table, written)
         if stage.events is not None:
-            self._fill_events()
+            self._fill_fields("events", stage.events)
+        if stage.waits is not None:
+            self._fill_fields("waits", stage.waits)
         if self._problems:
             raise DocumentError(self._problems)
 
-    def fill(
-        self, given: InputShape, known: OutputShape
-    ) -> tuple[TableFill | None, TableFill | None, TableFill | None, dict[str, FieldPath]]:
-        """Return how the tables of outputs, errors and events are filled, and the fields of events for other agents.
+    def fill(self, given: InputShape, known: OutputShape) -> tuple[RecordRows, dict[str, FieldPath]]:
+        """Return how the tables are filled, and the fields of events for other agents.
 
         Args:
             given: The events of the agent.
@@ -62,12 +73,13 @@ class AgentTables:
         stage = self._stage
         output = self._fill("output", given, known) if stage.output is not None else None
         errors = self._fill("errors", given, known) if stage.errors is not None else None
-        events = self._fill_events() if stage.events is not None else None
+        events = self._fill_fields("events", stage.events) if stage.events is not None else None
+        waits = self._fill_fields("waits", stage.waits) if stage.waits is not None else None
         fields = self._event_fields(given, known)
-        missing = (stage.output is not None and output is None) or (stage.events is not None and events is None)
-        if self._problems or missing:
+        sections = ((stage.output, output), (stage.events, events), (stage.waits, waits))
+        if self._problems or any(section is not None and fill is None for section, fill in sections):
             raise DocumentError(self._problems)
-        return output, errors, events, fields
+        return RecordRows(output, errors, events, waits=waits), fields
 
     def _event_fields(self, given: InputShape, known: OutputShape) -> dict[str, FieldPath]:
         found: dict[str, FieldPath] = {}
@@ -128,14 +140,11 @@ class AgentTables:
         ]
         return fill
 
-    def _fill_events(self) -> TableFill | None:
-        from flink_skills.telemetry.event_record import EVENT_COLUMNS
-
-        section = self._stage.events
-        table = self._table("events", section.table) if section is not None else None
-        if table is None or section is None:
+    def _fill_fields(self, role: str, section: EventsSection | WaitsSection) -> TableFill | None:
+        table = self._table(role, section.table)
+        if table is None:
             return None
-        known = [column.name for column in EVENT_COLUMNS]
+        known, place = _FIELDS[role]
         found: list[ColumnFill] = []
         for column in table.columns:
             if not column.written or column.of is None or section.columns.get(column.name, "") is None:
@@ -144,15 +153,15 @@ class AgentTables:
             if name in known:
                 fill = ColumnFill(column.name, column.of, ((name,),))
                 found.append(fill)
-                why = never_fits_event(fill)
+                why = never_fits_field(fill, role)
                 if why is not None:
                     message = f"column {column.name!r} of {section.table} is {column.of} and can never be filled: {why}"
-                    self._add_to_column("events", column.name, message)
+                    self._add_to_column(role, column.name, message)
                 continue
-            unknown = UnknownNameError("field", name, known, place="an event")
+            unknown = UnknownNameError("field", name, known, place=place)
             message = f"column {column.name!r} of {section.table}: {unknown}; map it under columns, or to null"
-            self._add_to_column("events", column.name, message)
-        self._check_names("events", table, table.names)
+            self._add_to_column(role, column.name, message)
+        self._check_names(role, table, table.names)
         return TableFill(section.table, tuple(found))
 
     def _check_types(self, role: str, table: TableShape) -> None:

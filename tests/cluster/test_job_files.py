@@ -43,6 +43,13 @@ FAILURES = f"""\
   CREATE TABLE failures (id STRING, error STRING, event STRING)
   WITH ('connector' = 'filesystem', 'path' = '${{job:dir}}/failures', 'format' = 'json', {QUICK});
 """
+PEOPLE = f"""\
+  CREATE TABLE decisions (customer STRING, wait_id STRING, answer STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${{job:dir}}/decisions', 'format' = 'json',
+    'source.monitor-interval' = '200 ms');
+  CREATE TABLE questions (wait_id STRING, status STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${{job:dir}}/questions', 'format' = 'json', {QUICK});
+"""
 
 
 def place(folder: Path, name: str, *orders: str) -> None:
@@ -77,9 +84,11 @@ def test_a_job_file_stops_with_a_savepoint_and_goes_on_where_it_was(cluster: Sta
     )
     savepoint = cluster.stop_with_savepoint(job, deadline=DEADLINE)
 
-    # A table of errors is added: the state of the source, the agent and the sink is found all the same.
-    text = COUNTING.replace("input:", f"{FAILURES}input:") + "errors: {table: failures}\n"
+    # Tables of errors, answers and questions are added. The state of the source, the agent and the sink is still found.
+    text = COUNTING.replace("input:", f"{FAILURES}{PEOPLE}input:") + "errors: {table: failures}\n"
+    text += "answers: {table: decisions}\nwaits: {table: questions}\n"
     file.write_text(text)
+    (tmp_path / "decisions").mkdir()
     place(tmp_path / "orders", "two.json", "a2", "b2")
     again = cluster.submit(
         MAIN, "--config", str(file), "--set", "pipeline.name=other", savepoint=savepoint, deadline=DEADLINE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, create_model
 
@@ -16,8 +17,9 @@ from flink_skills.agents.declare.state_schema import state_model
 from flink_skills.agents.plan.compilation import instantiate
 from flink_skills.agents.state.event import field_of
 from flink_skills.errors import ConfigError, PlanError, TurnError, UnknownNameError, near_misses
+from flink_skills.options.values import parse_duration
 from flink_skills.prompts import Prompt, check_instructions
-from flink_skills.tools.calling import ApprovalRequest
+from flink_skills.tools.calling import ApprovalRequest, Later, later
 
 __all__ = ["DeclarativeAgent", "descriptor_of", "prompt_of"]
 
@@ -80,9 +82,7 @@ class DeclarativeAgent(Agent):
         self.state_type = None if state is None else state_model(_mapping(state, "state"))
         approve = _mapping(spec.get("approve") or {}, "approve")
         self.approve_tools = approve.get("tools", ())
-        self._approver = _load(approve["by"], "approve.by") if approve else None
-        if not (self._approver is None or callable(self._approver)):
-            raise ConfigError(f"approve.by: {approve['by']!r} is not a function")
+        self._approver = _approver(approve) if approve else None
         self._is_complete = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -112,6 +112,11 @@ class DeclarativeAgent(Agent):
         named |= {("content", n) if is_list else ("content",): of for n, of in enumerate(self.content_fields)}
         return {path: column for path, column in named.items() if column}
 
+    @property
+    def asks_people(self) -> bool:
+        """True if people approve calls."""
+        return isinstance(self._approver, _People)
+
     def visible_skills(self, event: Any, ctx: AgentContext) -> list[str] | None:
         """Return the skills that the column names."""
         if not self._visible_column:
@@ -129,7 +134,7 @@ class DeclarativeAgent(Agent):
         return None if names is None else list(names)
 
     def approve(self, request: ApprovalRequest) -> Any:
-        """Return what the function of ``approve.by`` returns."""
+        """Return what the function of ``approve.by`` returns, or the question for people."""
         return super().approve(request) if self._approver is None else self._approver(request)
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
@@ -162,6 +167,41 @@ class DeclarativeAgent(Agent):
             found.pool.append(pool_item(_load(path, "tool_pool") if ":" in path else path, f"tool_pool: {path!r}"))
         for name, value in _section(self.spec, "agent_tools"):
             found.add_agent(name, _callee(_mapping(value, f"agent_tools.{name}"), name), f"agent_tools.{name}")
+
+
+@dataclass(frozen=True)
+class _People:
+    """The approver of ``approve.by: answers``."""
+
+    question: str | None
+    timeout: float | None
+    on_timeout: Literal["refuse", "approve", "fail"]
+
+    def __call__(self, request: ApprovalRequest) -> Later:
+        question = f"Call {request.tool}?" if self.question is None else self.question
+        return later(question, timeout=self.timeout, on_timeout=self.on_timeout)
+
+
+def _approver(approve: Mapping[str, Any]) -> Callable[[ApprovalRequest], Any]:
+    """Return the approver of a section ``approve``."""
+    by = approve["by"]
+    if by != "answers":
+        for key in ("question", "timeout", "on_timeout"):
+            if approve.get(key) is not None:
+                raise ConfigError(f"approve.{key}: only people have it, and by is {by!r}: write 'by: answers'")
+        found = _load(by, "approve.by")
+        if not callable(found):
+            raise ConfigError(f"approve.by: {by!r} is not a function")
+        return cast("Callable[[ApprovalRequest], Any]", found)
+    timeout = approve.get("timeout")
+    if timeout is not None:
+        try:
+            timeout = parse_duration(timeout)
+        except ValueError as error:
+            raise ConfigError(f"approve.timeout: is {approve['timeout']!r}: {error}") from None
+        if timeout == 0:
+            raise ConfigError(f"approve.timeout: is {approve['timeout']!r}: write a time above 0, such as '2 d'")
+    return _People(approve.get("question"), timeout, approve.get("on_timeout") or "refuse")
 
 
 def _callee(value: Mapping[str, Any], tool: str) -> DeclaredAgent:

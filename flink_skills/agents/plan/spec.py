@@ -126,8 +126,15 @@ class ApproveSpec(StrictPart):
         "`skills.tools.approve`."
     )
     by: Text = Field(
-        description="`module:function`, which gets an `ApprovalRequest` and returns true, false, or a string: the "
-        "reason for a refusal."
+        description="`answers`: a person decides, see [Ask people](job-files.md#ask-people). Or `module:function`: it "
+        "receives an `ApprovalRequest` and returns true, false, or a string with the reason for a refusal."
+    )
+    question: Text | None = Field(None, description="With `by: answers`: the question for people.")
+    timeout: Text | StrictInt | StrictFloat | None = Field(
+        None, description="With `by: answers`: the time to decide, such as `2 d`. Default: no limit."
+    )
+    on_timeout: Literal["refuse", "approve", "fail"] | None = Field(
+        None, description="With `by: answers`: `refuse` (default) or `approve` the call, or `fail` the turn."
     )
 
 

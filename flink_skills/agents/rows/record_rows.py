@@ -26,28 +26,33 @@ class TableRow(tuple[Any, ...]):
 class RecordRows:
     """The form in which the records of an agent leave.
 
-    ``output``, ``errors`` and ``events`` are tables. Without ``output`` no table gets the outputs, without ``errors``
-    error records are only logged, and without ``events`` events are not rows. ``next`` are the agents that get an event
-    for each output, by name.
+    ``output``, ``errors``, ``events`` and ``waits`` are tables. Without ``output`` no table gets the outputs, without
+    ``errors`` error records are only logged, without ``events`` events are not rows, and without ``waits`` no question
+    leaves. ``next`` are the agents that get an event for each output, by name.
     """
 
     output: TableFill | None
     errors: TableFill | None = None
     events: TableFill | None = None
     next: Mapping[str, NextEvent] = field(default_factory=dict)
+    waits: TableFill | None = None
 
     def to_json(self) -> dict[str, Any]:
         tables = {"output": self.output, "errors": self.errors, "events": self.events}
         found: dict[str, Any] = {name: None if fill is None else fill.to_json() for name, fill in tables.items()}
-        return {**found, **({"next": {name: of.to_json() for name, of in self.next.items()}} if self.next else {})}
+        if self.next:
+            found["next"] = {name: of.to_json() for name, of in self.next.items()}
+        if self.waits is not None:
+            found["waits"] = self.waits.to_json()
+        return found
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RecordRows:
         def table(name: str) -> TableFill | None:
-            return None if data[name] is None else TableFill.from_json(data[name])
+            return None if data.get(name) is None else TableFill.from_json(data[name])
 
         following = {name: NextEvent.from_json(of) for name, of in data.get("next", {}).items()}
-        return cls(table("output"), table("errors"), table("events"), following)
+        return cls(table("output"), table("errors"), table("events"), following, table("waits"))
 
     def of_record(self, record: Mapping[str, Any]) -> tuple[MisfitError | None, list[tuple[str, Any]]]:
         """Return the problem of an output, and what leaves for it, with tags.
@@ -72,3 +77,7 @@ class RecordRows:
     def of_event(self, event: Mapping[str, Any]) -> Any:
         """The row of an event, or the event where no table asks for it."""
         return event if self.events is None else TableRow(self.events.forgiving_values(event))
+
+    def of_wait(self, record: Mapping[str, Any]) -> TableRow | None:
+        """Return the row of a question, or of the end of its wait. Return None if there is no table for it."""
+        return None if self.waits is None else TableRow(self.waits.forgiving_values(record))

@@ -203,6 +203,7 @@ class Turn:
             encode=self.encoding.all,
             failure=self._unusable_answer,
             stop=self._park,
+            rows=self.agent.rows,
             now=self._now,
         )
 

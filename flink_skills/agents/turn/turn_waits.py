@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.agents.rows.wait_record import WAITS_TAG, wait_record
 from flink_skills.agents.state.waits import CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
 from flink_skills.agents.turn.turn_encoding import Emitted
@@ -52,6 +53,7 @@ class TurnWaits:
         encode: Encodes outputs.
         failure: Returns the encoded error record of an error.
         stop: Stops the turn until a wait is answered.
+        rows: The rows of tables, for a job whose records are rows.
         now: Returns the processing time in milliseconds since 1970.
     """
 
@@ -64,6 +66,7 @@ class TurnWaits:
     encode: Callable[[Emitted], Emitted]
     failure: Callable[[TurnError], Emitted]
     stop: Callable[[], None]
+    rows: RecordRows | None = None
     now: Callable[[], int] = processing_time
 
     def keep(self, step: str, entry: bytes) -> None:
@@ -85,7 +88,11 @@ class TurnWaits:
         """Return the record of a question, or of its end. A sleep has none."""
         if wait.request.kind == SLEEP:
             return ()
-        return [(WAITS_TAG, wait_record(wait, result, agent=self.agent, key=self.key, turn=self.turn))]
+        record = wait_record(wait, result, agent=self.agent, key=self.key, turn=self.turn)
+        if self.rows is None:
+            return [(WAITS_TAG, record)]
+        row = self.rows.of_wait(record)
+        return () if row is None else [(WAITS_TAG, row)]
 
     def cancelled(self, wait: OpenWait) -> Emitted:
         """Return the encoded record of a wait that ends with its turn."""

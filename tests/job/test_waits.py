@@ -1,0 +1,212 @@
+"""Questions and answers of a job file: tables, checks, and approvals without code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills import SkillsError, load_agent_yaml
+from flink_skills.job import check_job, explain_job, run_job_file
+from flink_skills.testing import Call, Reply, ScriptedModelServer
+from tests.job.files import problems_of, rows, write_job
+
+TOOLS = '''
+def pay(order: str, cents: int) -> str:
+    """Pay a refund."""
+    return f"paid {cents} for {order}"
+'''
+
+JOB = """\
+name: refunds
+flink: {parallelism.default: 1}
+options: {skills.worker.processes: 1}
+agent:
+  tools: [tools_of_refunds:pay]
+  approve: {tools: [pay], by: answers, timeout: 2 s, on_timeout: refuse, question: 'Pay this refund?'}
+  chat_model_setups:
+    clerk: {clazz: "openai-compatible:m", base_url: URL}
+tables: |
+  CREATE TABLE orders (`order` STRING, cents INT)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/orders.json', 'format' = 'json');
+  CREATE TABLE decisions (`order` STRING, wait STRING, approved BOOLEAN, reason STRING, arguments STRING, who STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/decisions.json', 'format' = 'json');
+  CREATE VIEW answers AS SELECT `order`, wait, approved, reason, arguments, who AS `by` FROM decisions;
+  CREATE TABLE results (`order` STRING, answer STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/results', 'format' = 'json');
+  CREATE TABLE questions (wait_id STRING, `order` STRING, status STRING, question STRING, tool STRING, arguments STRING,
+    deadline TIMESTAMP_LTZ(3), since BIGINT, `by` STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/questions', 'format' = 'json');
+input: {table: orders, key: order}
+answers: {table: answers, key: order, wait_id: wait}
+output: {table: results}
+waits: {table: questions, columns: {order: key}}
+"""
+
+
+def model(body: Mapping[str, Any]) -> Reply:
+    """Pay the order of the event, and answer with the result."""
+    last = body["messages"][-1]
+    if last["role"] == "tool":
+        return Reply(last["content"])
+    event = json.loads(last["content"][last["content"].index("{") :])
+    return Reply(tool_calls=(Call("pay", {"order": event["order"], "cents": event["cents"]}),))
+
+
+def lines(file: Path, *records: Mapping[str, Any]) -> None:
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tools_of_refunds.py").write_text(TOOLS)
+    lines(tmp_path / "orders.json", *({"order": f"A-{number}", "cents": 100 * number} for number in range(1, 5)))
+    return tmp_path
+
+
+@pytest.mark.flink
+@pytest.mark.both_versions
+def test_people_approve_refuse_and_change_calls_of_an_agent_without_code(folder: Path) -> None:
+    lines(
+        folder / "decisions.json",
+        {"order": "A-1", "wait": "approval", "approved": True, "who": "ann"},
+        {"order": "A-2", "wait": "approval", "approved": False, "reason": "too late", "who": "bob"},
+        {
+            "order": "A-3",
+            "wait": "approval",
+            "approved": True,
+            "arguments": '{"order": "A-3", "cents": 7}',
+            "who": "eve",
+        },
+    )
+    told: list[str] = []
+    with ScriptedModelServer(model) as server:
+        (folder / "job.yaml").write_text(JOB.replace("URL", server.url))
+        assert run_job_file(folder / "job.yaml", local=True, tell=told.append) == 0
+    answers = {row["order"]: row["answer"] for row in rows(folder / "results")}
+    assert answers["A-1"] == "paid 100 for A-1"
+    assert "the call was not approved: too late" in answers["A-2"]
+    assert answers["A-3"].endswith("paid 7 for A-3")
+    assert answers["A-3"].startswith("eve approved the call with other arguments")
+    assert "There was no decision before the deadline" in answers["A-4"]
+    questions = rows(folder / "questions")
+    opened = [row for row in questions if row["status"] == "open"]
+    assert [(row["question"], row["tool"], json.loads(row["arguments"])["cents"]) for row in opened] == [
+        ("Pay this refund?", "pay", 100 * number) for number in range(1, 5)
+    ]
+    assert all(row["deadline"].endswith("Z") and row["since"] > 1_700_000_000_000 for row in opened)
+    ends = {row["order"]: (row["status"], row["by"]) for row in questions if row["status"] != "open"}
+    assert [ends[f"A-{number}"] for number in (1, 2, 3)] == [("answered", who) for who in ("ann", "bob", "eve")]
+    assert ends["A-4"][0] in ("timed_out", "input_ended")
+
+
+@pytest.mark.flink
+def test_the_check_shows_answers_and_questions(folder: Path) -> None:
+    lines(folder / "decisions.json")
+    (folder / "job.yaml").write_text(JOB.replace("URL", "http://127.0.0.1:1"))
+    report = check_job(folder / "job.yaml")
+    assert [check.message for check in report.checks if check.status == "error"] == []
+    said = {check.message for check in report.checks}
+    assert "key order, wait wait" in said
+    assert any(message.startswith("questions: wait_id ← wait_id, order ← key, status ← status") for message in said)
+
+
+@pytest.mark.flink
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "answers: {table: answers",
+            "answers: {table: answer",
+            "answers.table: unknown table 'answer' in tables",
+        ),
+        (", wait_id: wait}", "}", "answers: unknown column 'wait_id' in table answers"),
+        ("wait_id: wait", "wait_id: waits", "answers.wait_id: unknown column 'waits' in table answers: did you mean"),
+        ("key: order, wait_id", "key: [ordr], wait_id", "answers.key[0]: unknown key column 'ordr' in table answers"),
+        ("key: order, wait_id", "key: [order, wait], wait_id", "answers.key: the key has 2 columns and the key of the"),
+        ("{order: key}", "{order: keys}", "column 'order' of questions: unknown field 'keys' in a wait"),
+        ("deadline TIMESTAMP_LTZ(3)", "deadline DATE", "deadline"),
+        ("\nanswers:", "\n#", "agent.approve.by: approve.by is 'answers', and the agent has no answers"),
+        ("\nwaits:", "\n#", "there is no 'waits' table, so people cannot see which calls need their approval"),
+    ],
+)
+def test_the_check_finds_mistakes_of_answers_and_questions(folder: Path, old: str, new: str, message: str) -> None:
+    lines(folder / "decisions.json")
+    text = JOB.replace("URL", "http://127.0.0.1:1")
+    assert old in text
+    (folder / "job.yaml").write_text(text.replace(old, new))
+    found = [check.message for check in check_job(folder / "job.yaml").checks if check.status in ("error", "warning")]
+    assert any(message in text for text in found), found
+
+
+def test_sections_of_waits_are_checked_without_flink(tmp_path: Path) -> None:
+    assert problems_of(tmp_path, answers="{table: a, query: b}") == [
+        "job.yaml:10:10: answers: give 'table' or 'query', not both"
+    ]
+    assert problems_of(tmp_path, answers="{key: id}") == [
+        "job.yaml:10:10: answers: give 'table', or 'query' with a SELECT"
+    ]
+    assert problems_of(tmp_path, waits="{columns: {}}") == [
+        "job.yaml:10:8: waits: 'table' is missing: table that receives a row for each question, and one when its wait "
+        "ends."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("approve", "message"),
+    [
+        ("by: answers, on_timeout: later", "on_timeout"),
+        ("by: answers, timeout: soon", "approve.timeout: is 'soon': write a duration such as '30 s'"),
+        ("by: answers, timeout: 0", "approve.timeout: is 0: write a time above 0, such as '2 d'"),
+        ("by: 'json:dumps', timeout: 1", "approve.timeout: only people have it, and by is 'json:dumps': write 'by:"),
+    ],
+)
+def test_mistakes_of_an_approval(tmp_path: Path, approve: str, message: str) -> None:
+    text = f"name: refunds\nmodel: offline\ntools: ['json:dumps']\napprove: {{tools: [dumps], {approve}}}\n"
+    (tmp_path / "agent.yaml").write_text(text)
+    with pytest.raises(SkillsError) as caught:
+        load_agent_yaml(tmp_path / "agent.yaml")
+    assert message in str(caught.value)
+
+
+SEVERAL = """\
+name: desks
+agents:
+  first:
+    model: offline
+    input: {table: events, key: job}
+    output: {table: results}
+    answers: {table: decisions, key: job}
+  second:
+    model: offline
+    input: {table: events, key: job}
+    output: {table: results}
+    waits: {table: own}
+tables: |
+  CREATE TABLE events (id INT, job STRING) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+  CREATE TABLE decisions (job STRING, wait_id STRING) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+  CREATE TABLE results (id INT, answer STRING) WITH ('connector' = 'blackhole');
+  CREATE TABLE questions (wait_id STRING) WITH ('connector' = 'blackhole');
+  CREATE TABLE own (wait_id STRING) WITH ('connector' = 'blackhole');
+waits: {table: questions}
+"""
+
+
+@pytest.mark.flink
+def test_each_agent_has_its_answers_and_the_job_has_a_table_of_questions(tmp_path: Path) -> None:
+    stages = explain_job(write_job(tmp_path, SEVERAL))["agents"]
+    found = {name: (stage["answers"], stage["waits"]["table"]) for name, stage in stages.items()}
+    assert found == {
+        "first": ({"from": "decisions", "key": ["job"], "wait_id": "wait_id"}, "questions"),
+        "second": (None, "own"),
+    }
+
+
+def test_answers_belong_to_one_agent(tmp_path: Path) -> None:
+    assert problems_of(tmp_path, SEVERAL, answers="{table: decisions}") == [
+        "job.yaml:20:1: answers: the section cannot be combined with 'agents'; move it into the agent that it "
+        "belongs to"
+    ]
