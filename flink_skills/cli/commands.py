@@ -117,6 +117,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "Show agent sessions in a savepoint or checkpoint.",
         {0: _SUCCESS, 1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
     ),
+    "waits": CommandEntry(
+        f"{_HERE}.waits:waits",
+        "Show the turns that wait in a savepoint or checkpoint.",
+        {0: _SUCCESS, 1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
+    ),
     "doctor": CommandEntry(
         f"{_HERE}.doctor:doctor",
         "Determine how well this host isolates commands.",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flink_skills.cli.common_options import FAILED, Format, OutputFormat
-from flink_skills.errors import ConfigError
+from flink_skills.cli.savepoint_args import FlinkOptions, SavepointPath, key_candidates, open_savepoint
 
 if TYPE_CHECKING:
     from flink_skills.agents.state.messages import Message
@@ -21,14 +20,7 @@ _MAX_STATE = 80
 
 
 def sessions(
-    savepoint: Annotated[
-        str,
-        typer.Argument(
-            metavar="SAVEPOINT",
-            show_default=False,
-            help="Directory of a savepoint or a retained checkpoint: a path or a URL.",
-        ),
-    ],
+    savepoint: SavepointPath,
     *,
     agent: Annotated[
         str | None,
@@ -44,10 +36,7 @@ def sessions(
         ),
     ] = None,
     format_: OutputFormat = Format.TEXT,
-    flink: Annotated[
-        list[str] | None,
-        typer.Option("-D", metavar="KEY=VALUE", show_default=False, help="Set an option of Flink. Can be repeated."),
-    ] = None,
+    flink: FlinkOptions = None,
 ) -> None:
     """Show agent sessions in a savepoint or checkpoint.
 
@@ -61,15 +50,12 @@ def sessions(
 
         flink-skills sessions ./savepoint-3f2a91-0c --agent triage --key order-7
     """
-    from flink_skills.agents.state.keys import key_to_text
     from flink_skills.cli.output import print_error
-    from flink_skills.flink.savepoints import Savepoint
 
-    reader = Savepoint(savepoint, dict(_parse_assignments(flink or [])))
+    reader = open_savepoint(savepoint, flink)
     name = _select_agent(reader, agent)
-    candidates = [key_to_text(key), *_key_from_json(key)] if key is not None else [None]
     count = 0
-    for candidate in candidates:
+    for candidate in key_candidates(key):
         for state in reader.keys(name, candidate):
             count += 1
             _show(state, format_, whole=key is not None)
@@ -80,34 +66,14 @@ def sessions(
         raise typer.Exit(FAILED)
 
 
-def _parse_assignments(assignments: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for assignment in assignments:
-        name, separator, value = assignment.partition("=")
-        if not separator:
-            raise typer.BadParameter(f"-D {assignment}: expected KEY=VALUE")
-        yield name.strip(), value.strip()
-
-
 def _select_agent(savepoint: Savepoint, agent: str | None) -> str:
     if agent is not None:
         return agent
     if len(savepoint.agents) == 1:
         return next(iter(savepoint.agents))
-    if not savepoint.agents:
-        raise ConfigError(f"{savepoint.location} contains no agent state. Check that a job with agents wrote it.")
     raise typer.BadParameter(
         f"--agent is required: the savepoint has several agents: {', '.join(sorted(savepoint.agents))}"
     )
-
-
-def _key_from_json(key: str) -> list[str]:
-    """Return the canonical text of a key in JSON. Return an empty list if ``key`` is not valid JSON."""
-    from flink_skills.agents.state.keys import key_to_text
-
-    try:
-        return [key_to_text(json.loads(key))]
-    except (ValueError, RecursionError):
-        return []
 
 
 def _show(state: KeyState, format_: Format, *, whole: bool) -> None:

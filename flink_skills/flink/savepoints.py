@@ -13,6 +13,8 @@ from pyflink.common import Configuration
 from pyflink.datastream import DataStream
 
 from flink_skills.agents.declare.operator_names import operator_of
+from flink_skills.agents.state.journal import Journal
+from flink_skills.agents.state.waits import OpenWait
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge
 from flink_skills.flink.failures import job_failure
@@ -23,12 +25,30 @@ __all__ = ["KeyState", "Savepoint"]
 
 
 @dataclass(frozen=True)
+class StoredWait:
+    """A wait in a savepoint.
+
+    Attributes:
+        id: The id of the wait.
+        status: ``OPEN``, ``EARLY`` for an answer before its question, or ``DONE`` for an ended wait.
+        event: The event's number, which is one less than the turn's.
+        answered: True if the turn has not consumed its answer.
+    """
+
+    id: str
+    status: str
+    event: int
+    answered: bool
+
+
+@dataclass(frozen=True)
 class KeyState:
     """State of one key in a savepoint, as bytes.
 
     ``key`` is the canonical key, and ``turns`` is the number of ended turns. ``pending`` are the events whose turns
     have not ended, and ``journal`` are the finished steps of the first one. The bytes of ``session`` and ``journal``
-    are those of :mod:`flink_skills.agents.state.session` and :mod:`flink_skills.agents.state.journal`.
+    are those of :mod:`flink_skills.agents.state.session` and :mod:`flink_skills.agents.state.journal`. ``waits`` are
+    the waits of all turns, and ``journals`` the steps of waiting turns that other turns have overtaken.
     """
 
     key: str
@@ -36,6 +56,23 @@ class KeyState:
     pending: tuple[bytes, ...]
     journal: tuple[bytes, ...]
     session: tuple[bytes, ...]
+    waits: tuple[StoredWait, ...] = ()
+    journals: tuple[tuple[bytes, ...], ...] = ()
+
+    def open_waits(self) -> list[tuple[int, OpenWait]]:
+        """Return the waits without an answer, each with the number of its turn."""
+        journals = (self.journal, *self.journals)
+        asked = {wait.id: wait for entries in journals for wait in Journal(entries).open_waits.values()}
+        return [
+            (stored.event + 1, asked[stored.id])
+            for stored in self.waits
+            if stored.status == "OPEN" and not stored.answered and stored.id in asked
+        ]
+
+    @property
+    def early_answers(self) -> int:
+        """The number of answers without a question."""
+        return sum(stored.status == "EARLY" for stored in self.waits)
 
 
 class Savepoint:
@@ -101,7 +138,13 @@ class Savepoint:
                 for row in rows:
                     first = False
                     yield KeyState(
-                        row["key"], row["turns"], *(tuple(row[of]) for of in ("pending", "journal", "session"))
+                        row["key"],
+                        row["turns"],
+                        tuple(row["pending"]),
+                        tuple(row["journal"]),
+                        tuple(row["session"]),
+                        tuple(StoredWait(of["id"], of["status"], of["turn"], of["answered"]) for of in row["waits"]),
+                        tuple(map(tuple, row["journals"])),
                     )
         except Exception as error:
             message = job_failure(error)

@@ -20,7 +20,7 @@ __all__ = ["check_answers", "check_approvals", "shape_of_answers"]
 def shape_of_answers(
     placing: Placing, stage: Stage, answers: AnswersSection, problems: list[Problem]
 ) -> TableShape | None:
-    """Return the columns of the answers, or None if they are not known. ``problems`` receives the reason."""
+    """Return the columns, or None if they are not known. ``problems`` receives the reason."""
     query = answers.query
     if query is None:
         return placing.table(stage.path("answers", "table"), str(answers.table), problems)

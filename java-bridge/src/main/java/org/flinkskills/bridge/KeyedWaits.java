@@ -42,6 +42,18 @@ final class KeyedWaits {
     }
   }
 
+  /** Return the state of a savepoint. */
+  static KeyedWaits ofSavepoint(RuntimeContext context) {
+    KeyedWaits found = new KeyedWaits(context);
+    found.waits();
+    return found;
+  }
+
+  private KeyedWaits(RuntimeContext context) {
+    this.context = context;
+    this.keys = null;
+  }
+
   /** Return true if the state exists. */
   boolean exist() {
     return waits != null;

@@ -1,6 +1,7 @@
 package org.flinkskills.bridge;
 
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -55,7 +56,9 @@ final class SavepointKeys {
   /**
    * Return a pickled dict for each key: {@code key}, its canonical text; {@code turns} that have
    * ended; {@code pending}, the events that have not (the first one's turn may be under way);
-   * {@code journal}, the finished steps of that turn; {@code session}, its chunks.
+   * {@code journal}, the finished steps of that turn; {@code session}, its chunks; {@code waits},
+   * the waits of all turns and the answers without a question; {@code journals}, the steps of the
+   * waiting turns that other turns have overtaken.
    *
    * @param only the key to read; null means all
    * @param expiring whether the state has a time to live, which is a part of its format
@@ -115,6 +118,7 @@ final class SavepointKeys {
     private final String only;
     private final boolean expiring;
     private transient KeyedTurns state;
+    private transient KeyedWaits waits;
 
     Reader(String only, boolean expiring) {
       this.only = only;
@@ -124,6 +128,7 @@ final class SavepointKeys {
     @Override
     public void open(OpenContext context) {
       state = KeyedTurns.ofSavepoint(getRuntimeContext(), expiring);
+      waits = KeyedWaits.ofSavepoint(getRuntimeContext());
     }
 
     @Override
@@ -139,7 +144,29 @@ final class SavepointKeys {
       row.setField("pending", state.unfinished());
       row.setField("journal", state.journal());
       row.setField("session", state.chunks());
+      row.setField("waits", waitRows());
+      List<List<byte[]>> journals = new ArrayList<>();
+      for (WaitState.WaitingTurn turn : waits.turns().values()) {
+        journals.add(turn.journal());
+      }
+      row.setField("journals", journals);
       out.collect(PythonPickle.dumps(row, null));
+    }
+
+    private List<Row> waitRows() throws Exception {
+      List<Row> rows = new ArrayList<>();
+      waits
+          .all()
+          .forEach(
+              (id, wait) -> {
+                Row row = Row.withNames();
+                row.setField("id", id);
+                row.setField("status", wait.status().name());
+                row.setField("turn", wait.turn());
+                row.setField("answered", wait.answer() != null);
+                rows.add(row);
+              });
+      return rows;
     }
   }
 
