@@ -48,6 +48,10 @@ demo-agents: setup ## Run three agents of one job file on the same incidents, an
 	@DESK_OUTPUT=$(CURDIR)/build/incident-desk $(BIN)/flink-skills run examples/incident_desk/job.yaml
 	@cat build/incident-desk/reviews/*
 
+.PHONY: demo-approvals
+demo-approvals: setup ## Refund orders, and ask a person about large ones, on a page or with recorded decisions (SCRIPTED=1)
+	@$(BIN)/python -m examples.refunds.demo $(if $(SCRIPTED),--scripted)
+
 .PHONY: setup
 setup: $(VENV)/.ready $(JAR) ## Make the virtual environment and the bridge jar
 

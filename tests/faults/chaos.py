@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from flink_skills.testing.cluster import ClusterError, StandaloneCluster, wait_until
 from tests.faults.background import Background
 
-__all__ = ["END", "KINDS", "PAUSE", "Chaos", "Kill"]
+__all__ = ["END", "KINDS", "LONGEST_PAUSE", "PAUSE", "Chaos", "Kill"]
 
 KINDS = ("worker", "TaskManager", "JobManager")
 PAUSE = "pause"
 # A worker ended, as a log says.
 END = "end of a worker"
 # For how many seconds a worker is stopped: shorter than the deadline of the TaskManager, and longer.
-_PAUSES = (1.0, 90.0)
+LONGEST_PAUSE = 90.0
+_PAUSES = (1.0, LONGEST_PAUSE)
 # How long a cluster may take to come back after a kill, on a busy machine.
 _BACK = 180
 

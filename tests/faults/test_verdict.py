@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tests.faults.chaos import Kill
+from tests.faults.chaos import PAUSE, Kill
 from tests.faults.ledger import Attempt, steps
 from tests.faults.people import wrong_questions
 from tests.faults.restores import Restore, restores
@@ -120,6 +120,14 @@ def test_a_tool_has_ended_when_the_next_request_comes() -> None:
     assert verdict(rows(), again("reserve", after=15), Kill(20.5, "worker", "7")).repeats == {
         ("reserve", ON_THE_WAY): 1
     }
+
+
+def test_an_answer_waits_in_a_stopped_worker_until_it_continues_or_ends() -> None:
+    stopped = Kill(2.5, PAUSE, "7")
+    repeated = again("model 0", after=40)
+    assert verdict(rows(), repeated, stopped, Kill(30, "worker", "7")).repeats == {("model", ON_THE_WAY): 1}
+    assert verdict(rows(), repeated, stopped).broken != []
+    assert verdict(rows(), repeated, Kill(30, "worker", "7")).broken != []
 
 
 def test_a_retry_with_another_call_id_is_seen() -> None:

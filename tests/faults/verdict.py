@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.faults.chaos import Kill
+from tests.faults.chaos import LONGEST_PAUSE, PAUSE, Kill
 from tests.faults.ledger import Attempt, steps
 from tests.faults.restores import Restore
 from tests.faults.topics import Row
@@ -254,6 +254,11 @@ def _allowed(
         return NOT_IN_CHECKPOINT
     workers = {kill.at for kill in kills if kill.ends_worker}
     if any(at <= end + MARGIN for at in killed if at in workers):
+        return ON_THE_WAY
+    # A process that was stopped then has read the answer only after it continued.
+    pauses = [kill.at for kill in kills if kill.kind == PAUSE and before.received <= kill.at <= end + MARGIN]
+    cuts = [at for at in killed if at in workers] + [restore.triggered for restore in between]
+    if any(pause < cut <= pause + LONGEST_PAUSE + MARGIN for pause in pauses for cut in cuts):
         return ON_THE_WAY
     return None
 
