@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import queue
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,13 +19,17 @@ from flink_skills.agents.state.event import Record
 from flink_skills.agents.state.keys import key_to_text
 from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.state.session import Session
-from flink_skills.agents.turn.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents.turn.local_turns import LocalTurns
+from flink_skills.agents.turn.local_waits import LocalWaits
+from flink_skills.agents.turn.turn import TurnOutcome, TurnStart, TurnStatus
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import Observer
 from flink_skills.tools import SkillState
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["Conversation", "parse_event"]
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _JOIN_SECONDS = 30
@@ -39,8 +45,20 @@ class Conversation:
     ...     outcome = conversation.run_turn("hello")
     """
 
-    def __init__(self, plan: AgentPlan, scratch_dir: str, observer: Observer) -> None:
+    def __init__(
+        self,
+        plan: AgentPlan,
+        scratch_dir: str,
+        observer: Observer,
+        ask: Callable[[dict[str, Any]], Any] = lambda question: {"cancel": True},
+    ) -> None:
         """Open the agent.
+
+        Args:
+            plan: The agent.
+            scratch_dir: An empty directory.
+            observer: Receives the activities of turns.
+            ask: Returns the answer to the record of a question. :meth:`run_turn` calls it in its thread.
 
         Raises:
             SkillsError: The agent, its skills or its model cannot be opened.
@@ -51,6 +69,8 @@ class Conversation:
         self._thread.start()
         self._current_task: asyncio.Task[TurnOutcome] | None = None
         self._is_interrupted = False
+        self._ask = ask
+        self._questions: queue.SimpleQueue[tuple[dict[str, Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._number = 1
         self._start_session()
         telemetry = telemetry_of(plan, SkillConfig(plan.options), events=False).with_observers(observer)
@@ -80,7 +100,13 @@ class Conversation:
     def run_turn(self, line: str) -> TurnOutcome | None:
         """Run a turn. Return None if it was interrupted, which leaves the conversation unchanged."""
         self._is_interrupted = False
-        outcome = self._wait_for(self._run(line))
+        running = asyncio.run_coroutine_threadsafe(self._run(line), self._loop)
+        running.add_done_callback(lambda _: self._questions.put(None))
+        while (asked := self._questions.get()) is not None:
+            question, answer = asked
+            if not answer.cancelled():
+                self._loop.call_soon_threadsafe(_resolve, answer, self._ask(question))
+        outcome = running.result()
         if outcome is not None and outcome.status == TurnStatus.DONE:
             self._session = outcome.session
             self._turn += 1
@@ -127,8 +153,9 @@ class Conversation:
     async def _run(self, line: str) -> TurnOutcome | None:
         event = parse_event(line)
         start = TurnStart(key_to_text(self.key), self._turn, json.dumps(event).encode(), event, self._session)
-        turn = Turn(self.runtime, start, lambda entry, reset, outputs: None)
-        self._current_task = asyncio.ensure_future(turn.run())
+        waits = LocalWaits(self._asked)
+        turns = LocalTurns(self.runtime, SkillConfig(self._plan.options), waits, lambda event: None)
+        self._current_task = asyncio.ensure_future(turns.run_one(start, self._add_usage))
         self._cancel()
         try:
             return await self._current_task
@@ -136,7 +163,17 @@ class Conversation:
             return None
         finally:
             self._current_task = None
-            self.usage += turn.usage
+            for unused in waits.close():
+                _log.warning("an answer to wait %s was not used: %s", unused.answer.wait, unused.reason)
+
+    async def _asked(self, question: dict[str, Any]) -> Any:
+        """Return the answer that the thread of :meth:`run_turn` obtains."""
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._questions.put((question, answer))
+        return await answer
+
+    def _add_usage(self, usage: Usage) -> None:
+        self.usage += usage
 
     async def _close(self) -> None:
         if self._current_task is not None:  # A signal ended the session during a turn.
@@ -157,6 +194,12 @@ class Conversation:
         self._thread.join(_JOIN_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+def _resolve(answer: asyncio.Future[Any], value: Any) -> None:
+    # A wait that has ended has no use for the answer.
+    if not answer.done():
+        answer.set_result(value)
 
 
 async def _cancel_tasks() -> None:

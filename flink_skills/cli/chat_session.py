@@ -16,6 +16,7 @@ from typing import Any
 
 from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.cli.agent_args import find_agent, model_setup
 from flink_skills.cli.chat_commands import COMMANDS, run_command, tokens_text
@@ -23,6 +24,7 @@ from flink_skills.cli.chat_conversation import Conversation
 from flink_skills.cli.chat_view import ChatView, LogToView
 from flink_skills.cli.common_options import configuration
 from flink_skills.cli.output import counted, diagnostic_line, print_error, print_line
+from flink_skills.cli.questions import ReadLine, ask_person, question_lines
 from flink_skills.cli.signals import exit_on_signals
 from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError
@@ -66,10 +68,11 @@ def run_chat(request: ChatRequest) -> int:
         _on_interrupt(signal.default_int_handler) if sys.stdin.isatty() else contextlib.nullcontext(),
         tempfile.TemporaryDirectory(prefix="flink-skills-", ignore_cleanup_errors=True) as scratch,
     ):
-        conversation = Conversation(plan, scratch, view)
+        read_line = _line_reader(sys.stdin.isatty())
+        conversation = Conversation(plan, scratch, view, _Questions(view, read_line))
         try:
             _print_introduction(conversation, plan)
-            return _Session(conversation, view).run()
+            return _Session(conversation, view, read_line).run()
         finally:
             with _on_interrupt(signal.SIG_IGN):  # Closing takes only seconds.
                 conversation.close()
@@ -135,20 +138,39 @@ def _print_introduction(conversation: Conversation, plan: AgentPlan) -> None:
         print_line(text, stream=sys.stderr)
 
 
+class _Questions:
+    """Questions of a turn that waits. The next lines are the answers."""
+
+    def __init__(self, view: ChatView, read_line: ReadLine) -> None:
+        self._view, self._read_line = view, read_line
+
+    def __call__(self, question: dict[str, Any]) -> Any:
+        for line in question_lines(question):
+            self._view.line(*line)
+        handled = signal.getsignal(signal.SIGINT)
+        try:
+            with _on_interrupt(signal.default_int_handler):
+                return ask_person(question, self._read_line)
+        except KeyboardInterrupt:
+            if callable(handled):
+                handled(signal.SIGINT, None)  # Interrupt the turn.
+            return None
+
+
 class _Session:
-    def __init__(self, conversation: Conversation, view: ChatView) -> None:
+    def __init__(self, conversation: Conversation, view: ChatView, read_line: ReadLine) -> None:
         self._conversation = conversation
+        self._read_line = read_line
         self._view = view
         self._is_interactive = sys.stdin.isatty()
         self._has_failed = False
 
     def run(self) -> int:
-        read_line = _line_reader(self._is_interactive)
         if self._is_interactive:
             print_line("/help lists commands. Ctrl-C interrupts an answer. Ctrl-D ends the session.", stream=sys.stderr)
         while True:
             try:
-                line = read_line()
+                line = self._read_line(_PROMPT)
                 if line is None:
                     break
                 if not self._handle(line.strip()):
@@ -186,7 +208,7 @@ class _Session:
         return _on_interrupt(lambda number, frame: self._conversation.interrupt())
 
     def _show(self, outcome: TurnOutcome, seconds: float) -> None:
-        records = [(tag, output) for tag, output in outcome.outputs if tag != ERROR_TAG]
+        records = [(tag, output) for tag, output in outcome.outputs if tag not in (ERROR_TAG, WAITS_TAG)]
         self._view.end_turn([(tag, output if tag else output["output"]) for tag, output in records])
         if outcome.status != TurnStatus.DONE:
             self._has_failed = True
@@ -208,8 +230,8 @@ def _summary(outcome: TurnOutcome, number: int, seconds: float) -> str:
     return "; ".join(parts)
 
 
-def _line_reader(interactive: bool) -> Callable[[], str | None]:
-    """Return a function that reads a line, and returns None at the end of the input.
+def _line_reader(interactive: bool) -> ReadLine:
+    """Return a function that reads a line with a prompt, and returns None at the end of the input.
 
     On a terminal the function has a history and completes commands.
     """
@@ -222,18 +244,18 @@ def _line_reader(interactive: bool) -> Callable[[], str | None]:
             readline.set_completer_delims(" ")
             readline.parse_and_bind("tab: complete")
 
-        def read_with_prompt() -> str | None:
+        def read_with_prompt(prompt: str) -> str | None:
             try:
-                return input(_PROMPT)
+                return input(prompt)
             except EOFError:
                 sys.stdout.write("\n")
                 return None
 
         return read_with_prompt
 
-    def read() -> str | None:
+    def read(prompt: str) -> str | None:
         if interactive:
-            sys.stderr.write(_PROMPT)
+            sys.stderr.write(prompt)
             sys.stderr.flush()
         return sys.stdin.readline() or None
 

@@ -14,6 +14,7 @@ from flink_skills.cli.agent_args import model_setup
 from flink_skills.cli.events import BadLine, bad_line_record, read_events
 from flink_skills.cli.output import print_error
 from flink_skills.cli.problems import report_omitted_skills
+from flink_skills.cli.questions import terminal_ask
 from flink_skills.cli.run import BAD_LINE, Sink, private_stdout
 from flink_skills.cli.signals import exit_on_signals
 from flink_skills.errors import TurnError
@@ -81,6 +82,6 @@ async def _run(job: LocalJob, entry: Any, events: list[tuple[Any, Any]], sink: S
         nonlocal turns
         turns += 1
 
-    async for record in job.run(entry, events, ended=count):
+    async for record in job.run(entry, events, ended=count, ask=terminal_ask()):
         sink.write(record)
     return turns

@@ -25,6 +25,7 @@ from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_e
 from flink_skills.cli.output import counted, print_error, print_line
 from flink_skills.cli.problems import report_omitted_skills
 from flink_skills.cli.progress import Progress
+from flink_skills.cli.questions import terminal_ask
 from flink_skills.cli.signals import exit_on_signals
 from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError, SkillsError, TurnError
@@ -121,7 +122,7 @@ class _Run:
 
         plan = self.compile(AgentsExecutionEnvironment.get_execution_environment())
         pairs = ((event.key, event.event) for event in self.events)
-        async for _, outcome in run_events(plan, pairs):
+        async for _, outcome in run_events(plan, pairs, ask=terminal_ask()):
             for tag, record in outcome.outputs:
                 if tag in ("", ERROR_TAG):
                     self.sink.write(record)

@@ -12,6 +12,7 @@ from flink_skills.agents.rows.columns import OutputShape, checked_path
 from flink_skills.agents.rows.next_event import NextEvent
 from flink_skills.agents.state.event import key_of
 from flink_skills.agents.turn.local import run_events
+from flink_skills.agents.turn.local_waits import Ask
 from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSources
@@ -94,11 +95,13 @@ class LocalJob:
         events: Iterable[tuple[Any, Any]],
         *,
         ended: Callable[[TurnOutcome], None] = lambda outcome: None,
+        ask: Ask | None = None,
     ) -> AsyncIterator[dict[str, Any]]:
         """Run pairs of key and event through an agent and all agents behind it.
 
         Yields the records of outputs that go to a table, and all error records. An agent gets its events when the
         agents before it have ended, in the order of the events from outside. ``ended`` receives the end of each turn.
+        ``ask`` returns the answer to a question. Without it, waits end with the events.
         """
         waiting: dict[str, list[tuple[Any, Any]]] = {entry.name: list(events)}
         for stage in self._stages.values():
@@ -107,7 +110,7 @@ class LocalJob:
                 continue
             following = {target: self._next(stage, self._stages[target]) for target in stage.targets}
             found: dict[int, list[dict[str, Any]]] = {}
-            async for number, outcome in run_events(self.plan(stage.name), given):
+            async for number, outcome in run_events(self.plan(stage.name), given, ask=ask):
                 ended(outcome)
                 records = [record for tag, record in outcome.outputs if tag in ("", ERROR_TAG)]
                 for record in records:

@@ -14,6 +14,7 @@ from typing import Any
 from flink_skills.agents.open.open_agent import OpenAgent
 from flink_skills.agents.state.key_selection import KeyText, key_text_of
 from flink_skills.agents.state.keys import key_failure
+from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.state.session import Session
 from flink_skills.agents.state.waits import Answer, WaitChange, WaitOperation
 from flink_skills.agents.turn.local_waits import GivenAnswer, LocalWaits
@@ -35,6 +36,7 @@ class _Turn:
     waits: set[str] = field(default_factory=set)
     answers: dict[str, Answer] = field(default_factory=dict)
     running: Turn | None = None
+    usage: Usage = field(default_factory=Usage)
     is_queued: bool = False
 
 
@@ -49,6 +51,8 @@ class _Key:
     def __init__(self, text: str, *, overtakes: bool) -> None:
         self.text = text
         self.session, self.number = Session(), 0
+        #: The number of turns that wait.
+        self.waiting = 0
         self._overtakes = overtakes
         self._events: deque[tuple[int, Any]] = deque()
         self._resumed: deque[_Turn] = deque()
@@ -128,6 +132,19 @@ class LocalTurns:
                 ended += 1
                 yield found
 
+    async def run_one(self, start: TurnStart, on_usage: Callable[[Usage], None]) -> TurnOutcome:
+        """Run one turn until it ends. ``on_usage`` receives its tokens, even if it is cancelled."""
+        key, turn = _Key(start.key, overtakes=False), _Turn(0, start)
+        key.session = start.session
+        try:
+            while (outcome := await self._attempt(key, turn)).status == TurnStatus.WAITING:
+                if not turn.answers:
+                    await key.next()
+            return self._end(key, turn, outcome)
+        finally:
+            self._waits.end_turn(turn.waits)
+            on_usage(turn.usage)
+
     async def close(self) -> None:
         """Cancel what still runs."""
         for task in self._tasks:
@@ -180,8 +197,9 @@ class LocalTurns:
             async with self._limit:
                 if isinstance(found, _Turn):
                     turn = found
+                    key.waiting -= 1
                 else:
-                    if self._idle and now() - last > self._idle:
+                    if self._idle and now() - last > self._idle and not key.waiting:
                         # The operator has evicted the key's state.
                         key.session, key.number = Session(), 0
                     key.number += 1
@@ -191,8 +209,10 @@ class LocalTurns:
                 outcome = await self._attempt(key, turn)
                 last = now()
             if outcome.status != TurnStatus.WAITING:
-                self._end(key, turn, outcome)
-            elif turn.answers:
+                self._finished.put_nowait((turn.index, self._end(key, turn, outcome)))
+                continue
+            key.waiting += 1
+            if turn.answers:
                 key.resume(turn)
             else:
                 key.block()
@@ -226,7 +246,7 @@ class LocalTurns:
         try:
             return await running.run()
         finally:
-            turn.running = None
+            turn.running, turn.usage = None, running.usage
 
     def _change_wait(self, key: _Key, turn: _Turn, change: WaitChange) -> None:
         if change.entry:
@@ -248,12 +268,11 @@ class LocalTurns:
 
         self._waits.change(key.text, change, deliver)
 
-    def _end(self, key: _Key, turn: _Turn, outcome: TurnOutcome) -> None:
+    def _end(self, key: _Key, turn: _Turn, outcome: TurnOutcome) -> TurnOutcome:
+        """Return the outcome with the outputs of all attempts."""
         self._waits.end_turn(turn.waits)
         key.session = outcome.session
-        if turn.outputs:
-            outcome = replace(outcome, outputs=(*turn.outputs, *outcome.outputs))
-        self._finished.put_nowait((turn.index, outcome))
+        return replace(outcome, outputs=(*turn.outputs, *outcome.outputs)) if turn.outputs else outcome
 
 
 def _same(key: Any) -> Any:

@@ -17,11 +17,13 @@ from flink_skills.agents.state.waits import (
     WaitChange,
     WaitOperation,
 )
+from flink_skills.agents.turn.turn_ends import ERROR_TAG
 from flink_skills.agents.turn.turn_waits import processing_time
 
 __all__ = ["Ask", "GivenAnswer", "LocalWaits", "UnusedAnswer"]
 
-#: Returns the answer to the record of a question, such as an input of a person in a terminal.
+#: Returns the answer to the record of a question, such as an input of a person in a terminal. The record has the reason
+#: in ``problem`` if the wait has rejected an answer.
 Ask = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
@@ -38,6 +40,11 @@ class UnusedAnswer(NamedTuple):
 
     answer: GivenAnswer
     reason: str
+
+
+def _problem(change: WaitChange) -> str:
+    """Return the error of a rejected answer."""
+    return next((str(record["error"]) for tag, record in change.outputs if tag == ERROR_TAG), "")
 
 
 @dataclass
@@ -75,7 +82,7 @@ class LocalWaits:
         elif change.operation == WaitOperation.REJECT:
             if change.wait_id in self._open:
                 self._open[change.wait_id].is_answered = False
-                self._await_answer(self._open[change.wait_id])
+                self._await_answer(self._open[change.wait_id], _problem(change))
         elif change.wait_id not in self._open:
             self._begin(key, change, deliver)
 
@@ -83,8 +90,8 @@ class LocalWaits:
         opened = self._open[change.wait_id] = _Open(key, change, deliver)
         self._await_answer(opened)
 
-    def _await_answer(self, opened: _Open) -> None:
-        """Look for an answer to a wait that begins, or whose answer was rejected."""
+    def _await_answer(self, opened: _Open, problem: str = "") -> None:
+        """Look for an answer to a wait that begins, or whose answer was rejected because of ``problem``."""
         loop, change = asyncio.get_running_loop(), opened.change
         if change.deadline is not None and not change.event_time:
             if opened.timer is not None:
@@ -94,7 +101,8 @@ class LocalWaits:
         self._look_for_answer(change.wait_id)
         question = next((record for tag, record in change.outputs if tag == WAITS_TAG), None)
         if not opened.is_answered and self._ask is not None and question is not None:
-            opened.asking = loop.create_task(self._asked(opened, self._ask(question)))
+            asked = {**question, "problem": problem} if problem else question
+            opened.asking = loop.create_task(self._asked(opened, self._ask(asked)))
         elif not opened.is_answered and self._input_ended:
             self._end_without_answer(opened)
 

@@ -1,0 +1,113 @@
+"""Questions of turns that wait, in ``flink-skills chat`` and ``flink-skills run --local``."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.waiting import wait_until
+
+AGENT = '''
+from typing import Any
+
+from pydantic import BaseModel
+
+from flink_skills import Agent, AgentContext, WaitCancelled, later, tool
+
+
+class Vote(BaseModel):
+    days: int
+
+
+class Shopper(Agent):
+    name = "shopper"
+    approve_tools = ("pay",)
+
+    @tool
+    def pay(self, cents: int) -> str:
+        """Pay."""
+        return f"paid {cents}"
+
+    def approve(self, request: Any) -> Any:
+        return later("Pay now?", payload={"limit": 9})
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        try:
+            vote = await ctx.wait("days", {"event": event}, question="How many days?", answer_type=Vote)
+        except WaitCancelled as error:
+            return str(error)
+        return [vote.days, await ctx.call_tool("pay", cents=5)]
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "shopper.py").write_text(AGENT)
+    (tmp_path / "events.jsonl").write_text('{"id": 1}\n')
+    return tmp_path
+
+
+def command(folder: Path, *words: str) -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}", "COLUMNS": "200"}
+    return {"args": [sys.executable, "-m", "flink_skills.cli", *words], "cwd": folder, "env": environment}
+
+
+def test_chat_takes_the_next_lines_as_answers(folder: Path) -> None:
+    lines = ["hello", "many", '{"days": 3}', "maybe", "y", "again", '{"days": 4}', "n too late", "third"]
+    done = subprocess.run(
+        **command(folder, "chat", "--agent", "shopper:Shopper"),
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3, "a turn failed"
+    assert json.loads(done.stdout[: done.stdout.index("]") + 1]) == [3, "paid 5"]
+    assert "wait 'days' was cancelled" in done.stdout
+    said = done.stderr
+    assert said.count("? How many days?") == 4
+    assert "is not usable: the answer: Input should be a valid dictionary" in said
+    assert '  arguments: {"cents": 5}\n  payload: {"limit": 9}' in said
+    assert "answer y, n, n REASON, or other arguments as a JSON object" in said
+    assert "the call was not approved: too late" in said
+    assert "the input ended, so the question is cancelled" in said
+    assert "output waits" not in said
+
+
+def test_a_local_run_asks_in_a_terminal(folder: Path) -> None:
+    leader, follower = pty.openpty()
+    words = ("run", "shopper:Shopper", "--input", "events.jsonl", "--key", "id", "--local", "--output", "out.jsonl")
+    process = subprocess.Popen(**command(folder, *words), stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    shown = bytearray()
+
+    def said(text: str) -> bool:
+        shown.extend(os.read(leader, 4096))
+        return text in shown.decode(errors="replace")
+
+    wait_until(lambda: said("answer> "), "the first question")
+    os.write(leader, b'{"days": 3}\n')
+    wait_until(lambda: said("y, n REASON, or arguments> "), "the approval")
+    os.write(leader, b'{"cents": 7}\n')
+    assert process.wait(60) == 0, shown.decode(errors="replace")
+    os.close(leader)
+    (record,) = map(json.loads, (folder / "out.jsonl").read_text().splitlines())
+    assert record["output"][0] == 3
+    assert record["output"][1].endswith("paid 7")
+
+
+def test_a_local_run_without_a_terminal_ends_the_waits(folder: Path) -> None:
+    words = ("run", "shopper:Shopper", "--input", "events.jsonl", "--key", "id", "--local")
+    done = subprocess.run(
+        **command(folder, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 3
+    assert "wait 'days' received no answer before the inputs of the job ended" in done.stderr
