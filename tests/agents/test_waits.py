@@ -196,6 +196,17 @@ def test_a_text_column_has_the_answer_as_json(answer_type: Any, text: str, found
     assert run(code, [answer("number", text)]).to_list() == [True]
 
 
+def test_events_have_the_end_of_a_wait_that_is_open_at_the_end_of_its_turn() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        task = asyncio.ensure_future(ctx.wait("number"))
+        await ctx.step("started", note, "started")
+        return task.done()
+
+    output = run(code)
+    assert output.to_list() == [False]
+    assert [event["action"] for event in output.to_event_list() if event["kind"] == "wait"] == ["open", "cancelled"]
+
+
 def test_a_second_answer_and_one_that_nobody_asked_for_are_error_records() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         return await ctx.wait("number")

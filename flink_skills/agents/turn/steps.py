@@ -281,9 +281,9 @@ class Steps:
         """Receive an answer to a wait of the turn."""
         self._opened_waits().receive(answer)
 
-    def open_waits(self) -> list[OpenWait]:
-        """Return the waits of the turn that have not ended."""
-        return [*self._journal.open_waits.values()]
+    def open_waits(self) -> dict[str, OpenWait]:
+        """Return the waits of the turn that have not ended, by their step."""
+        return self._journal.open_waits
 
     def _opened_waits(self) -> Waits:
         if self._waits is None:

@@ -366,7 +366,7 @@ class Turn:
         if not open_waits:
             return outcome
         port = self._turn_waits(self._wait)
-        ended = [output for wait in open_waits for output in port.cancelled(wait)]
+        ended = [output for step, wait in open_waits.items() for output in port.cancelled(step, wait)]
         return replace(outcome, outputs=(*outcome.outputs, *ended))
 
     def _describe(self, attributes: dict[str, Any], outcome: TurnOutcome) -> None:

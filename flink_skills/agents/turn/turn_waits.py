@@ -94,9 +94,10 @@ class TurnWaits:
         row = self.rows.of_wait(record)
         return () if row is None else [(WAITS_TAG, row)]
 
-    def cancelled(self, wait: OpenWait) -> Emitted:
-        """Return the encoded record of a wait that ends with its turn."""
-        return self.encode(self.records(wait, WaitResult(CANCELLED, at=self.now())))
+    def cancelled(self, step: str, wait: OpenWait) -> Emitted:
+        """Return the encoded record and events of a wait that ends with its turn."""
+        result = WaitResult(CANCELLED, at=self.now())
+        return [*self.encode(self.records(wait, result)), *self.observed(step, wait, result)]
 
     def reject(self, wait: OpenWait, problem: str) -> None:
         """Emit an error record for an answer that is not usable. The wait continues."""
