@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from flink_skills import Agent, ChatModel, ResourceDescriptor, SkillConfig, chat_model_setup, tool
@@ -80,6 +81,28 @@ class Remembering(Chat):
 
     model = "latency:0"
     session = "key"
+
+
+class Asking(Agent):
+    """Ask a person about each event. The answer has the time at which it was written."""
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        answer = await ctx.wait("approval", {"id": event["id"]}, question="Is this event approved?")
+        self._note(ctx.config.get("skills.user.latencies"), time.time() - float(answer))
+        return "approved"
+
+    @staticmethod
+    def _note(file: str, seconds: float) -> None:
+        with Path(file).open("a", encoding="utf-8") as log:
+            log.write(f"{seconds}\n")
+
+
+class Napping(Agent):
+    """Sleep until the time of the option ``skills.user.until``, in seconds since 1970."""
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        await ctx.sleep_until(float(ctx.config.get("skills.user.until")))
+        return "slept"
 
 
 class InstantWithTool(_Priced):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyflink.version
 
-from benchmarks import report
+from benchmarks import report, waits
 from benchmarks.load_cluster import SLOTS, Load, LoadCluster
 
 _CHECKPOINTS = 20
@@ -195,6 +195,8 @@ CASES: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "long conversations": long_conversations,
     "long run": long_run,
     "idle": idle,
+    "waiting turns": waits.waiting,
+    "overdue sleeps": waits.overdue,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,9 @@ class LoadCluster:
         of_each = SLOTS // task_managers
         self.flink = StandaloneCluster(folder / "cluster", task_managers, of_each, {**_CONFIG, **(config or {})})
         self._files = 0
-        self.events = folder / "events"
+        self.events, self.answers = folder / "events", folder / "answers"
         self.events.mkdir()
+        self.answers.mkdir()
 
     def __enter__(self) -> LoadCluster:
         self.flink.start()
@@ -42,13 +43,18 @@ class LoadCluster:
     def __exit__(self, *_: object) -> None:
         self.flink.close()
 
-    def submit(self, agent: str, in_flight: int, savepoint: str | None = None, **options: Any) -> Load:
+    def submit(
+        self, agent: str, in_flight: int, savepoint: str | None = None, *, answers: bool = False, **options: Any
+    ) -> Load:
         """Start the job, without an agent where ``agent`` is empty. Returns when its workers are open.
+
+        With ``answers``, the agent has the answers in the folder :attr:`answers`.
 
         ``in_flight`` is the limit for both slots together, about: no key moves to the slot that has fewer.
         """
         values = {"skills.worker.max-in-flight": round(in_flight / SLOTS * 1.2), **options}
-        request = {"agent": agent, "events": str(self.events), "parallelism": SLOTS, "options": values}
+        folders = {"events": str(self.events), "answers": str(self.answers) if answers else ""}
+        request = {"agent": agent, "parallelism": SLOTS, "options": values, **folders}
         job = self.flink.submit(JOB, json.dumps(request), savepoint=savepoint)
         load = Load(self.flink, job)
         if savepoint is None:
@@ -65,6 +71,14 @@ class LoadCluster:
             for i in range(begin, begin + count):
                 file.write(f'"key-{i % keys}"\t{{"id": {i}, "text": "event number {i} of some stream of events"}}\n')
         hidden.rename(self.events / f"{self._files}.txt")
+
+    def answer(self, keys: Iterable[int]) -> None:
+        """Write an answer for each of these keys. Its value is the time in seconds since 1970."""
+        self._files += 1
+        hidden = self.answers / f".{self._files}"
+        lines = ({"k": f"key-{key}", "wait_id": "approval", "answer": str(time.time())} for key in keys)
+        hidden.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        hidden.rename(self.answers / f"{self._files}.json")
 
 
 class Load:
@@ -106,6 +120,11 @@ class Load:
             return [of.completed - of.triggered for of in found[:count]] if len(found) >= count else None
 
         return wait_until(later, _DEADLINE, f"{count} checkpoints")
+
+    def state_bytes(self) -> int:
+        """The size of the state in the last checkpoint."""
+        found = self._flink.rest(f"/jobs/{self.job}/checkpoints")
+        return int(found["latest"]["completed"]["state_size"])
 
     def heap(self) -> int:
         """Bytes that are in use in the heap of the TaskManager after a garbage collection."""

@@ -19,7 +19,7 @@ from flink_skills.flink.stream import StreamInput
 
 def main(request: dict[str, Any]) -> None:
     """Submit the job: ``agent`` is a class of :mod:`benchmarks.agents` or empty for none, ``events`` the folder,
-    ``options`` those of the agent."""
+    ``options`` those of the agent, and ``answers`` the folder of answers to its waits or empty."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_parallelism(request["parallelism"])
     agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
@@ -33,10 +33,23 @@ def main(request: dict[str, Any]) -> None:
     output = keyed
     if request["agent"]:
         plan = agents_env.compile(getattr(agents, request["agent"]), local=False, events="json")
-        output = StreamInput(agents_env, env, keyed, "json").apply_plan(plan).to_datastream()._j_data_stream
-    sink = get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()
-    output.sinkTo(sink).uid("nowhere")
+        applied = StreamInput(agents_env, env, keyed, "json").apply_plan(plan)
+        if request["answers"]:
+            t_env = agents_env.table_environment()
+            t_env.execute_sql(
+                "CREATE TABLE answers (k STRING, wait_id STRING, answer STRING) WITH ('connector' = 'filesystem', "
+                f"'path' = '{request['answers']}', 'format' = 'json', 'source.monitor-interval' = '100 ms')"
+            )
+            applied.answers(t_env.from_path("answers"), "k")
+            questions = applied.to_wait_stream()._j_data_stream
+            questions.sinkTo(_discard()).uid("no questions")
+        output = applied.to_datastream()._j_data_stream
+    output.sinkTo(_discard()).uid("nowhere")
     agents_env.execute("load")
+
+
+def _discard() -> Any:
+    return get_gateway().jvm.org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink()
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ def test_content_of_models_stays_text(opened: Page) -> None:
     assert opened.run("return window.__hit") is None, "the policy of the page allows no inline script"
 
 
+@pytest.mark.row("K16")
 def test_a_person_approves_with_other_arguments(opened: Page, wait: Wait, tmp_path: Path) -> None:
     opened.driver.find_element("id", "by").send_keys("ann")
     box = article(opened, 0).find_element("name", "arguments")

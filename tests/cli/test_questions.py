@@ -59,6 +59,7 @@ def command(folder: Path, *words: str) -> dict[str, Any]:
     return {"args": [sys.executable, "-m", "flink_skills.cli", *words], "cwd": folder, "env": environment}
 
 
+@pytest.mark.row("K15")
 def test_chat_takes_the_next_lines_as_answers(folder: Path) -> None:
     lines = ["hello", "many", '{"days": 3}', "maybe", "y", "again", '{"days": 4}', "n too late", "third"]
     done = subprocess.run(
@@ -82,6 +83,7 @@ def test_chat_takes_the_next_lines_as_answers(folder: Path) -> None:
     assert "output waits" not in said
 
 
+@pytest.mark.row("K15")
 def test_a_local_run_asks_in_a_terminal(folder: Path) -> None:
     leader, follower = pty.openpty()
     words = ("run", "shopper:Shopper", "--input", "events.jsonl", "--key", "id", "--local", "--output", "out.jsonl")

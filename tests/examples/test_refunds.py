@@ -109,6 +109,7 @@ def test_only_the_files_of_the_page_are_served(bridge: Bridge, path: str) -> Non
     assert send(bridge, "GET", "/questions", Host="evil.example")[0] == 403
 
 
+@pytest.mark.row("K16")
 @pytest.mark.flink
 def test_the_demo_pays_asks_refuses_and_ends_by_itself(tmp_path: Path) -> None:
     done = subprocess.run(

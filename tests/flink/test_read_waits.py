@@ -35,6 +35,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return command
 
 
+@pytest.mark.row("K15")
 @pytest.mark.both_versions
 def test_each_wait_without_an_answer_is_shown_with_its_question(run: Run) -> None:
     location = str(savepoints(WAITS)[0])

@@ -56,6 +56,7 @@ DECISIONS = [
 ]
 
 
+@pytest.mark.row("K13")
 @pytest.mark.both_versions
 @pytest.mark.parametrize("keys", ["java", "python"])
 def test_answers_of_a_stream_resume_the_turns_of_their_key(keys: str) -> None:

@@ -111,6 +111,7 @@ def test_a_drain_times_out_the_waits_by_option(place: Place, start: Callable[...
     all_left(place, f"a1 {text}", f"b1 {text}")
 
 
+@pytest.mark.row("K13")
 def test_a_stop_without_drain_keeps_the_turns_which_get_their_answers_in_another_job(
     place: Place, start: Callable[..., Stoppable], tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.row("K14")
 @pytest.mark.flink
 @pytest.mark.both_versions
 def test_people_approve_refuse_and_change_calls_of_an_agent_without_code(folder: Path) -> None:
