@@ -1,6 +1,5 @@
 package org.flinkskills.bridge;
 
-import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -40,6 +39,8 @@ final class TurnRunner {
   private final TurnWaits waits;
   private final WaitingTurns waiting;
 
+  private final TurnResumption resumption;
+
   private final EventTimeGate gate = new EventTimeGate();
 
   /** Keys with unfinished events. */
@@ -70,6 +71,8 @@ final class TurnRunner {
     this.counts = counts;
     this.waits = waits;
     this.waiting = waiting;
+    this.resumption =
+        new TurnResumption(keys, state, scheduler, connection, waits, waiting, gate, active);
   }
 
   /** Return the number of turns that wait. */
@@ -140,16 +143,13 @@ final class TurnRunner {
    * @param waitId the id or the name of the wait
    */
   void answer(String keyName, String waitId, byte[] value) throws Exception {
-    long now = waits.now();
-    deliver(
-        keyName,
-        waits.answer(keyName, waitId, new WaitState.Answer(Frames.ANSWERED, now, value)));
+    resumption.answer(keyName, waitId, value);
     startTurns();
   }
 
   /** Handle a timer of a wait of the current key. */
   void timer(String keyName, String waitId) throws Exception {
-    deliver(keyName, waits.timer(keyName, waitId));
+    resumption.timer(keyName, waitId);
     startTurns();
   }
 
@@ -159,59 +159,13 @@ final class TurnRunner {
    * @param sleeps end sleeps as well
    */
   void endWaits(boolean sleeps) throws Exception {
-    waits.endInput(sleeps);
-    for (String keyName : waits.state().exist() ? waits.state().keyNames() : List.<String>of()) {
-      keys.setCurrentKey(keyName);
-      for (TurnWaits.Delivery ended : waits.endWaits()) {
-        deliver(keyName, ended);
-      }
-    }
+    resumption.endWaits(sleeps);
     startTurns();
   }
 
   /** Report the answers that arrived before a question that no turn asks any more. */
   void endEarlyAnswers() throws Exception {
-    for (String keyName : waits.state().exist() ? waits.state().keyNames() : List.<String>of()) {
-      keys.setCurrentKey(keyName);
-      waits.endEarly(keyName);
-    }
-  }
-
-  /** Send an answer to its turn, or let the turn resume. */
-  private void deliver(String keyName, TurnWaits.Delivery delivery) throws Exception {
-    if (delivery == null) {
-      return;
-    }
-    ActiveKey key = active.get(keyName);
-    if (key != null && key.started != null && key.started.number == delivery.turn()) {
-      Turn turn = key.started;
-      if (turn.epoch != 0) {
-        connection.send(
-            turn,
-            Frames.answer(
-                connection.operator(), turn.id, delivery.waitId(), delivery.answer()));
-      }
-      return;
-    }
-    if (!waiting.isWaiting(delivery.turn())
-        || key != null && key.resumed.contains(delivery.turn())) {
-      return;
-    }
-    if (key == null) {
-      key = state.restore(keyName, WaitingTurns.overtaken(waits.state().turns()));
-      active.put(keyName, key);
-    }
-    key.hasWaits = true;
-    if (delivery.turn() != key.head) {
-      key.resumed.addLast(delivery.turn());
-      scheduler.add(key);
-    } else if (key.epochs.isEmpty()) {
-      // Watermarks have passed the events of the key.
-      for (long i = key.head; i < key.tail; i++) {
-        key.epochs.addLast(gate.passed());
-      }
-      scheduler.add(key, key.epochs.size());
-    }
+    resumption.endEarlyAnswers();
   }
 
   /** Emit a watermark after the turns of all earlier events have ended. */
@@ -288,7 +242,7 @@ final class TurnRunner {
       case Frames.END -> end(turn, frame);
       case Frames.OUTPUTS -> outputs.emit(turn.timestamp, frame.outputs());
       case Frames.WAIT -> changeWait(turn, frame);
-      case Frames.PARK -> park(turn);
+      case Frames.PARK -> resumption.park(turn);
       default -> sendSession(turn);
     }
   }
@@ -321,57 +275,11 @@ final class TurnRunner {
     List<Frames.Output> emitted = frame.outputs();
     state.step(turn.key, false, entry);
     scheduler.finishedStep(turn);
-    TurnWaits.Delivery delivery = null;
-    switch (operation) {
-      case Frames.WAIT_OPEN -> {
-        turn.key.hasWaits = true;
-        delivery = waits.open(turn.number, id, waitName, flags, deadline);
-      }
-      case Frames.WAIT_CLOSE -> waits.close(id);
-      case Frames.WAIT_REJECT -> delivery = waits.reject(id);
-      default -> {
-        WaitState.Answer cancel = WaitState.Answer.without(Frames.CANCELLED, waits.now());
-        delivery = waits.answer(turn.key.name, id, cancel);
-      }
-    }
+    TurnWaits.Delivery delivery =
+        resumption.change(turn, operation, id, waitName, deadline, flags);
     // In the same mail: no checkpoint is between the wait in the state and its question.
     outputs.emit(turn.timestamp, emitted);
-    deliver(turn.key.name, delivery);
-  }
-
-  /** Stop a turn until one of its waits has an answer. */
-  private void park(Turn turn) throws Exception {
-    ActiveKey key = turn.key;
-    if (!waits.state().answers(turn.number).isEmpty()) {
-      // An answer has arrived in the meantime.
-      if (turn.number == key.head) {
-        key.headFirst = true;
-      } else {
-        key.resumed.addFirst(turn.number);
-      }
-      scheduler.stopped(turn, 0);
-      return;
-    }
-    List<EventTimeGate.Epoch> released = new ArrayList<>();
-    if (waiting.isOvertaken(key, turn.number)) {
-      if (turn.number == key.head) {
-        released.add(key.epochs.removeFirst());
-      }
-      waiting.park(key, turn.number);
-      scheduler.stopped(turn, 1);
-    } else {
-      waiting.park(key, turn.number);
-      key.blocked = true;
-      scheduler.stopped(turn, key.epochs.size());
-      released.addAll(key.epochs);
-    }
-    if (key.isIdle()) {
-      active.remove(key.name);
-    }
-    // Last, because a watermark can make timers fire.
-    for (EventTimeGate.Epoch epoch : released) {
-      gate.ended(epoch);
-    }
+    resumption.deliver(turn.key.name, delivery);
   }
 
   private void end(Turn turn, Frames.Frame frame) throws Exception {
