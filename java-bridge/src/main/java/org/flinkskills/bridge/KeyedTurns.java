@@ -42,8 +42,6 @@ import org.apache.flink.api.common.typeinfo.Types;
 final class KeyedTurns {
   static final String PENDING = "pending";
 
-  private static final int KNOWN_SESSIONS = 10_000;
-
   /** The time to live of counters of keys without a session, if sessions have none. */
   private static final long IDLE_MS = Duration.ofDays(30).toMillis();
 
@@ -54,8 +52,7 @@ final class KeyedTurns {
   private final ValueState<byte[]> idle;
   private final MapState<Long, byte[]> pending;
   private final ListState<byte[]> journal;
-  private final ListState<byte[]> session;
-  private final KnownSessions known = new KnownSessions(KNOWN_SESSIONS);
+  private final KeyedSession session;
   private final LongSupplier clock;
   private final long ttlMs;
   private final long idleMs;
@@ -81,8 +78,8 @@ final class KeyedTurns {
     this.idleMs = idleMs;
     idle = context.getState(expiring(new ValueStateDescriptor<>("idle", BYTES), idleMs));
     turns = context.getState(expiring(new ValueStateDescriptor<>("turns", BYTES), ttlMs));
-    session =
-        context.getListState(expiring(new ListStateDescriptor<>("session", BYTES), 2 * ttlMs));
+    ListStateDescriptor<byte[]> chunks = new ListStateDescriptor<>("session", BYTES);
+    session = new KeyedSession(context.getListState(expiring(chunks, 2 * ttlMs)), clock, ttlMs);
     pending = context.getMapState(new MapStateDescriptor<>(PENDING, Types.LONG, BYTES));
     journal = context.getListState(new ListStateDescriptor<>("journal", BYTES));
   }
@@ -149,10 +146,7 @@ final class KeyedTurns {
   }
 
   private ActiveKey begin(String name, TurnState.Counters counters) throws Exception {
-    known.forget(name);
-    if (ttlMs > 0) {
-      session.clear();
-    }
+    session.begin(name);
     return new ActiveKey(name, counters, false, clock.getAsLong());
   }
 
@@ -224,7 +218,7 @@ final class KeyedTurns {
 
   /** Write a session again that has expired while a turn waited. */
   void putSession(ActiveKey key, List<byte[]> chunks) throws Exception {
-    applyToSession(key, Frames.SESSION_REPLACE, chunks);
+    session.apply(key, Frames.SESSION_REPLACE, chunks);
     writeCounters(key);
   }
 
@@ -252,42 +246,18 @@ final class KeyedTurns {
     return new ArrayList<>(byNumber.values());
   }
 
-  /** The session's chunks as they are. */
-  List<byte[]> chunks() throws Exception {
-    return listOf(session);
+  /** Return the sessions. */
+  KeyedSession session() {
+    return session;
   }
 
   List<byte[]> journal() throws Exception {
-    return listOf(journal);
+    return KeyedSession.listOf(journal);
   }
 
   /** Return the finished steps of the key's unfinished turn. */
   List<byte[]> journal(ActiveKey key) throws Exception {
     return key.hasJournal ? journal() : List.of();
-  }
-
-  /** Return the chunks of the session, or null if the worker has this version. */
-  List<byte[]> sessionToSend(ActiveKey key, int epoch) throws Exception {
-    if (key.sessionVersion == 0) {
-      return null;
-    }
-    KnownSessions.Known there = known.find(key.name, epoch, key.sessionVersion);
-    if (there == null) {
-      return session(key);
-    }
-    key.sessionRefreshedAt = there.refreshedAt();
-    refreshSession(key);
-    return null;
-  }
-
-  /** Return the chunks of the session. With a time to live, also write them again. */
-  List<byte[]> session(ActiveKey key) throws Exception {
-    List<byte[]> chunks = listOf(session);
-    if (ttlMs > 0) {
-      session.update(chunks);
-      key.sessionRefreshedAt = clock.getAsLong();
-    }
-    return chunks;
   }
 
   /** Write a finished step to the journal. */
@@ -299,7 +269,7 @@ final class KeyedTurns {
       journal.add(entry);
       key.hasJournal = true;
     }
-    if (isStale(key.countersWrittenAt, key.hasSession ? ttlMs : idleMs)) {
+    if (KeyedSession.isStale(clock, key.countersWrittenAt, key.hasSession ? ttlMs : idleMs)) {
       writeCounters(key);
     }
   }
@@ -307,17 +277,14 @@ final class KeyedTurns {
   /** End the turn of an unfinished event. */
   void end(ActiveKey key, long number, int epoch, int sessionOp, List<byte[]> chunks)
       throws Exception {
-    applyToSession(key, sessionOp, chunks);
+    session.apply(key, sessionOp, chunks);
     clearJournal(key);
     pending.remove(number);
     if (number == key.head) {
       advance(key);
     }
     writeCounters(key);
-    if (key.sessionVersion > 0) {
-      known.put(
-          key.name, new KnownSessions.Known(epoch, key.sessionVersion, key.sessionRefreshedAt));
-    }
+    session.remember(key, epoch);
   }
 
   private void clearJournal(ActiveKey key) {
@@ -325,46 +292,6 @@ final class KeyedTurns {
       journal.clear();
       key.hasJournal = false;
     }
-  }
-
-  private void applyToSession(ActiveKey key, int op, List<byte[]> chunks) throws Exception {
-    switch (op) {
-      case Frames.SESSION_KEEP -> refreshSession(key);
-      case Frames.SESSION_APPEND -> {
-        session.addAll(chunks);
-        if (key.sessionVersion == 0) {
-          key.sessionRefreshedAt = clock.getAsLong();
-        }
-        refreshSession(key);
-      }
-      case Frames.SESSION_REPLACE -> {
-        session.update(chunks);
-        key.sessionRefreshedAt = clock.getAsLong();
-      }
-      case Frames.SESSION_CLEAR -> {
-        session.clear();
-        key.sessionRefreshedAt = clock.getAsLong();
-      }
-      default ->
-          throw new Frames.FrameException(
-              "The agent worker requested the unknown session operation " + op + ".");
-    }
-    if (op != Frames.SESSION_KEEP) {
-      key.sessionVersion++;
-      boolean hasSession = op != Frames.SESSION_CLEAR;
-      key.moves |= hasSession != key.hasSession;
-      key.hasSession = hasSession;
-    }
-  }
-
-  private void refreshSession(ActiveKey key) throws Exception {
-    if (key.sessionVersion > 0 && isStale(key.sessionRefreshedAt, ttlMs)) {
-      session(key);
-    }
-  }
-
-  private boolean isStale(long writtenAt, long ttlMs) {
-    return ttlMs > 0 && clock.getAsLong() - ttlMs / 2 > writtenAt;
   }
 
   private void writeCounters(ActiveKey key) throws Exception {
@@ -376,14 +303,5 @@ final class KeyedTurns {
       (key.hasSession ? idle : turns).clear();
     }
     key.countersWrittenAt = clock.getAsLong();
-  }
-
-  private static List<byte[]> listOf(ListState<byte[]> state) throws Exception {
-    List<byte[]> values = new ArrayList<>();
-    Iterable<byte[]> found = state.get();
-    if (found != null) {
-      found.forEach(values::add);
-    }
-    return values;
   }
 }

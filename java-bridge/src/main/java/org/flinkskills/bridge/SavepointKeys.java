@@ -143,7 +143,7 @@ final class SavepointKeys {
       row.setField("turns", state.turnsDone());
       row.setField("pending", state.unfinished());
       row.setField("journal", state.journal());
-      row.setField("session", state.chunks());
+      row.setField("session", state.session().chunks());
       row.setField("waits", waitRows());
       List<List<byte[]>> journals = new ArrayList<>();
       for (WaitState.WaitingTurn turn : waits.turns().values()) {

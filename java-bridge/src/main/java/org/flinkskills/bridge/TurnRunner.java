@@ -189,7 +189,7 @@ final class TurnRunner {
     ActiveKey key = turn.key;
     TurnState.Event event = event(turn);
     TurnFrame.Resumed resumed = waiting.start(key, turn.number);
-    List<byte[]> session = state.sessionToSend(key, turn.epoch);
+    List<byte[]> session = state.session().toSend(key, turn.epoch);
     List<byte[]> journal = state.journal(key);
     long size = TurnFrame.size(turn, event, session, journal, resumed);
     if (size > Frames.MAX_FRAME_BYTES) {
@@ -248,7 +248,7 @@ final class TurnRunner {
   }
 
   private void sendSession(Turn turn) throws Exception {
-    List<byte[]> chunks = state.session(turn.key);
+    List<byte[]> chunks = state.session().read(turn.key);
     connection.send(
         turn, Frames.session(connection.operator(), turn.id, turn.key.sessionVersion, chunks));
   }

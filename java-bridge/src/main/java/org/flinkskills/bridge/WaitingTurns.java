@@ -61,11 +61,11 @@ final class WaitingTurns {
     boolean overtaken = isOvertaken(key, number);
     if (overtaken) {
       if (session == null) {
-        session = turns.chunks();
+        session = turns.session().chunks();
       }
       journal = number == key.head ? turns.overtake(key) : turns.takeJournal(key);
     } else if (settings.sessionTtlMs() > 0 && key.hasSession) {
-      session = turns.chunks();
+      session = turns.session().chunks();
     }
     waits.putTurn(number, new WaitState.WaitingTurn(false, overtaken, now, journal, session));
     add(now);
