@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from flink_skills.agents.state.messages import ModelResponse
 from flink_skills.cli.output import Styled, print_line, visible
 from flink_skills.execution import CommandResult
-from flink_skills.telemetry import Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta
+from flink_skills.telemetry import CANCELLED, Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta
 
 __all__ = ["ChatView", "LogToView", "truncate"]
 
@@ -120,7 +120,7 @@ class ChatView(Observer):
         self._write(sys.stderr, visible(delta.arguments).replace("\n", " "))
 
     def ended(self, activity: Activity) -> None:
-        if activity.error == "CancelledError":
+        if activity.error == CANCELLED:  # The turn was interrupted, or waits for a person.
             return
         if activity.kind == "chat":
             self._end_chat(activity)

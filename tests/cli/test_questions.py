@@ -81,6 +81,7 @@ def test_chat_takes_the_next_lines_as_answers(folder: Path) -> None:
     assert "the call was not approved: too late" in said
     assert "the input ended, so the question is cancelled" in said
     assert "output waits" not in said
+    assert "error: cancelled" not in said
 
 
 @pytest.mark.row("K15")
