@@ -41,7 +41,18 @@ def add_bridge(env: StreamExecutionEnvironment) -> Any:
     if jar is None:
         jar = bridge_jar().as_uri()
         env.add_jars(jar)
-    return _agent_stream(get_gateway(), jar if urlsplit(jar).scheme else Path(jar).absolute().as_uri())
+    return _agent_stream(get_gateway(), _url(jar))
+
+
+def _url(jar: str) -> str:
+    """Return one form of the URL of a local jar, so that all streams of a process have the same class loader.
+
+    Flink and PyFlink add the same jar as ``file:///…`` and as ``file:/…``.
+    """
+    parts = urlsplit(jar)
+    if parts.scheme not in ("", "file"):
+        return jar
+    return Path(unquote(parts.path) if parts.scheme else jar).absolute().as_uri()
 
 
 @functools.cache

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from pyflink.common import Types
+from pyflink.common import Configuration, Types
 from pyflink.table import StreamTableEnvironment
+from pyflink.util.java_utils import get_j_env_configuration
 
 from flink_skills import (
     Agent,
@@ -85,6 +86,18 @@ def test_an_agent_whose_outputs_are_not_read_is_in_the_graph_once(job: Job) -> N
 def test_a_table_can_have_the_answers(job: Job) -> None:
     output = job.applied()
     assert output.answers(job.t_env.from_data_stream(job.given), "order") is output
+
+
+def test_two_forms_of_the_url_of_the_bridge_are_one_class_loader() -> None:
+    env = flink_environment()
+    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    output = agents_env.from_datastream(env.from_collection([("A-1", 5)], ORDER), "order").apply(Impatient)
+    # PyFlink adds jars again in another form, for example for a table.
+    configuration = Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment))
+    jars = configuration.get_string("pipeline.jars", "")
+    assert "file:///" in jars
+    configuration.set_string("pipeline.jars", jars.replace("file:///", "file:/"))
+    output.answers(env.from_collection([("A-1", "approval")], ANSWER), "order")
 
 
 def test_the_table_of_questions_has_the_columns_of_the_records(job: Job) -> None:
