@@ -100,11 +100,10 @@ class AgentBuilder:
 
     def check_answers(self) -> None:
         """Check the columns of the answers to waits, and that people can answer the questions of approvals."""
-        source = self.source
-        if source is not None and isinstance(source.agent, DeclarativeAgent) and source.agent.asks_people:
-            check_approvals(self._placing, self.stage, source)
+        if self.source is not None:
+            check_approvals(self._placing, self.stage, self._sources.called(self.stage.name))
         if self.stage.answers is not None and self.stage.path("answers") not in self._read.broken:
-            check_answers(self._placing, self.stage, self.stage.answers)
+            check_answers(self._placing, self.stage, self.stage.answers, self.shape)
 
     def _path_of_key(self, number: int) -> Path:
         path = self.stage.path("input", "key")

@@ -58,6 +58,20 @@ class AgentSources:
             self._found[name] = self._load(name)
         return self._found[name]
 
+    def called(self, name: str = "") -> list[AgentSource]:
+        """Return an agent and the agents that it calls, directly or through others. Raises as :meth:`of`."""
+        found: dict[str, AgentSource] = {}
+        left = [name]
+        while left:
+            each = left.pop(0)
+            if each in found:
+                continue
+            found[each] = self.of(each)
+            entry = (self._read.job.agents or {}).get(each)
+            tools = (entry.agent_tools or {}) if entry is not None else {}
+            left += [tool if isinstance(tool, str) else tool.agent for tool in tools.values()]
+        return list(found.values())
+
     def _load(self, name: str) -> AgentSource:
         if not name:
             given = self._read.job.agent

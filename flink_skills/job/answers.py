@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import UnknownNameError
 from flink_skills.job.agent_source import AgentSource
+from flink_skills.job.input_shape import InputShape
 from flink_skills.job.model import AnswersSection
 from flink_skills.job.placing import Placing
 from flink_skills.job.stages import Stage
@@ -31,21 +35,43 @@ def shape_of_answers(
         return None
 
 
-def check_approvals(placing: Placing, stage: Stage, source: AgentSource) -> None:
-    """Check that people receive the questions of an agent with ``approve.by: answers``, and can answer them.
+def check_approvals(placing: Placing, stage: Stage, sources: Sequence[AgentSource]) -> None:
+    """Check that people receive the questions of agents with ``approve.by: answers``, and can answer them.
 
-    Raises :class:`DocumentError` if the agent has no answers.
+    Args:
+        placing: The job.
+        stage: The agent whose turns wait.
+        sources: The agent, and the agents that it calls.
+
+    Raises:
+        DocumentError: The agent has no answers.
     """
+    asking = [source for source in sources if isinstance(source.agent, DeclarativeAgent) and source.agent.asks_people]
+    if not asking:
+        return
     if stage.waits is None:
-        warning = "there is no 'waits' table, so people cannot see which calls need their approval"
+        warning = (
+            "there is no 'waits' table, so people cannot see which calls need their approval: add the section 'waits'"
+        )
         placing.warnings.append(stage.title(warning))
-    if stage.answers is None and source.document is not None:
-        message = "approve.by is 'answers', and the agent has no answers: add the section 'answers' to the job"
-        raise DocumentError([source.document.problem((*source.at, "approve", "by"), message)])
+    if stage.answers is not None:
+        return
+    agent, section = (f"agent {stage.name}", f"agents.{stage.name}") if stage.name else ("the agent", "the job")
+    message = f"approve.by is 'answers', and {agent} has no answers: add the section 'answers' to {section}"
+    problems: list[Problem] = []
+    for source in asking:
+        if source.document is None:
+            problems += placing.read.problem(stage.agent_at, message).problems
+        else:
+            problems.append(source.document.problem((*source.at, "approve", "by"), message))
+    raise DocumentError(problems)
 
 
-def check_answers(placing: Placing, stage: Stage, answers: AnswersSection) -> None:
-    """Check the key and the column of the wait. Raises :class:`DocumentError` with all problems."""
+def check_answers(placing: Placing, stage: Stage, answers: AnswersSection, given: InputShape | None) -> None:
+    """Check the table, the key and the column of the wait. ``given`` are the events of the agent, if they are known.
+
+    Raises :class:`DocumentError` with all problems.
+    """
     problems: list[Problem] = []
     shape = shape_of_answers(placing, stage, answers, problems)
     if shape is None:
@@ -56,10 +82,25 @@ def check_answers(placing: Placing, stage: Stage, answers: AnswersSection) -> No
         problems.extend(placing.read.problem(path, message).problems)
 
     keys, at = stage.answer_keys, stage.path("answers")
+    if answers.table is not None and answers.table == stage.table:
+        add(
+            (*at, "table"),
+            f"{answers.table!r} is also the table of the input, so each event would be an answer: give 'input' and "
+            f"'answers' a 'query' each, and select the answers by {answers.wait_id}",
+        )
+    types = {column.name: column.sql for column in shape.columns}
+    of_input = {} if given is None else given.columns
     for number, name in enumerate(keys):
-        if name not in shape.names:
-            inside = () if answers.key is None else ("key", number) if isinstance(answers.key, list) else ("key",)
+        inside = () if answers.key is None else ("key", number) if isinstance(answers.key, list) else ("key",)
+        if name not in types:
             add((*at, *inside), str(UnknownNameError("key column", name, shape.names, place=place)))
+        elif number < len(stage.keys) and _differ(types[name], of_input.get(stage.keys[number], "")):
+            sql = of_input[stage.keys[number]]
+            add(
+                (*at, *inside),
+                f"key column {name!r} of {place} is {types[name]}, and {stage.keys[number]!r} of the input is {sql}, "
+                "so no answer would reach its wait: use the same type, or a 'query' with CAST",
+            )
     if len(keys) != len(stage.keys):
         message = f"the key has {len(keys)} columns and the key of the input {len(stage.keys)}: name as many columns"
         add((*at, "key"), message)
@@ -68,3 +109,23 @@ def check_answers(placing: Placing, stage: Stage, answers: AnswersSection) -> No
         add((*at, *inside), str(UnknownNameError("column", answers.wait_id, shape.names, place=place)))
     if problems:
         raise DocumentError(problems)
+
+
+_KEY_KINDS = {
+    **dict.fromkeys(("STRING", "VARCHAR", "CHAR"), "text"),
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE"), "number"),
+    "BOOLEAN": "boolean",
+    "DECIMAL": "decimal",
+    "DATE": "date",
+    "TIME": "time",
+}
+
+
+def _differ(first: str, second: str) -> bool:
+    """Return True if keys with two SQL types are never equal. Other types, and events from agents, are not compared.
+
+    >>> _differ("STRING", "INT NOT NULL"), _differ("INT", "BIGINT"), _differ("STRING", "output of desk")
+    (True, False, False)
+    """
+    one, other = (_KEY_KINDS.get(re.split(r"[ (<]", sql, maxsplit=1)[0]) for sql in (first, second))
+    return one is not None and other is not None and one != other

@@ -12,6 +12,8 @@ import pytest
 from flink_skills import SkillsError, load_agent_yaml
 from flink_skills.job import check_job, explain_job, run_job_file
 from flink_skills.testing import Call, Reply, ScriptedModelServer
+from tests.job.checks import errors
+from tests.job.checks import found as checks_of
 from tests.job.files import problems_of, rows, write_job
 
 TOOLS = '''
@@ -128,6 +130,16 @@ def test_the_check_shows_answers_and_questions(folder: Path) -> None:
         ("wait_id: wait", "wait_id: waits", "answers.wait_id: unknown column 'waits' in table answers: did you mean"),
         ("key: order, wait_id", "key: [ordr], wait_id", "answers.key[0]: unknown key column 'ordr' in table answers"),
         ("key: order, wait_id", "key: [order, wait], wait_id", "answers.key: the key has 2 columns and the key of the"),
+        (
+            "orders (`order` STRING",
+            "orders (`order` INT",
+            "answers.key: key column 'order' of table answers is STRING, and 'order' of the input is INT, so no answer",
+        ),
+        (
+            "{table: answers, key: order, wait_id: wait}",
+            "{table: orders, key: order, wait_id: cents}",
+            "answers.table: 'orders' is also the table of the input, so each event would be an answer",
+        ),
         ("{order: key}", "{order: keys}", "column 'order' of questions: unknown field 'keys' in a wait"),
         ("deadline TIMESTAMP_LTZ(3)", "deadline DATE", "deadline"),
         ("\nanswers:", "\n#", "agent.approve.by: approve.by is 'answers', and the agent has no answers"),
@@ -211,3 +223,34 @@ def test_answers_belong_to_one_agent(tmp_path: Path) -> None:
         "job.yaml:20:1: answers: the section cannot be combined with 'agents'; move it into the agent that it "
         "belongs to"
     ]
+
+
+CALLED = """\
+name: desks
+agents:
+  desk:
+    model: offline
+    input: {table: events, key: job}
+    output: {table: results}
+    agent_tools: {ask_clerk: clerk}
+  clerk:
+    agent: clerk.yaml
+tables: |
+  CREATE TABLE events (id INT, job STRING) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+  CREATE TABLE decisions (job STRING, wait_id STRING) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+  CREATE TABLE results (id INT, answer STRING) WITH ('connector' = 'blackhole');
+"""
+
+
+@pytest.mark.flink
+def test_the_caller_needs_answers_for_the_approvals_of_an_agent_that_it_calls(tmp_path: Path) -> None:
+    (tmp_path / "clerk.yaml").write_text(
+        "name: clerk\nmodel: offline\ntools: ['json:dumps']\napprove: {tools: [dumps], by: answers}\n"
+    )
+    found = errors(checks_of(tmp_path, CALLED))
+    assert found == [
+        "clerk.yaml:4:31: approve.by: approve.by is 'answers', and agent desk has no answers: add the section "
+        "'answers' to agents.desk"
+    ]
+    text = CALLED.replace("    agent_tools:", "    answers: {table: decisions}\n    agent_tools:")
+    assert errors(checks_of(tmp_path, text)) == []
