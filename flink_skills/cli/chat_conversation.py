@@ -20,7 +20,7 @@ from flink_skills.agents.state.keys import key_to_text
 from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.state.session import Session
 from flink_skills.agents.turn.local_turns import LocalTurns
-from flink_skills.agents.turn.local_waits import LocalWaits
+from flink_skills.agents.turn.local_waits import Ask, LocalWaits
 from flink_skills.agents.turn.turn import TurnOutcome, TurnStart, TurnStatus
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import Observer
@@ -51,6 +51,7 @@ class Conversation:
         scratch_dir: str,
         observer: Observer,
         ask: Callable[[dict[str, Any]], Any] = lambda question: {"cancel": True},
+        ask_in_terminal: Ask | None = None,
     ) -> None:
         """Open the agent.
 
@@ -59,6 +60,7 @@ class Conversation:
             scratch_dir: An empty directory.
             observer: Receives the activities of turns.
             ask: Returns the answer to the record of a question. :meth:`run_turn` calls it in its thread.
+            ask_in_terminal: Replaces ``ask``. It runs on the event loop, and is cancelled when the question ends.
 
         Raises:
             SkillsError: The agent, its skills or its model cannot be opened.
@@ -69,7 +71,7 @@ class Conversation:
         self._thread.start()
         self._current_task: asyncio.Task[TurnOutcome] | None = None
         self._is_interrupted = False
-        self._ask = ask
+        self._ask, self._ask_in_terminal = ask, ask_in_terminal
         self._questions: queue.SimpleQueue[tuple[dict[str, Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._number = 1
         self._start_session()
@@ -153,7 +155,7 @@ class Conversation:
     async def _run(self, line: str) -> TurnOutcome | None:
         event = parse_event(line)
         start = TurnStart(key_to_text(self.key), self._turn, json.dumps(event).encode(), event, self._session)
-        waits = LocalWaits(self._asked)
+        waits = LocalWaits(self._ask_in_terminal or self._asked)
         turns = LocalTurns(self.runtime, SkillConfig(self._plan.options), waits, lambda event: None)
         self._current_task = asyncio.ensure_future(turns.run_one(start, self._add_usage))
         self._cancel()

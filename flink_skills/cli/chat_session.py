@@ -24,7 +24,7 @@ from flink_skills.cli.chat_conversation import Conversation
 from flink_skills.cli.chat_view import ChatView, LogToView
 from flink_skills.cli.common_options import configuration
 from flink_skills.cli.output import counted, diagnostic_line, print_error, print_line
-from flink_skills.cli.questions import ReadLine, ask_person, question_lines
+from flink_skills.cli.questions import ReadLine, ask_person, question_lines, terminal_ask
 from flink_skills.cli.signals import exit_on_signals
 from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError
@@ -69,7 +69,7 @@ def run_chat(request: ChatRequest) -> int:
         tempfile.TemporaryDirectory(prefix="flink-skills-", ignore_cleanup_errors=True) as scratch,
     ):
         read_line = _line_reader(sys.stdin.isatty())
-        conversation = Conversation(plan, scratch, view, _Questions(view, read_line))
+        conversation = Conversation(plan, scratch, view, _Questions(view, read_line), terminal_ask(view.line))
         try:
             _print_introduction(conversation, plan)
             return _Session(conversation, view, read_line).run()
@@ -139,7 +139,7 @@ def _print_introduction(conversation: Conversation, plan: AgentPlan) -> None:
 
 
 class _Questions:
-    """Questions of a turn that waits. The next lines are the answers."""
+    """Questions of a turn that waits, if the input is not a terminal. The next lines are the answers."""
 
     def __init__(self, view: ChatView, read_line: ReadLine) -> None:
         self._view, self._read_line = view, read_line

@@ -14,7 +14,7 @@ from flink_skills.cli.agent_args import model_setup
 from flink_skills.cli.events import BadLine, bad_line_record, read_events
 from flink_skills.cli.output import print_error
 from flink_skills.cli.problems import report_omitted_skills
-from flink_skills.cli.questions import terminal_ask
+from flink_skills.cli.questions import count_unanswered, report_unanswered, terminal_ask
 from flink_skills.cli.run import BAD_LINE, Sink, private_stdout
 from flink_skills.cli.signals import exit_on_signals
 from flink_skills.errors import TurnError
@@ -66,22 +66,24 @@ def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest)
             else:
                 events.append((line.key, line.event))
         try:
-            turns = asyncio.run(_run(job, entry, events, sink))
+            turns, unanswered = asyncio.run(_run(job, entry, events, sink))
         except TurnError as error:
             print_error(f"the job failed: {error}")
             return FAILED
+        report_unanswered(unanswered)
         sink.summarize(events=len(events), turns=turns)
         return SOME_ERRORS if sink.failures else DONE
 
 
-async def _run(job: LocalJob, entry: Any, events: list[tuple[Any, Any]], sink: Sink) -> int:
-    """Run all turns, and return their number."""
-    turns = 0
+async def _run(job: LocalJob, entry: Any, events: list[tuple[Any, Any]], sink: Sink) -> tuple[int, int]:
+    """Run all turns. Return their number, and the number of questions without an answer."""
+    turns = unanswered = 0
 
     def count(outcome: TurnOutcome) -> None:
-        nonlocal turns
+        nonlocal turns, unanswered
         turns += 1
+        unanswered += count_unanswered(outcome)
 
     async for record in job.run(entry, events, ended=count, ask=terminal_ask()):
         sink.write(record)
-    return turns
+    return turns, unanswered

@@ -5,18 +5,32 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
+import os
 import sys
-import threading
+import termios
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from flink_skills.agents.rows.wait_record import WAITS_TAG
+from flink_skills.agents.state.waits import INPUT_ENDED
 from flink_skills.agents.turn.local_waits import Ask
-from flink_skills.cli.output import Styled, print_error, print_line
+from flink_skills.agents.turn.turn import TurnOutcome
+from flink_skills.cli.output import Styled, counted, print_error, print_line
 
-__all__ = ["ReadLine", "answer_of", "ask_person", "question_lines", "terminal_ask"]
+__all__ = [
+    "ReadLine",
+    "answer_of",
+    "ask_person",
+    "count_unanswered",
+    "question_lines",
+    "report_unanswered",
+    "terminal_ask",
+]
 
 ReadLine = Callable[[str], str | None]
 _CANCELLED = {"cancel": True}
+_MAX_LINE = 1 << 16
 _YES, _NO = ("y", "yes"), ("n", "no")
 
 
@@ -85,47 +99,93 @@ def ask_person(question: Mapping[str, Any], read_line: ReadLine) -> Any:
         question: The record of the question, which the caller has shown.
         read_line: Returns a line for a prompt, and None at the end of the input.
     """
-    prompt = "y, n REASON, or arguments> " if question["kind"] == "approval" else "answer> "
-    while True:
-        line = read_line(prompt)
-        if line is None:
-            print_error("the input ended, so the question is cancelled")
-            return _CANCELLED
-        try:
-            return answer_of(line.strip(), question)
-        except ValueError as error:
-            print_error(str(error))
+    while (answer := _usable_answer(read_line(_prompt(question)), question)) is None:
+        pass
+    return answer
 
 
-def terminal_ask() -> Ask | None:
-    """Return a function that asks in the terminal, or None if the input is not a terminal."""
+def _prompt(question: Mapping[str, Any]) -> str:
+    return "y, n REASON, or arguments> " if question["kind"] == "approval" else "answer> "
+
+
+def _usable_answer(line: str | None, question: Mapping[str, Any]) -> Any:
+    """Return the answer in a line. Return None after a message if the line is not valid."""
+    if line is None:
+        print_error("the input ended, so the question is cancelled")
+        return _CANCELLED
+    try:
+        return answer_of(line.strip(), question)
+    except ValueError as error:
+        print_error(str(error))
+        return None
+
+
+def terminal_ask(show: Callable[..., None] | None = None) -> Ask | None:
+    """Return a function that asks in the terminal, or None if the input is not a terminal.
+
+    Characters that were typed before a question are discarded: they do not answer it.
+
+    Args:
+        show: Prints a line. None: on stderr.
+    """
     if not sys.stdin.isatty():
         return None
+    show = show or partial(print_line, stream=sys.stderr)
     turn = asyncio.Lock()
 
     async def ask(question: dict[str, Any]) -> Any:
         async with turn:
-            loop = asyncio.get_running_loop()
-            answer: asyncio.Future[Any] = loop.create_future()
-
-            def read() -> None:
-                for line in question_lines(question):
-                    print_line(*line, stream=sys.stderr)
-                loop.call_soon_threadsafe(_resolve, answer, ask_person(question, _read_line))
-
-            # A daemon: the end of the process does not wait for a line.
-            threading.Thread(target=read, name="question", daemon=True).start()
-            return await answer
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+            for line in question_lines(question):
+                show(*line)
+            try:
+                while (answer := _usable_answer(await _typed_line(_prompt(question)), question)) is None:
+                    pass
+            except asyncio.CancelledError:
+                sys.stderr.write("\n")
+                show(("  the question ended without an answer", "dim"))
+                raise
+            return answer
 
     return ask
 
 
-def _resolve(answer: asyncio.Future[Any], value: Any) -> None:
-    if not answer.done():
-        answer.set_result(value)
-
-
-def _read_line(prompt: str) -> str | None:
+async def _typed_line(prompt: str) -> str | None:
+    """Return the next line of the terminal, or None at its end."""
     sys.stderr.write(prompt)
     sys.stderr.flush()
-    return sys.stdin.readline() or None
+    loop, terminal = asyncio.get_running_loop(), sys.stdin.fileno()
+    typed: asyncio.Future[bytes] = loop.create_future()
+    # A thread in readline() cannot be interrupted: it would consume the answer to the next question.
+    loop.add_reader(terminal, _read_into, typed, terminal)
+    try:
+        line = await typed
+    finally:
+        loop.remove_reader(terminal)
+    if line:
+        return line.decode(sys.stdin.encoding, "replace")
+    sys.stderr.write("\n")
+    return None
+
+
+def _read_into(typed: asyncio.Future[bytes], terminal: int) -> None:
+    if typed.done():
+        return
+    try:
+        typed.set_result(os.read(terminal, _MAX_LINE))
+    except OSError:  # The terminal was closed, which is the end of its input.
+        typed.set_result(b"")
+
+
+def count_unanswered(outcome: TurnOutcome) -> int:
+    """Return the number of questions that ended with the input."""
+    return sum(tag == WAITS_TAG and record["status"] == INPUT_ENDED for tag, record in outcome.outputs)
+
+
+def report_unanswered(count: int) -> None:
+    """Print how to answer the questions that ended with the input, if there are any."""
+    if count:
+        print_error(
+            f"{counted(count, 'question')} received no answer, because the input is not a terminal. "
+            "Run the command in a terminal to answer."
+        )

@@ -25,7 +25,7 @@ from flink_skills.cli.events import BadLine, InputEvent, bad_line_record, read_e
 from flink_skills.cli.output import counted, print_error, print_line
 from flink_skills.cli.problems import report_omitted_skills
 from flink_skills.cli.progress import Progress
-from flink_skills.cli.questions import terminal_ask
+from flink_skills.cli.questions import count_unanswered, report_unanswered, terminal_ask
 from flink_skills.cli.signals import exit_on_signals
 from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError, SkillsError, TurnError
@@ -77,6 +77,7 @@ def run_job(request: RunRequest) -> int:
             return FAILED
         finally:
             run.progress.end()
+        report_unanswered(run.unanswered)
         run.sink.summarize(events=len(run.events), turns=run.turns, log=run.log)
         return SOME_ERRORS if run.sink.failures else DONE
 
@@ -99,7 +100,7 @@ class _Run:
         self._bad = [line for line in lines if isinstance(line, BadLine)]
         self.sink = sink
         self.progress = Progress(len(self.events))
-        self.turns = 0
+        self.turns = self.unanswered = 0
         self.log = ""
 
     def compile(self, agents_env: Any) -> AgentPlan:
@@ -127,6 +128,7 @@ class _Run:
                 if tag in ("", ERROR_TAG):
                     self.sink.write(record)
             self.turns += 1
+            self.unanswered += count_unanswered(outcome)
             self.progress.turn(failed=outcome.status != TurnStatus.DONE)
 
     def minicluster(self, flink_options: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.test_chat_terminal import CTRL_C, CTRL_D, Terminal
 from tests.kit.waiting import wait_until
 
 AGENT = '''
@@ -19,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flink_skills import Agent, AgentContext, WaitCancelled, later, tool
+from flink_skills import Agent, AgentContext, WaitCancelled, WaitTimeout, later, tool
 
 
 class Vote(BaseModel):
@@ -44,6 +45,16 @@ class Shopper(Agent):
         except WaitCancelled as error:
             return str(error)
         return [vote.days, await ctx.call_tool("pay", cents=5)]
+
+
+class Hasty(Agent):
+    name = "hasty"
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        try:
+            return await ctx.wait("first", question="First?", timeout=1)
+        except WaitTimeout:
+            return ["timeout", await ctx.wait("second", question="Second?")] if event != "once" else "timeout"
 '''
 
 
@@ -114,3 +125,58 @@ def test_a_local_run_without_a_terminal_ends_the_waits(folder: Path) -> None:
     )
     assert done.returncode == 3
     assert "wait 'days' received no answer before the inputs of the job ended" in done.stderr
+    assert (
+        "1 question received no answer, because the input is not a terminal. Run the command in a terminal"
+        in done.stderr
+    )
+
+
+@pytest.mark.row("K15")
+def test_a_line_for_a_question_that_has_ended_answers_no_other_question(folder: Path) -> None:
+    words = ("shopper:Hasty", "--input", "events.jsonl", "--key", "id", "--output", "out.jsonl", "--local")
+    with Terminal(*words, cwd=folder, command="run") as terminal:
+        terminal.wait_for("First?")
+        terminal.wait_for("answer> ")
+        terminal.type(b"half an an")
+        terminal.wait_for("the question ended without an answer")
+        terminal.wait_for("Second?")
+        terminal.wait_for("answer> ")
+        terminal.type(b"yes\r")
+        assert terminal.end() == 0, terminal.written
+    (record,) = map(json.loads, (folder / "out.jsonl").read_text().splitlines())
+    assert record["output"] == ["timeout", "yes"]
+
+
+@pytest.mark.row("K15")
+def test_a_chat_continues_when_a_question_times_out(folder: Path) -> None:
+    with Terminal("--agent", "shopper:Hasty", cwd=folder) as terminal:
+        terminal.wait_for("Ctrl-D ends the session")
+        terminal.wait_for("> ")
+        terminal.type(b"once\r")
+        terminal.wait_for("answer> ")
+        terminal.wait_for("the question ended without an answer")
+        terminal.wait_for("turn 1: ")
+        terminal.wait_for("> ")
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0
+
+
+def test_keys_that_end_a_question_of_a_chat(folder: Path) -> None:
+    with Terminal("--agent", "shopper:Shopper", cwd=folder) as terminal:
+        terminal.wait_for("Ctrl-D ends the session")
+        terminal.wait_for("> ")
+        terminal.type(b"one\r")
+        terminal.wait_for("answer> ")
+        terminal.type(CTRL_C)
+        terminal.wait_for("Interrupted. The conversation does not contain this message.")
+        terminal.wait_for("> ")
+        terminal.type(b"two\r")
+        terminal.wait_for("answer> ")
+        terminal.type(CTRL_D)
+        terminal.wait_for("the input ended, so the question is cancelled")
+        terminal.wait_for("wait 'days' was cancelled")
+        terminal.wait_for("turn 1: ")
+        terminal.wait_for("> ")
+        terminal.type(CTRL_D)
+        assert terminal.end() == 0
+    assert b"Traceback" not in terminal.written
