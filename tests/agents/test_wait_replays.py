@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from flink_skills import Agent, AgentContext, ToolContext, WaitCancelled, WaitTimeout, tool
 from flink_skills.agents import TurnStatus, decode
 from tests.kit.agents import OpenAgent
+from tests.kit.waiting import until
 from tests.kit.waits import INPUT_ENDED, TIMED_OUT, WaitBench, WaitOperation
 
 OPEN, CLOSE, REJECT, CANCEL = WaitOperation.OPEN, WaitOperation.CLOSE, WaitOperation.REJECT, WaitOperation.CANCEL
@@ -366,3 +369,19 @@ async def test_an_answered_wait_that_an_attempt_did_not_request_is_cancelled_for
     requests[0] = True
     outcome = await asyncio.wait_for(bench.turn(bench.answer("first", 1)), 30)
     assert outcome.outputs == (("", [1, "cancelled"]),)
+
+
+async def test_a_turn_that_waits_is_freed_without_a_garbage_collection(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        return await ctx.wait("number")
+
+    bench = await waiting(code)
+    gc.collect()
+    gc.disable()
+    try:
+        assert (await bench.turn()).status == TurnStatus.WAITING
+        turn = weakref.ref(bench.running)
+        bench.forget()
+        await until(lambda: turn() is None, "the turn to be freed", within=5)
+    finally:
+        gc.enable()

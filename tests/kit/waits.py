@@ -36,6 +36,10 @@ class WaitBench:
             raise RuntimeError("no attempt has begun")
         return self._running
 
+    def forget(self) -> None:
+        """Drop the attempt that ran last."""
+        self._running = None
+
     async def asked(self, name: str) -> None:
         """Return when a wait with that name is open."""
         while not any(of.name == name for of in self.open.values()):

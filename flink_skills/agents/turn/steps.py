@@ -140,7 +140,7 @@ class Steps:
         # Callbacks may refer to the turn. Cutting the cycle frees an ended turn without a garbage collection.
         self._append, self._flush = _keep_nothing, None
         self.close_waits()
-        self._port = no_waits
+        self._port, self._waits = no_waits, None
 
     def close_waits(self) -> None:
         """Cancel all code that waits. The waits themselves stay open."""
@@ -279,7 +279,8 @@ class Steps:
 
     def answer(self, answer: Answer) -> None:
         """Receive an answer to a wait of the turn."""
-        self._opened_waits().receive(answer)
+        if not self.closed:
+            self._opened_waits().receive(answer)
 
     def open_waits(self) -> dict[str, OpenWait]:
         """Return the waits of the turn that have not ended, by their step."""
