@@ -198,12 +198,19 @@ def test_a_text_column_has_the_answer_as_json(answer_type: Any, text: str, found
 
 def test_events_have_the_end_of_a_wait_that_is_open_at_the_end_of_its_turn() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
+        if event["n"] == 2:
+            return note("second")
         task = asyncio.ensure_future(ctx.wait("number"))
         await ctx.step("started", note, "started")
         return task.done()
 
-    output = run(code)
-    assert output.to_list() == [False]
+    def nothing() -> Iterable[Any]:
+        # The turn of the first event has ended before its wait ends with the input.
+        wait_for("second")
+        yield from ()
+
+    output = run(code, nothing(), [{"k": "a", "n": 1}, {"k": "a", "n": 2}])
+    assert output.to_list() == [False, "second"]
     assert [event["action"] for event in output.to_event_list() if event["kind"] == "wait"] == ["open", "cancelled"]
 
 
