@@ -101,7 +101,7 @@ class Napping(Agent):
     """Sleep until the time of the option ``skills.user.until``, in seconds since 1970."""
 
     async def on_event(self, event: Any, ctx: Any) -> Any:
-        await ctx.sleep_until(float(ctx.config.get("skills.user.until")))
+        await ctx.sleep_until(1000 * float(ctx.config.get("skills.user.until")))
         return "slept"
 
 

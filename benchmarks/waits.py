@@ -77,7 +77,7 @@ def _resuming(cluster: LoadCluster, load: Load, latencies: Path, count: int) -> 
 def overdue(folder: Path, scale: float) -> dict[str, Any]:
     """10,000 turns sleep. Their time comes while the job is down."""
     turns = round(10_000 * scale)
-    until = time.time() + 90
+    until = time.time() + 60
     options = {"skills.user.until": str(until)}
     with LoadCluster(folder, _ROCKSDB) as cluster:
         load = cluster.submit("Napping", 2_000, **options)
