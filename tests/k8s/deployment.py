@@ -173,16 +173,6 @@ class Job:
         """The output of a command in the folder of the volume."""
         return self.kubectl.execute(self._desk, "sh", "-ec", f"cd {DATA} && {command}")
 
-    def kill(self, selector: str) -> None:
-        """End a pod as a lost node would: without a word."""
-        pod = self.kubectl.pod(selector)
-        self.kubectl.run("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
-
-        def gone() -> bool:
-            return f"pod/{pod}" not in self.kubectl.names("pods", selector)
-
-        wait_until(gone, 60, f"pod {pod} to be gone")
-
     def task_manager(self) -> str:
         """The TaskManager's pod."""
         return self.kubectl.pod(TASK_MANAGER)

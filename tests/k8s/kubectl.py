@@ -121,6 +121,16 @@ class Kubectl:
 
         return wait_until(ready, deadline, f"a ready pod with {selector}")
 
+    def kill(self, selector: str) -> None:
+        """End the pod with these labels as a lost node would: without a grace period."""
+        pod = self.pod(selector)
+        self.run("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
+
+        def gone() -> bool:
+            return f"pod/{pod}" not in self.names("pods", selector)
+
+        wait_until(gone, 60, f"pod {pod} to be gone")
+
     def diagnostics(self, extra: Sequence[tuple[str, str]] = ()) -> str:
         """What happened in the namespace: events, and the end of each pod's log. ``extra`` are namespaces and
         selectors of more pods, the operator's say."""

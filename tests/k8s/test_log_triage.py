@@ -109,7 +109,7 @@ def test_a_killed_task_manager_loses_and_doubles_nothing(job: Job) -> None:
     # In the middle of it, and after a checkpoint.
     wait_until(lambda: answered(job, ids) > 10, 120, "the first answers")
     assert answered(job, ids) < len(ids), "all was answered before anything could be lost"
-    job.kill(deployment.TASK_MANAGER)
+    job.kubectl.kill(deployment.TASK_MANAGER)
     ids += job.send(parcels("after", 20))
     stamps = once(job.wait_for(ids, deadline=400))
     # One call of a command each: a repeated one has the id of the first.
@@ -125,7 +125,7 @@ def test_a_killed_job_manager_is_replaced(job: Job) -> None:
     leadership = f"configmap/{deployment.NAME}-cluster-config-map"
     assert leadership in job.kubectl.names("configmaps"), "the job has no high-availability data in the cluster"
     ids = job.send(parcels("leaderless", 30))
-    job.kill(JOB_MANAGER)
+    job.kubectl.kill(JOB_MANAGER)
     once(job.wait_for(ids, deadline=400))
 
 

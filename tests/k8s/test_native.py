@@ -125,7 +125,7 @@ def test_a_lost_task_manager_is_made_again(native: Job) -> None:
     ids = native.send(
         [{"job": "lost", "incident": f"lost-{n}", "lines": ["a parcel at the harbour"]} for n in range(20)]
     )
-    native.kill(TASK_MANAGER)
+    native.kubectl.kill(TASK_MANAGER)
     found = native.wait_for(ids, deadline=400)
     assert [json.loads(answers[0])["parcel"] for answers in found.values() if len(answers) == 1] == ids
 
