@@ -10,6 +10,7 @@ from typing import Any
 from flink_skills.agents.declare.route import Route
 from flink_skills.cli.output import counted, print_json, print_line
 from flink_skills.cli.source_args import display_path
+from flink_skills.job.answers import Approvals
 from flink_skills.job.explaining import explain_job
 from flink_skills.job.sizing import Load
 
@@ -55,6 +56,8 @@ def _print_stage(stage: Mapping[str, Any]) -> None:
     if (answers := stage["answers"]) is not None:
         print_line(("answers ", "bold"), str(answers["from"]))
         print_line(f"  key: {', '.join(answers['key'])}; wait: {answers['wait_id']}")
+    for approvals in stage["approvals"]:
+        print_line(("approval ", "bold"), str(Approvals(**approvals)))
     for role in ("output", "errors", "events", "waits"):
         if stage[role] is not None:
             print_line((f"{role} ", "bold"), stage[role]["table"])

@@ -17,13 +17,14 @@ from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, AgentSources
-from flink_skills.job.answers import check_answers, check_approvals, shape_of_answers
+from flink_skills.job.answers import Approvals, approvals_of, check_answers, check_approvals, shape_of_answers
 from flink_skills.job.failed_events import FAILED_EVENTS, event_column, failed_rows, table_of_rows
 from flink_skills.job.input_shape import InputShape, behind, can_be_content
 from flink_skills.job.model_problems import problems_of_models
 from flink_skills.job.placing import Placing, known
 from flink_skills.job.stages import Stage
 from flink_skills.job.table_filling import AgentTables
+from flink_skills.options import SkillConfig
 
 if TYPE_CHECKING:
     from flink_skills.agents.plan.plan import AgentPlan
@@ -104,6 +105,10 @@ class AgentBuilder:
             check_approvals(self._placing, self.stage, self._sources.called(self.stage.name))
         if self.stage.answers is not None and self.stage.path("answers") not in self._read.broken:
             check_answers(self._placing, self.stage, self.stage.answers, self.shape)
+
+    def approvals(self, plan: AgentPlan) -> list[Approvals]:
+        """Return the approvals of the agent, and of the agents that it calls."""
+        return approvals_of(self._sources.called(self.stage.name), SkillConfig(plan.options))
 
     def _path_of_key(self, number: int) -> Path:
         path = self.stage.path("input", "key")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flink_skills.agents.plan.declarative import DeclarativeAgent
@@ -14,11 +15,56 @@ from flink_skills.job.input_shape import InputShape
 from flink_skills.job.model import AnswersSection
 from flink_skills.job.placing import Placing
 from flink_skills.job.stages import Stage
+from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import TableShape
 
-__all__ = ["check_answers", "check_approvals", "shape_of_answers"]
+__all__ = ["Approvals", "approvals_of", "check_answers", "check_approvals", "shape_of_answers"]
+
+
+@dataclass(frozen=True)
+class Approvals:
+    """The approval of tool calls of an agent.
+
+    Args:
+        agent: The name of the agent.
+        tools: The names or patterns of the tools.
+        by: ``answers`` if people decide, or the function or method that decides.
+        timeout: The time to decide, as the file has it. None: no limit.
+        on_timeout: What happens after this time. None: people do not decide.
+        question: The question for people. None: the default text.
+    """
+
+    agent: str
+    tools: tuple[str, ...]
+    by: str
+    timeout: str | float | None = None
+    on_timeout: str | None = None
+    question: str | None = None
+
+    def __str__(self) -> str:
+        tools = ", ".join(self.tools)
+        if self.by != "answers":
+            return f"{tools}: {self.by} decides"
+        if self.timeout is None:
+            return f"{tools}: people decide, without a time limit"
+        limit = self.timeout if isinstance(self.timeout, str) else f"{self.timeout:g} s"
+        outcome = {"refuse": "the call is refused", "approve": "the call is approved", "fail": "the turn fails"}
+        return f"{tools}: people decide; after {limit} {outcome[self.on_timeout or 'refuse']}"
+
+
+def approvals_of(sources: Sequence[AgentSource], options: SkillConfig) -> list[Approvals]:
+    """Return the approvals of these agents. Agents without approvals are omitted."""
+    found = []
+    for agent in (source.agent for source in sources):
+        section = agent.approvals if isinstance(agent, DeclarativeAgent) else {}
+        tools = (*options.get(SkillOptions.TOOLS_APPROVE), *agent.approve_tools)
+        by = section.get("by") or f"{type(agent).__name__}.approve"
+        limits = (section.get("timeout"), section.get("on_timeout") or "refuse") if by == "answers" else (None, None)
+        if tools:
+            found.append(Approvals(agent.name, tools, by, *limits, section.get("question")))
+    return found
 
 
 def shape_of_answers(

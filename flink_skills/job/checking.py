@@ -202,6 +202,9 @@ class _Checker:
             models = ", ".join(map(_model_title, plan.models)) or "no model"
             routed = f"; {plan.route.described()}" if plan.route is not None else ""
             self._ok("agent", f"agent {stage.name or plan.agent_id}: {models}{routed}")
+            for approvals in each.approvals(plan):
+                whose = "" if approvals.agent == plan.agent_id else f"agent {approvals.agent}: "
+                self._ok("approvals", stage.title(f"{whose}{approvals}"))
             self._skills(stage, graph, plan, reach=reach)
             self._here("machine", agent_requirements(builder, each, plan))
             if not reach:

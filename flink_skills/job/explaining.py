@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,7 @@ def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any
         "errors": _table(filled.errors) if filled.errors is not None else None,
         "events": _table(filled.events) if filled.events is not None else None,
         "answers": _answers(stage),
+        "approvals": [asdict(approvals) for approvals in each.approvals(plan)],
         "waits": _table(filled.waits) if filled.waits is not None else None,
         "state": _state(plan),
     }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import flink_skills.cli
-from tests.flink.stoppable import Place, Stoppable
+from flink_skills.testing.flink_rest import wait_until
+from tests.flink.stoppable import DEADLINE, Place, Stoppable
 from tests.flink.test_waits_stop import Asker, place, start
 from tests.golden.restore import SAVEPOINTS, WAITS, savepoints
 
@@ -86,3 +88,31 @@ def test_turns_that_others_have_overtaken(run: Run, place: Place, start: Callabl
         ("a", 2, "vote"),
         ("b", 1, "vote"),
     ]
+
+
+def test_a_retained_incremental_checkpoint(
+    run: Run, place: Place, start: Callable[..., Stoppable], tmp_path: Path
+) -> None:
+    place.send("a1", "b1")
+    job = start(
+        Asker(place),
+        options={
+            "state.backend.type": "rocksdb",
+            "execution.checkpointing.incremental": "true",
+            "execution.checkpointing.dir": (tmp_path / "checkpoints").as_uri(),
+            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        },
+    )
+    place.wait_for("first", "a1", "b1")
+
+    def newest() -> int:
+        return max((int(folder.name[4:]) for folder in tmp_path.glob("checkpoints/*/chk-*")), default=0)
+
+    # The first new checkpoint can have begun before the turns waited.
+    end = newest() + 3
+    wait_until(lambda: newest() >= end, DEADLINE, "checkpoints of the waiting turns")
+    job.close()
+    (location,) = tmp_path.glob("checkpoints/*/chk-*/_metadata")
+    code, stdout, stderr = run(str(location.parent), "--format", "json")
+    assert code == 0, stderr
+    assert sorted(json.loads(line)["key"] for line in stdout.splitlines()) == ["a", "b"]

@@ -254,3 +254,82 @@ def test_the_caller_needs_answers_for_the_approvals_of_an_agent_that_it_calls(tm
     ]
     text = CALLED.replace("    agent_tools:", "    answers: {table: decisions}\n    agent_tools:")
     assert errors(checks_of(tmp_path, text)) == []
+
+
+@pytest.mark.flink
+def test_the_check_and_the_explanation_show_approvals(folder: Path) -> None:
+    lines(folder / "decisions.json")
+    text = JOB.replace("URL", "http://127.0.0.1:1")
+    (folder / "job.yaml").write_text(text.replace("options: {", "options: {skills.tools.approve: 'Write', "))
+    said = [check.message for check in check_job(folder / "job.yaml").checks if check.name == "approvals"]
+    assert said == ["Write, pay: people decide; after 2 s the call is refused"]
+    assert explain_job(folder / "job.yaml")["approvals"] == [
+        {
+            "agent": "refunds",
+            "tools": ("Write", "pay"),
+            "by": "answers",
+            "timeout": "2 s",
+            "on_timeout": "refuse",
+            "question": "Pay this refund?",
+        }
+    ]
+    (folder / "decide.py").write_text("def decide(request):\n    return True\n")
+    section = text[text.index("approve: {") : text.index("}", text.index("approve: {")) + 1]
+    (folder / "job.yaml").write_text(text.replace(section, "approve: {tools: [pay], by: 'decide:decide'}"))
+    said = [check.message for check in check_job(folder / "job.yaml").checks if check.name == "approvals"]
+    assert said == ["pay: decide:decide decides"]
+
+
+CODE = '''
+from flink_skills import Agent
+
+
+class Asking(Agent):
+    name = "asking"
+
+    async def on_event(self, event, ctx):
+        found = await ctx.wait("size")
+        return f"{event['order']}: {found}"
+
+
+class Checking(Agent):
+    name = "checking"
+
+    async def on_event(self, event, ctx):
+        found = await ctx.wait("check")
+        return f"{event['answer']}, {found['report']['by']} {found['report']['marks']}"
+'''
+
+BEHIND = """\
+name: desks
+flink: {parallelism.default: 1}
+options: {skills.worker.processes: 1}
+agents:
+  asking:
+    agent: desks_of_people:Asking
+    input: {query: "SELECT `order` FROM rows_in WHERE wait IS NULL", key: order}
+    answers: {query: "SELECT `order`, wait AS wait_id, size AS answer FROM rows_in WHERE wait IS NOT NULL", key: order}
+    output: {agent: checking, columns: {order: key, answer: output}}
+  checking:
+    agent: desks_of_people:Checking
+    input: {agent: asking, key: order}
+    answers: {table: checks}
+    output: {table: results, columns: {answer: output}}
+tables: |
+  CREATE TABLE rows_in (`order` STRING, wait STRING, size INT)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/rows.json', 'format' = 'json');
+  CREATE TABLE checks (`order` STRING, wait_id STRING, report ROW<`by` STRING, marks ARRAY<INT>>)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/checks.json', 'format' = 'json');
+  CREATE TABLE results (answer STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/results', 'format' = 'json');
+"""
+
+
+@pytest.mark.flink
+def test_answers_come_from_the_table_of_the_events_and_reach_an_agent_behind_another(tmp_path: Path) -> None:
+    (tmp_path / "desks_of_people.py").write_text(CODE)
+    lines(tmp_path / "rows.json", {"order": "A"}, {"order": "A", "wait": "size", "size": 7})
+    lines(tmp_path / "checks.json", {"order": "A", "wait_id": "check", "report": {"by": "ann", "marks": [1, 2]}})
+    (tmp_path / "job.yaml").write_text(BEHIND)
+    assert run_job_file(tmp_path / "job.yaml", local=True, tell=print) == 0
+    assert [row["answer"] for row in rows(tmp_path / "results")] == ["A: 7, ann [1, 2]"]

@@ -117,6 +117,11 @@ class DeclarativeAgent(Agent):
         """True if people approve calls."""
         return isinstance(self._approver, _People)
 
+    @property
+    def approvals(self) -> dict[str, Any]:
+        """The section ``approve`` as the file has it."""
+        return dict(self.spec.get("approve") or {})
+
     def visible_skills(self, event: Any, ctx: AgentContext) -> list[str] | None:
         """Return the skills that the column names."""
         if not self._visible_column:
