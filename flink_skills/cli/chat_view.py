@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from flink_skills.agents.state.messages import ModelResponse
+from flink_skills.agents.state.waits import SLEEP
 from flink_skills.cli.output import Styled, print_line, visible
 from flink_skills.execution import CommandResult
 from flink_skills.telemetry import CANCELLED, Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta
@@ -139,6 +141,9 @@ class ChatView(Observer):
         elif event.kind == "fallback":
             text = f"Model {attributes['to']} replaces {attributes['model']}: {attributes['error']}"
             self.line(indent, (text, _ERROR))
+        elif event.kind == "wait" and attributes["wait_kind"] == SLEEP and attributes["status"] == "open":
+            end = dt.datetime.fromtimestamp(attributes["deadline"] / 1000).astimezone()
+            self.line(indent, (f"The turn sleeps until {end:%Y-%m-%d %H:%M:%S %Z}", _DIM))
         elif event.kind == "skill" and attributes.get("outcome") == "ok":
             action = f"read {attributes['path']} of" if attributes.get("path") else "loaded"
             if attributes.get("action") in ("activate", "read"):

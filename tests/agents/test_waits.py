@@ -334,6 +334,31 @@ def test_the_next_events_can_overtake_and_a_waiting_turn_changes_only_its_own_fi
     assert [text for text in LOG if text.startswith("sees")] == ["sees None", "sees None"]
 
 
+def test_a_key_does_not_expire_while_one_of_its_turns_waits() -> None:
+    stopped: list[float] = []
+
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        if event["n"] == 1:
+            await noted(ctx.wait("approval"))
+        note(f"done {event['n']}")
+        return ctx.turn
+
+    def events() -> Iterable[Any]:
+        yield {"k": "a", "n": 1}
+        wait_for("stopped")
+        stopped.append(time.monotonic())
+        wait_until(lambda: time.monotonic() > stopped[0] + 0.5, 30, "a time longer than the time to live")
+        yield {"k": "a", "n": 2}
+
+    def answers() -> Iterable[Any]:
+        wait_for("done 2")
+        yield answer("approval", 1)
+
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    env.get_config().set("skills.session.ttl", "100 ms").set(SkillOptions.TURN_WHEN_WAITING, "next")
+    assert env.from_list(events(), "k").apply(Code(code)).answers(answers(), "k").to_list() == [1, 2]
+
+
 def test_steps_count_over_all_attempts() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         for number in range(4):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,9 @@ class Hasty(Agent):
     name = "hasty"
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        if event == "nap":
+            await ctx.sleep(0.2)
+            return "awake"
         try:
             return await ctx.wait("first", question="First?", timeout=1)
         except WaitTimeout:
@@ -93,6 +97,13 @@ def test_chat_takes_the_next_lines_as_answers(folder: Path) -> None:
     assert "the input ended, so the question is cancelled" in said
     assert "output waits" not in said
     assert "error: cancelled" not in said
+
+
+def test_chat_shows_until_when_a_turn_sleeps(folder: Path) -> None:
+    words = command(folder, "chat", "--agent", "shopper:Hasty")
+    done = subprocess.run(**words, input="nap\n", capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "awake\n"
+    assert re.search(r"The turn sleeps until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", done.stderr)
 
 
 @pytest.mark.row("K15")

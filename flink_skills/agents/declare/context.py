@@ -314,5 +314,6 @@ class AgentContext(ABC):
     def emit_to(self, tag: str, output: Any) -> None:
         """Emit an output to the side output ``tag``.
 
-        Raises :class:`TurnError` for ``events`` and for names that start with ``flink_skills.``, which are reserved.
+        Raises :class:`TurnError` for ``events``, ``waits`` and names that start with ``flink_skills.``, which are
+        reserved.
         """

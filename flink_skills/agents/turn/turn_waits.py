@@ -33,6 +33,7 @@ def wait_event(turn: Activity, step: str, wait: OpenWait, result: WaitResult | N
     asked = wait.request
     details = {"wait_id": wait.id, "wait_kind": asked.kind, "name": asked.name, "status": "open", "tool": asked.tool}
     if result is None:
+        details["deadline"] = wait.deadline
         return PointEvent("wait", details, wait.since / 1000, replace(turn, step=step))
     details.update(status=result.status, by=result.by, answer=result.value)
     # An event's id follows from its step.
