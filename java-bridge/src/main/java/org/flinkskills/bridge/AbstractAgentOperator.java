@@ -242,7 +242,9 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
     }
   }
 
-  /** Decline a savepoint, so that the client that stops the job receives the reason. Never return. */
+  /**
+   * Decline a savepoint, so that the client that stops the job receives the reason. Never return.
+   */
   private void refuse(long checkpointId) throws Exception {
     AgentDrainException refused = new AgentDrainException(getOperatorName(), turns.waiting());
     getContainingTask()

@@ -75,8 +75,8 @@ final class AgentOutputs {
    *
    * @param timestamp event time in milliseconds; may be null
    */
-  void emit(Long timestamp, List<Frames.Output> outputs) {
-    for (Frames.Output item : outputs) {
+  void emit(Long timestamp, List<Frame.Output> outputs) {
+    for (Frame.Output item : outputs) {
       StreamRecord<byte[]> record = new StreamRecord<>(item.value());
       if (timestamp != null) {
         record.setTimestamp(timestamp);
@@ -94,7 +94,7 @@ final class AgentOutputs {
     emit(
         null,
         events.stream()
-            .map(event -> new Frames.Output(AgentOperator.EVENTS_OUTPUT, event))
+            .map(event -> new Frame.Output(AgentOperator.EVENTS_OUTPUT, event))
             .toList());
   }
 

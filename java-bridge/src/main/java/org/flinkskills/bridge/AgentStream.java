@@ -79,7 +79,8 @@ public final class AgentStream {
    * @param waitField the field with the id or the name of the wait; null or empty for an event
    */
   public static DataStream<Row> keyEvents(DataStream<Row> in, String field, String waitField) {
-    return withWait(in, KeyedEvents.FromRows.byField(RowShape.ofRow(in.getType()), field), waitField);
+    return withWait(
+        in, KeyedEvents.FromRows.byField(RowShape.ofRow(in.getType()), field), waitField);
   }
 
   /** Convert rows to keyed events with the values of several fields as the key. */

@@ -10,9 +10,9 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 
 /**
- * The error record of a turn that no worker can end, or of an answer that no turn uses. It has what the TaskManager knows: agent, key,
- * turn and error, as the records of workers ({@code flink_skills/agents/turn/turn_record.py}), and
- * neither the event nor the calls of the turn.
+ * The error record of a turn that no worker can end, or of an answer that no turn uses. It has what
+ * the TaskManager knows: agent, key, turn and error, as the records of workers ({@code
+ * flink_skills/agents/turn/turn_record.py}), and neither the event nor the calls of the turn.
  */
 final class ErrorRecord {
   private static final String TAG = "errors";
@@ -88,7 +88,7 @@ final class ErrorRecord {
   }
 
   /** Returns the record, or a row of the table of errors, or nothing without such a table. */
-  List<Frames.Output> outputs() throws IOException {
+  List<Frame.Output> outputs() throws IOException {
     Map<String, Object> record = record();
     JsonNode rows = plan.path("rows");
     if (!rows.isObject()) {
@@ -153,7 +153,7 @@ final class ErrorRecord {
     };
   }
 
-  private static Frames.Output output(Object value) throws IOException {
-    return new Frames.Output(TAG, new Pickler().dumps(value));
+  private static Frame.Output output(Object value) throws IOException {
+    return new Frame.Output(TAG, new Pickler().dumps(value));
   }
 }

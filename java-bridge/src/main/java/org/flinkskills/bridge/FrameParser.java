@@ -23,7 +23,7 @@ final class FrameParser {
    *
    * @return false at the end of the stream
    */
-  boolean read(InputStream in, List<Frames.Frame> frames) throws IOException {
+  boolean read(InputStream in, List<Frame> frames) throws IOException {
     if (large != null) {
       return readLarge(in, frames);
     }
@@ -42,7 +42,7 @@ final class FrameParser {
     return true;
   }
 
-  private boolean readLarge(InputStream in, List<Frames.Frame> frames) throws IOException {
+  private boolean readLarge(InputStream in, List<Frame> frames) throws IOException {
     // The JVM allocates a native buffer of the size of each read.
     int count = in.read(large, largeEnd, Math.min(Frames.PIECE_BYTES, large.length - largeEnd));
     if (count < 0) {
@@ -50,21 +50,21 @@ final class FrameParser {
     }
     largeEnd += count;
     if (largeEnd == large.length) {
-      frames.add(new Frames.Frame(large));
+      frames.add(new Frame(large));
       large = null;
     }
     return true;
   }
 
   /** Parse one frame. Return false if it is incomplete. */
-  private boolean parseFrame(List<Frames.Frame> frames) throws Frames.FrameException {
+  private boolean parseFrame(List<Frame> frames) throws FrameException {
     int available = end - start;
     if (available < Frames.LENGTH_BYTES) {
       return false;
     }
     int length = Frames.getInt(buffer, start);
     if (length < 1 || length > Frames.MAX_FRAME_BYTES) {
-      throw new Frames.FrameException(
+      throw new FrameException(
           String.format(
               "The agent worker sent a frame of %d bytes; 1 to %d are allowed. Its standard"
                   + " output may contain the output of other code.",
@@ -72,7 +72,7 @@ final class FrameParser {
     }
     int from = start + Frames.LENGTH_BYTES;
     if (available >= Frames.LENGTH_BYTES + length) {
-      frames.add(new Frames.Frame(Arrays.copyOfRange(buffer, from, from + length)));
+      frames.add(new Frame(Arrays.copyOfRange(buffer, from, from + length)));
       start = from + length;
       return true;
     }

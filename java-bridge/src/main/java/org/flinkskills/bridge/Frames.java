@@ -1,9 +1,6 @@
 package org.flinkskills.bridge;
 
-import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -80,17 +77,14 @@ final class Frames {
   /** The size of one read or write: the capacity of a pipe on Linux. */
   static final int PIECE_BYTES = 64 * 1024;
 
-  /** The offset of the flags of STEP: type, operator and turn come first. */
-  private static final int STEP_FLAGS = 1 + 4 + 8;
-
   private Frames() {}
 
   static byte[] open(int plan, byte[] config) {
-    return new Writer(OPEN).u32(plan).bytes(config).frame();
+    return new FrameWriter(OPEN).u32(plan).bytes(config).frame();
   }
 
   static byte[] session(int operator, long turn, long sessionVersion, List<byte[]> chunks) {
-    return new Writer(SESSION, 4 + 8 + 8 + sizeOf(chunks))
+    return new FrameWriter(SESSION, 4 + 8 + 8 + sizeOf(chunks))
         .u32(operator)
         .u64(turn)
         .u64(sessionVersion)
@@ -100,7 +94,7 @@ final class Frames {
 
   /** Return a frame with an answer to a wait of a turn that the worker runs. */
   static byte[] answer(int operator, long turn, String waitId, WaitState.Answer answer) {
-    return new Writer(ANSWER).u32(operator).u64(turn).answer(waitId, answer).frame();
+    return new FrameWriter(ANSWER).u32(operator).u64(turn).answer(waitId, answer).frame();
   }
 
   static boolean isTurn(byte[] frame) {
@@ -108,230 +102,16 @@ final class Frames {
   }
 
   static byte[] cancel(int operator) {
-    return new Writer(CANCEL).u32(operator).frame();
+    return new FrameWriter(CANCEL).u32(operator).frame();
   }
 
   /** Return a frame to which a running worker responds with {@link #PONG}. */
   static byte[] ping() {
-    return new Writer(PING).frame();
+    return new FrameWriter(PING).frame();
   }
 
   static byte[] close() {
-    return new Writer(CLOSE).frame();
-  }
-
-  /** A frame that cannot be read, or must not be sent. */
-  static final class FrameException extends IOException {
-    private static final long serialVersionUID = 1L;
-
-    FrameException(String message) {
-      super(message);
-    }
-  }
-
-  /** One frame under construction. */
-  static final class Writer {
-    private static final int INITIAL_BYTES = 128;
-
-    private byte[] buffer;
-    private int size = LENGTH_BYTES;
-
-    Writer(int type) {
-      buffer = new byte[INITIAL_BYTES];
-      u8(type);
-    }
-
-    /** A writer for a body of that size, which builds a large frame without a copy. */
-    Writer(int type, long bodyBytes) {
-      buffer = new byte[0];
-      size = 0;
-      reserve(LENGTH_BYTES + 1 + bodyBytes);
-      size = LENGTH_BYTES;
-      u8(type);
-    }
-
-    Writer u8(int value) {
-      reserve(1);
-      buffer[size++] = (byte) value;
-      return this;
-    }
-
-    Writer u32(int value) {
-      reserve(4);
-      putInt(buffer, size, value);
-      size += 4;
-      return this;
-    }
-
-    Writer u64(long value) {
-      return u32((int) (value >>> 32)).u32((int) value);
-    }
-
-    Writer bytes(byte[] value) {
-      return bytes(value, 0);
-    }
-
-    /** Write the bytes of {@code value} that follow an offset. */
-    Writer bytes(byte[] value, int offset) {
-      int length = value.length - offset;
-      reserve(4L + length);
-      putInt(buffer, size, length);
-      System.arraycopy(value, offset, buffer, size + 4, length);
-      size += 4 + length;
-      return this;
-    }
-
-    /** Write a string, see {@link FrameText#encode}. */
-    Writer str(String value) {
-      return bytes(FrameText.encode(value));
-    }
-
-    Writer list(List<byte[]> values) {
-      u32(values.size());
-      for (byte[] value : values) {
-        bytes(value);
-      }
-      return this;
-    }
-
-    Writer answer(String waitId, WaitState.Answer answer) {
-      return str(waitId).u8(answer.kind()).u64(answer.at()).bytes(answer.value());
-    }
-
-    byte[] frame() {
-      putInt(buffer, 0, size - LENGTH_BYTES);
-      return size == buffer.length ? buffer : Arrays.copyOf(buffer, size);
-    }
-
-    private void reserve(long more) {
-      long needed = size + more;
-      if (needed > MAX_FRAME_BYTES + (long) LENGTH_BYTES) {
-        throw new IllegalStateException(
-            String.format(
-                "A frame for the agent worker needs %d bytes, more than the limit of %d. Keep"
-                    + " events and sessions smaller, for example by passing a path or an object"
-                    + " key.",
-                needed, MAX_FRAME_BYTES));
-      }
-      if (needed > buffer.length) {
-        long doubled = Math.min(buffer.length * 2L, MAX_FRAME_BYTES + (long) LENGTH_BYTES);
-        buffer = Arrays.copyOf(buffer, (int) Math.max(doubled, needed));
-      }
-    }
-  }
-
-  /** A value for an output; the empty tag is the main output. */
-  record Output(String tag, byte[] value) {}
-
-  /** A received frame with a cursor over its body. */
-  static final class Frame {
-    private final byte[] content;
-    private int position = 1;
-
-    /** {@code content} is the type byte and the body. */
-    Frame(byte[] content) {
-      this.content = content;
-    }
-
-    int type() {
-      return content[0] & 0xFF;
-    }
-
-    /** Return the type byte and the body. */
-    byte[] content() {
-      return content;
-    }
-
-    /** Return true if a turn has ended or waits, or a step that a restart does not repeat. */
-    boolean isProgress() {
-      return type() == END
-          || type() == PARK
-          || type() == WAIT
-          || type() == STEP
-              && content.length > STEP_FLAGS
-              && (content[STEP_FLAGS] & STEP_CLEARS_JOURNAL) == 0;
-    }
-
-    int u8() throws FrameException {
-      require(1);
-      return content[position++] & 0xFF;
-    }
-
-    int u32() throws FrameException {
-      require(4);
-      int value = getInt(content, position);
-      position += 4;
-      return value;
-    }
-
-    long u64() throws FrameException {
-      long high = u32() & 0xFFFFFFFFL;
-      return high << 32 | u32() & 0xFFFFFFFFL;
-    }
-
-    byte[] bytes() throws FrameException {
-      int length = u32();
-      require(length);
-      byte[] value = Arrays.copyOfRange(content, position, position + length);
-      position += length;
-      return value;
-    }
-
-    String str() throws FrameException {
-      int length = u32();
-      require(length);
-      String value = new String(content, position, length, StandardCharsets.UTF_8);
-      position += length;
-      return value;
-    }
-
-    List<byte[]> list() throws FrameException {
-      int count = u32();
-      // Each item takes four bytes at least; a wrong count must not reserve gigabytes.
-      require(count < 0 ? -1 : Math.min(Integer.MAX_VALUE, count * 4L));
-      List<byte[]> values = new ArrayList<>(count);
-      for (int i = 0; i < count; i++) {
-        values.add(bytes());
-      }
-      return values;
-    }
-
-    /** Skip {@code bytes} or {@code str}. */
-    void skip() throws FrameException {
-      int length = u32();
-      require(length);
-      position += length;
-    }
-
-    /** Return the number of unread bytes. */
-    int left() {
-      return content.length - position;
-    }
-
-    /** Read the values to emit. */
-    List<Output> outputs() throws FrameException {
-      int count = u32();
-      // Each takes eight bytes at least; a wrong count must not reserve gigabytes.
-      require(count < 0 ? -1 : Math.min(Integer.MAX_VALUE, count * 8L));
-      if (count == 0) {
-        return List.of();
-      }
-      List<Output> outputs = new ArrayList<>(count);
-      for (int i = 0; i < count; i++) {
-        outputs.add(new Output(str(), bytes()));
-      }
-      return outputs;
-    }
-
-    private void require(long bytes) throws FrameException {
-      if (bytes < 0 || bytes > (long) content.length - position) {
-        throw new FrameException(
-            String.format(
-                "A frame of type 0x%02x from the agent worker is truncated: expected %d bytes at"
-                    + " offset %d of %d. Worker and bridge jar must be of the same release.",
-                type(), bytes, position, content.length));
-      }
-    }
+    return new FrameWriter(CLOSE).frame();
   }
 
   /** Return the size of a list in a body, in bytes. */
@@ -351,7 +131,7 @@ final class Frames {
         + sizeOf(second);
   }
 
-  private static void putInt(byte[] target, int offset, int value) {
+  static void putInt(byte[] target, int offset, int value) {
     target[offset] = (byte) (value >>> 24);
     target[offset + 1] = (byte) (value >>> 16);
     target[offset + 2] = (byte) (value >>> 8);

@@ -87,8 +87,7 @@ final class KeyedEvents {
     }
 
     private String wait(Row row, boolean named) {
-      Object wait =
-          named ? row.getField(waitField) : row.getField(shape.indexOf(waitField));
+      Object wait = named ? row.getField(waitField) : row.getField(shape.indexOf(waitField));
       return wait == null || wait.toString().isEmpty() ? null : wait.toString();
     }
   }

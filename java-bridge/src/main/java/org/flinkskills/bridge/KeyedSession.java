@@ -93,7 +93,7 @@ final class KeyedSession {
         key.sessionRefreshedAt = clock.getAsLong();
       }
       default ->
-          throw new Frames.FrameException(
+          throw new FrameException(
               "The agent worker requested the unknown session operation " + op + ".");
     }
     if (op != Frames.SESSION_KEEP) {

@@ -48,7 +48,7 @@ final class OperatorMailbox implements WorkerListener {
   }
 
   @Override
-  public void onFrames(int worker, int epoch, List<Frames.Frame> frames) {
+  public void onFrames(int worker, int epoch, List<Frame> frames) {
     try {
       reports.add(worker, epoch, frames);
     } catch (IOException e) {
@@ -151,7 +151,7 @@ final class OperatorMailbox implements WorkerListener {
       report.change.run();
       return true;
     }
-    Frames.Frame frame;
+    Frame frame;
     while ((frame = report.nextFrame()) != null) {
       turns.apply(report.worker, report.epoch, frame);
       if (report.hasNext() && !outputs.isAvailable()) {

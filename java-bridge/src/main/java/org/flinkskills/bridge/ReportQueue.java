@@ -35,7 +35,7 @@ final class ReportQueue implements AutoCloseable {
     final int worker;
     final int epoch;
     final ThrowingRunnable<Exception> change;
-    private List<Frames.Frame> frames;
+    private List<Frame> frames;
     private int next;
     private long bytes;
 
@@ -44,13 +44,12 @@ final class ReportQueue implements AutoCloseable {
 
     private long position;
 
-    private Report(
-        int worker, int epoch, List<Frames.Frame> frames, ThrowingRunnable<Exception> change) {
+    private Report(int worker, int epoch, List<Frame> frames, ThrowingRunnable<Exception> change) {
       this.worker = worker;
       this.epoch = epoch;
       this.frames = frames;
       this.change = change;
-      for (Frames.Frame frame : frames) {
+      for (Frame frame : frames) {
         bytes += frame.content().length + OBJECT_BYTES;
       }
     }
@@ -60,7 +59,7 @@ final class ReportQueue implements AutoCloseable {
     }
 
     /** Return the next frame, or null after the last one. */
-    Frames.Frame nextFrame() {
+    Frame nextFrame() {
       return next < frames.size() ? frames.get(next++) : null;
     }
   }
@@ -80,7 +79,7 @@ final class ReportQueue implements AutoCloseable {
   }
 
   /** Add frames whose operator has been read. */
-  void add(int worker, int epoch, List<Frames.Frame> frames) throws IOException {
+  void add(int worker, int epoch, List<Frame> frames) throws IOException {
     Report report = new Report(worker, epoch, frames, null);
     synchronized (reports) {
       if (closed) {
@@ -150,7 +149,7 @@ final class ReportQueue implements AutoCloseable {
   }
 
   private void read(Report report) throws IOException {
-    List<Frames.Frame> frames = new ArrayList<>(report.lengths.length);
+    List<Frame> frames = new ArrayList<>(report.lengths.length);
     long at = report.position;
     for (int length : report.lengths) {
       ByteBuffer content = ByteBuffer.allocate(length);
@@ -161,7 +160,7 @@ final class ReportQueue implements AutoCloseable {
         }
         at += count;
       }
-      Frames.Frame frame = new Frames.Frame(content.array());
+      Frame frame = new Frame(content.array());
       frame.u32();
       frames.add(frame);
     }

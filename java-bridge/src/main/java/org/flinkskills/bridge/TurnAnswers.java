@@ -5,8 +5,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.BiConsumer;
-import org.flinkskills.bridge.Frames.Frame;
-import org.flinkskills.bridge.Frames.FrameException;
 
 /** Frames of turns that one read from a worker returned, by operator. */
 final class TurnAnswers {

@@ -61,8 +61,8 @@ final class TurnFrame {
             | (resumed.answers.isEmpty() ? 0 : Frames.TURN_HAS_ANSWERS)
             | (resumed.base == null ? 0 : Frames.TURN_HAS_BASE);
     List<byte[]> chunks = session == null ? List.of() : session;
-    Frames.Writer frame =
-        new Frames.Writer(Frames.TURN, size(turn, event, session, journal, resumed) - 1)
+    FrameWriter frame =
+        new FrameWriter(Frames.TURN, size(turn, event, session, journal, resumed) - 1)
             .u32(connection.operator())
             .u32(connection.planId())
             .u64(turn.id)

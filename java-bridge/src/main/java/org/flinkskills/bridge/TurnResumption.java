@@ -126,8 +126,7 @@ final class TurnResumption {
       if (turn.epoch != 0) {
         connection.send(
             turn,
-            Frames.answer(
-                connection.operator(), turn.id, delivery.waitId(), delivery.answer()));
+            Frames.answer(connection.operator(), turn.id, delivery.waitId(), delivery.answer()));
       }
       return;
     }

@@ -231,7 +231,7 @@ final class TurnRunner {
   }
 
   /** Apply a frame of a turn. A frame of a turn that the worker no longer runs has no effect. */
-  void apply(int worker, int epoch, Frames.Frame frame) throws Exception {
+  void apply(int worker, int epoch, Frame frame) throws Exception {
     Turn turn = scheduler.find(frame.u64(), worker, epoch);
     if (turn == null) {
       return;
@@ -253,10 +253,10 @@ final class TurnRunner {
         turn, Frames.session(connection.operator(), turn.id, turn.key.sessionVersion, chunks));
   }
 
-  private void step(Turn turn, Frames.Frame frame) throws Exception {
+  private void step(Turn turn, Frame frame) throws Exception {
     boolean clear = (frame.u8() & Frames.STEP_CLEARS_JOURNAL) != 0;
     byte[] entry = frame.bytes();
-    List<Frames.Output> emitted = frame.outputs();
+    List<Frame.Output> emitted = frame.outputs();
     state.step(turn.key, clear, entry);
     if (!clear) {
       scheduler.finishedStep(turn);
@@ -265,28 +265,27 @@ final class TurnRunner {
     outputs.emit(turn.timestamp, emitted);
   }
 
-  private void changeWait(Turn turn, Frames.Frame frame) throws Exception {
+  private void changeWait(Turn turn, Frame frame) throws Exception {
     int operation = frame.u8();
     String id = frame.str();
     String waitName = frame.str();
     long deadline = frame.u64();
     int flags = frame.u8();
     byte[] entry = frame.bytes();
-    List<Frames.Output> emitted = frame.outputs();
+    List<Frame.Output> emitted = frame.outputs();
     state.step(turn.key, false, entry);
     scheduler.finishedStep(turn);
-    TurnWaits.Delivery delivery =
-        resumption.change(turn, operation, id, waitName, deadline, flags);
+    TurnWaits.Delivery delivery = resumption.change(turn, operation, id, waitName, deadline, flags);
     // In the same mail: no checkpoint is between the wait in the state and its question.
     outputs.emit(turn.timestamp, emitted);
     resumption.deliver(turn.key.name, delivery);
   }
 
-  private void end(Turn turn, Frames.Frame frame) throws Exception {
+  private void end(Turn turn, Frame frame) throws Exception {
     int status = frame.u8();
     int sessionOp = frame.u8();
     List<byte[]> chunks = frame.list();
-    List<Frames.Output> emitted = frame.outputs();
+    List<Frame.Output> emitted = frame.outputs();
     String message = frame.str();
     if (status == Frames.END_FAIL_JOB) {
       throw new AgentTurnException(message);

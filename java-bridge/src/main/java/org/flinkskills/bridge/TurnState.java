@@ -63,7 +63,7 @@ final class TurnState {
       return 4L + encoded.length - EVENT_HEADER_BYTES;
     }
 
-    void writeTo(Frames.Writer frame) {
+    void writeTo(FrameWriter frame) {
       frame.bytes(encoded, EVENT_HEADER_BYTES);
     }
   }

@@ -6,8 +6,8 @@ import java.util.Map;
 import java.util.function.LongSupplier;
 
 /**
- * Waits of one operator's turns: their answers, deadlines and ends. It decides which answer
- * counts, and reports the others as error records. Methods use the current key.
+ * Waits of one operator's turns: their answers, deadlines and ends. It decides which answer counts,
+ * and reports the others as error records. Methods use the current key.
  *
  * <p>{@link TurnRunner} stops and resumes the turns.
  */
@@ -220,9 +220,7 @@ final class TurnWaits {
       return null;
     }
     if (wait.status() == WaitState.Status.OPEN) {
-      return wait.answer() == null
-          ? endOpen(id, wait, Frames.TIMED_OUT)
-          : null;
+      return wait.answer() == null ? endOpen(id, wait, Frames.TIMED_OUT) : null;
     }
     if (wait.status() == WaitState.Status.EARLY) {
       reject(

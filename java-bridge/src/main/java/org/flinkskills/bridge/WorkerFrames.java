@@ -25,10 +25,10 @@ final class WorkerFrames {
   }
 
   /** Dispatch the frames of one read. The supervisor of the worker calls this. */
-  void dispatch(WorkerProcess worker, int epoch, List<Frames.Frame> frames) throws IOException {
+  void dispatch(WorkerProcess worker, int epoch, List<Frame> frames) throws IOException {
     TurnAnswers answers = new TurnAnswers();
     try {
-      for (Frames.Frame frame : frames) {
+      for (Frame frame : frames) {
         dispatch(worker, epoch, frame, answers);
       }
     } finally {
@@ -37,15 +37,10 @@ final class WorkerFrames {
     }
   }
 
-  private void dispatch(WorkerProcess worker, int epoch, Frames.Frame frame, TurnAnswers answers)
+  private void dispatch(WorkerProcess worker, int epoch, Frame frame, TurnAnswers answers)
       throws IOException {
     switch (frame.type()) {
-      case Frames.STEP,
-          Frames.END,
-          Frames.NEED_SESSION,
-          Frames.OUTPUTS,
-          Frames.WAIT,
-          Frames.PARK ->
+      case Frames.STEP, Frames.END, Frames.NEED_SESSION, Frames.OUTPUTS, Frames.WAIT, Frames.PARK ->
           answers.add(frame);
       case Frames.OPENED -> plans.opened(worker, epoch, frame.u32(), frame.str());
       case Frames.OPEN_FAILED -> openFailed(worker, epoch, frame);
@@ -53,7 +48,7 @@ final class WorkerFrames {
       case Frames.METRICS -> plans.metrics(worker, frame.u32(), metrics(frame));
       case Frames.PONG -> LOG.trace("Agent worker {} answered.", worker.index());
       default ->
-          throw new Frames.FrameException(
+          throw new FrameException(
               String.format(
                   "The agent worker sent a frame of the unknown type 0x%02x. Worker and bridge"
                       + " jar must be of the same release.",
@@ -61,8 +56,7 @@ final class WorkerFrames {
     }
   }
 
-  private void openFailed(WorkerProcess worker, int epoch, Frames.Frame frame)
-      throws Frames.FrameException {
+  private void openFailed(WorkerProcess worker, int epoch, Frame frame) throws FrameException {
     int plan = frame.u32();
     boolean retryable = (frame.u8() & Frames.OPEN_FAILED_RETRYABLE) != 0;
     String message = frame.str();
@@ -73,17 +67,17 @@ final class WorkerFrames {
         retryable ? new AgentOpenException(message) : new AgentRejectedException(message));
   }
 
-  private static WorkerReport metrics(Frames.Frame frame) throws IOException {
+  private static WorkerReport metrics(Frame frame) throws IOException {
     return WorkerReport.of(JSON.readTree(frame.bytes()));
   }
 
-  private void deliver(WorkerProcess worker, int epoch, int operator, List<Frames.Frame> answers) {
+  private void deliver(WorkerProcess worker, int epoch, int operator, List<Frame> answers) {
     WorkerListener listener = operators.listener(operator);
     if (listener == null) {
       return;
     }
     listener.onFrames(worker.index(), epoch, answers);
-    for (Frames.Frame answer : answers) {
+    for (Frame answer : answers) {
       if (answer.type() == Frames.END || answer.type() == Frames.PARK) {
         lanes[worker.index()].ended(operator, epoch);
       }

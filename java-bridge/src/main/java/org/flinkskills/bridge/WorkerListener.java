@@ -11,7 +11,7 @@ import java.util.List;
 interface WorkerListener {
 
   /** Results of turns arrived from a worker, in this order. */
-  void onFrames(int worker, int epoch, List<Frames.Frame> frames);
+  void onFrames(int worker, int epoch, List<Frame> frames);
 
   /** The worker has opened the operator's plan and accepts turns. */
   void onReady(int worker, int epoch);

@@ -164,17 +164,17 @@ final class WorkerRun {
 
   private void read() throws IOException {
     FrameParser parser = new FrameParser();
-    List<Frames.Frame> received = new ArrayList<>();
+    List<Frame> received = new ArrayList<>();
     while (readOnce(parser, received)) {
       if (!received.isEmpty()) {
-        hadProgress = hadProgress || received.stream().anyMatch(Frames.Frame::isProgress);
+        hadProgress = hadProgress || received.stream().anyMatch(Frame::isProgress);
         frames.dispatch(process, epoch, received);
         received = new ArrayList<>();
       }
     }
   }
 
-  private boolean readOnce(FrameParser parser, List<Frames.Frame> received) throws IOException {
+  private boolean readOnce(FrameParser parser, List<Frame> received) throws IOException {
     silence.reading();
     try {
       return parser.read(worker.output(), received);

@@ -25,7 +25,6 @@ class AbsentWorkerTest {
     return new AgentHarness.Builder(workers.provider(), tmp);
   }
 
-
   /** Keys of each of two workers, by the worker's index. */
   private List<List<String>> keysByWorker(AgentHarness agent, int count) throws Exception {
     List<List<String>> keys = List.of(new ArrayList<>(), new ArrayList<>());

@@ -37,8 +37,7 @@ class AgentOperatorCrashTest {
     return new AgentHarness.Builder(workers.provider(), tmp);
   }
 
-  static List<Turn> take(FakeWorker worker, AgentHarness agent, int count)
-      throws Exception {
+  static List<Turn> take(FakeWorker worker, AgentHarness agent, int count) throws Exception {
     agent.await(count + " turns", () -> worker.turns.size() >= count);
     List<Turn> turns = new ArrayList<>();
     worker.turns.drainTo(turns);
@@ -416,7 +415,7 @@ class AgentOperatorCrashTest {
               .replace("id", String.format("%016x", bad.id()))
               .replace(" ", "");
       byte[] body = HexFormat.of().parseHex(hex);
-      Frames.Writer frame = new Frames.Writer(body[0] & 0xFF);
+      FrameWriter frame = new FrameWriter(body[0] & 0xFF);
       for (int i = 1; i < body.length; i++) {
         frame.u8(body[i]);
       }

@@ -79,15 +79,13 @@ class BlockedOutputsTest {
       agent.awaitEmitted(2);
       assertEquals(List.of("of the step", "a1"), agent.emitted());
       List<Turn> next = AgentOperatorCrashTest.take(worker, agent, 2);
-      assertEquals(
-          List.of("a2", "c1"), next.stream().map(Turn::event).sorted().toList());
+      assertEquals(List.of("a2", "c1"), next.stream().map(Turn::event).sorted().toList());
     }
     FakeWorkers others = new FakeWorkers();
     try (AgentHarness again = new AgentHarness.Builder(others.provider(), tmp).open(state)) {
       List<Turn> restored = AgentOperatorCrashTest.take(others.only(), again, 2);
       assertTrue(restored.stream().allMatch(turn -> turn.journal().isEmpty()), restored.toString());
-      assertEquals(
-          List.of("a1", "b1"), restored.stream().map(Turn::event).sorted().toList());
+      assertEquals(List.of("a1", "b1"), restored.stream().map(Turn::event).sorted().toList());
     }
   }
 

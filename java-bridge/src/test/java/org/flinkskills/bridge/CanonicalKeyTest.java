@@ -56,7 +56,7 @@ class CanonicalKeyTest {
       for (int length = random.nextInt(5); length > 0; length--) {
         key.append(alphabet.charAt(random.nextInt(alphabet.length())));
       }
-      String frame = HexFormat.of().formatHex(new Frames.Writer(1).str(key.toString()).frame());
+      String frame = HexFormat.of().formatHex(new FrameWriter(1).str(key.toString()).frame());
       String before = keys.put(frame, key.toString());
       assertTrue(before == null || before.equals(key.toString()), frame);
     }

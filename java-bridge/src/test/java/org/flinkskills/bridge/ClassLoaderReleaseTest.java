@@ -103,8 +103,7 @@ public class ClassLoaderReleaseTest {
                 loader.loadClass(Job.class.getName()).getConstructor().newInstance();
         assertNotSame(AgentOperator.class, job.apply(tmp, modules));
       } finally {
-        Thread.currentThread()
-            .setContextClassLoader(ClassLoaderReleaseTest.class.getClassLoader());
+        Thread.currentThread().setContextClassLoader(ClassLoaderReleaseTest.class.getClassLoader());
       }
       return new WeakReference<>(loader);
     }

@@ -56,8 +56,7 @@ class CondemnedTurnTest {
 
   @Test
   void itHasAnErrorRecordAndItsKeyContinues() throws Exception {
-    try (AgentHarness agent =
-        builder().plan("{\"agent_id\": \"desk\", \"rows\": null}").open()) {
+    try (AgentHarness agent = builder().plan("{\"agent_id\": \"desk\", \"rows\": null}").open()) {
       agent.send("\"bad\"", "poison");
       agent.send("\"bad\"", "next");
       agent.send("\"good\"", "other");
@@ -79,8 +78,7 @@ class CondemnedTurnTest {
   void anEventThatNoFrameHasRoomForHasAnErrorRecord() throws Exception {
     try (AgentHarness agent =
         builder().plan("{\"agent_id\": \"desk\", \"rows\": null}").maxInFlight(1).open()) {
-      agent.processElement(
-          new StreamRecord<>(Row.of("\"bad\"", new byte[Frames.MAX_FRAME_BYTES])));
+      agent.processElement(new StreamRecord<>(Row.of("\"bad\"", new byte[Frames.MAX_FRAME_BYTES])));
       agent.send("\"bad\"", "next");
       agent.send("\"good\"", "other");
       Map<?, ?> record = (Map<?, ?>) failure(agent);
@@ -106,12 +104,12 @@ class CondemnedTurnTest {
 
   @Test
   void aJobThatEndsWithAFailedTurnFails() throws Exception {
-    String plan =
-        "{\"agent_id\": \"desk\", \"options\": {\"skills.turn.on-error\": \"fail\"}}";
+    String plan = "{\"agent_id\": \"desk\", \"options\": {\"skills.turn.on-error\": \"fail\"}}";
     try (AgentHarness agent = builder().plan(plan).open()) {
       agent.send("k", "poison");
       Exception error =
-          assertThrows(Exception.class, () -> agent.await("a failure", () -> records(agent) != null));
+          assertThrows(
+              Exception.class, () -> agent.await("a failure", () -> records(agent) != null));
       assertTrue(causes(error).contains("no worker returned its error record"), causes(error));
     }
   }

@@ -139,6 +139,7 @@ final class FakeWorkers implements WorkerLauncher {
     final BlockingQueue<Given> given = new LinkedBlockingQueue<>();
     final BlockingQueue<Session> sessions = new LinkedBlockingQueue<>();
     final List<Integer> cancelled = new CopyOnWriteArrayList<>();
+
     /** Answers no PING, like a stopped process. */
     volatile boolean silent;
 
@@ -180,7 +181,7 @@ final class FakeWorkers implements WorkerLauncher {
 
     void opened(Open open) {
       answer(
-          new Frames.Writer(Frames.OPENED)
+          new FrameWriter(Frames.OPENED)
               .u32(open.plan)
               .bytes("{}".getBytes(StandardCharsets.UTF_8)));
     }
@@ -191,13 +192,13 @@ final class FakeWorkers implements WorkerLauncher {
 
     void openFailed(Open open, String message, boolean retryable) {
       int flags = retryable ? Frames.OPEN_FAILED_RETRYABLE : 0;
-      answer(new Frames.Writer(Frames.OPEN_FAILED).u32(open.plan).u8(flags).str(message));
+      answer(new FrameWriter(Frames.OPEN_FAILED).u32(open.plan).u8(flags).str(message));
     }
 
     /** Outputs as in {@link #end}. */
     void step(Turn turn, boolean clear, String entry, String... outputs) {
-      Frames.Writer frame =
-          new Frames.Writer(Frames.STEP)
+      FrameWriter frame =
+          new FrameWriter(Frames.STEP)
               .u32(turn.operator)
               .u64(turn.id)
               .u8(clear ? Frames.STEP_CLEARS_JOURNAL : 0)
@@ -215,8 +216,7 @@ final class FakeWorkers implements WorkerLauncher {
     }
 
     void close(Turn turn, String id, String... outputs) {
-      change(
-          turn, Frames.WAIT_CLOSE, id, "", WaitState.NO_DEADLINE, 0, "close " + id, outputs);
+      change(turn, Frames.WAIT_CLOSE, id, "", WaitState.NO_DEADLINE, 0, "close " + id, outputs);
     }
 
     void change(
@@ -228,8 +228,8 @@ final class FakeWorkers implements WorkerLauncher {
         int flags,
         String entry,
         String... outputs) {
-      Frames.Writer frame =
-          new Frames.Writer(Frames.WAIT)
+      FrameWriter frame =
+          new FrameWriter(Frames.WAIT)
               .u32(turn.operator)
               .u64(turn.id)
               .u8(operation)
@@ -243,7 +243,7 @@ final class FakeWorkers implements WorkerLauncher {
 
     /** Stop until a wait has an answer. */
     void park(Turn turn) {
-      answer(new Frames.Writer(Frames.PARK).u32(turn.operator).u64(turn.id));
+      answer(new FrameWriter(Frames.PARK).u32(turn.operator).u64(turn.id));
     }
 
     void end(Turn turn, String... outputs) {
@@ -257,8 +257,8 @@ final class FakeWorkers implements WorkerLauncher {
     /** An output "tag>text" goes to a side output. */
     void end(
         Turn turn, int status, int op, List<String> chunks, String message, String... outputs) {
-      Frames.Writer frame =
-          new Frames.Writer(Frames.END)
+      FrameWriter frame =
+          new FrameWriter(Frames.END)
               .u32(turn.operator)
               .u64(turn.id)
               .u8(status)
@@ -267,7 +267,7 @@ final class FakeWorkers implements WorkerLauncher {
       answer(outputs(frame, outputs).str(message));
     }
 
-    private static Frames.Writer outputs(Frames.Writer frame, String... outputs) {
+    private static FrameWriter outputs(FrameWriter frame, String... outputs) {
       frame.u32(outputs.length);
       for (String output : outputs) {
         int split = output.indexOf('>');
@@ -280,26 +280,26 @@ final class FakeWorkers implements WorkerLauncher {
 
     /** What leaves beside the journal. */
     void tell(Turn turn, String... outputs) {
-      Frames.Writer frame = new Frames.Writer(Frames.OUTPUTS).u32(turn.operator).u64(turn.id);
+      FrameWriter frame = new FrameWriter(Frames.OUTPUTS).u32(turn.operator).u64(turn.id);
       answer(outputs(frame, outputs));
     }
 
     void events(int plan, String... events) {
       List<byte[]> values =
           Stream.of(events).map(event -> event.getBytes(StandardCharsets.UTF_8)).toList();
-      answer(new Frames.Writer(Frames.EVENTS).u32(plan).list(values));
+      answer(new FrameWriter(Frames.EVENTS).u32(plan).list(values));
     }
 
     void needSession(Turn turn) {
-      answer(new Frames.Writer(Frames.NEED_SESSION).u32(turn.operator).u64(turn.id));
+      answer(new FrameWriter(Frames.NEED_SESSION).u32(turn.operator).u64(turn.id));
     }
 
     void metrics(int plan, String json) {
       byte[] figures = json.getBytes(StandardCharsets.UTF_8);
-      answer(new Frames.Writer(Frames.METRICS).u32(plan).bytes(figures));
+      answer(new FrameWriter(Frames.METRICS).u32(plan).bytes(figures));
     }
 
-    void answer(Frames.Writer frame) {
+    void answer(FrameWriter frame) {
       raw(frame.frame());
     }
 
@@ -388,9 +388,9 @@ final class FakeWorkers implements WorkerLauncher {
       try {
         InputStream input = Channels.newInputStream(toWorker.source());
         FrameParser parser = new FrameParser();
-        List<Frames.Frame> frames = new ArrayList<>();
+        List<Frame> frames = new ArrayList<>();
         while (parser.read(input, frames)) {
-          for (Frames.Frame frame : frames) {
+          for (Frame frame : frames) {
             if (frame.type() == Frames.CLOSE) {
               die(0);
               return;
@@ -405,7 +405,7 @@ final class FakeWorkers implements WorkerLauncher {
       }
     }
 
-    private void take(Frames.Frame frame) throws IOException {
+    private void take(Frame frame) throws IOException {
       switch (frame.type()) {
         case Frames.OPEN -> {
           Open open = new Open(frame.u32(), frame.str());
@@ -422,7 +422,7 @@ final class FakeWorkers implements WorkerLauncher {
         case Frames.PING -> {
           pings.incrementAndGet();
           if (!silent) {
-            answer(new Frames.Writer(Frames.PONG));
+            answer(new FrameWriter(Frames.PONG));
           }
         }
         case Frames.CANCEL -> cancelled.add(frame.u32());
@@ -431,7 +431,7 @@ final class FakeWorkers implements WorkerLauncher {
     }
   }
 
-  private static Turn turn(Frames.Frame frame) throws IOException {
+  private static Turn turn(Frame frame) throws IOException {
     int operator = frame.u32();
     int plan = frame.u32();
     long id = frame.u64();
@@ -453,7 +453,7 @@ final class FakeWorkers implements WorkerLauncher {
         (flags & Frames.TURN_HAS_BASE) == 0 ? null : texts(frame.list()));
   }
 
-  private static List<String> answers(Frames.Frame frame) throws IOException {
+  private static List<String> answers(Frame frame) throws IOException {
     int count = frame.u32();
     List<String> found = new ArrayList<>();
     for (int i = 0; i < count; i++) {
@@ -463,7 +463,7 @@ final class FakeWorkers implements WorkerLauncher {
   }
 
   /** The id of the wait, and the answer or the number of its kind. */
-  private static String answerOf(Frames.Frame frame) throws IOException {
+  private static String answerOf(Frame frame) throws IOException {
     String id = frame.str();
     int kind = frame.u8();
     frame.u64();

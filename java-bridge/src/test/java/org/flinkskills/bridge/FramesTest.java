@@ -24,7 +24,7 @@ class FramesTest {
 
   @Test
   void aFrameHasTheBytesOfTheProtocol() {
-    byte[] frame = new Frames.Writer(0x83).u32(1).u64(0x1_0000_0002L).u8(3).str("é").frame();
+    byte[] frame = new FrameWriter(0x83).u32(1).u64(0x1_0000_0002L).u8(3).str("é").frame();
     assertEquals(
         "00000014" + "83" + "00000001" + "0000000100000002" + "03" + "00000002c3a9",
         HexFormat.of().formatHex(frame));
@@ -33,7 +33,7 @@ class FramesTest {
   @Test
   void aLoneSurrogateIsWrittenAsPythonReadsIt() {
     String text = "a\uD800\uD83D\uDE00\uDC00?";
-    String hex = HexFormat.of().formatHex(new Frames.Writer(1).str(text).frame());
+    String hex = HexFormat.of().formatHex(new FrameWriter(1).str(text).frame());
     assertEquals("0000000c" + "61" + "eda080" + "f09f9880" + "edb080" + "3f", hex.substring(10));
   }
 
@@ -42,12 +42,12 @@ class FramesTest {
     ByteArrayOutputStream stream = new ByteArrayOutputStream();
     byte[] large = new byte[200_000];
     Arrays.fill(large, (byte) 7);
-    stream.write(new Frames.Writer(1).str("a").frame());
-    stream.write(new Frames.Writer(2).bytes(large).frame());
+    stream.write(new FrameWriter(1).str("a").frame());
+    stream.write(new FrameWriter(2).bytes(large).frame());
     stream.write(Frames.cancel(9));
-    stream.write(new Frames.Writer(3).list(List.of(new byte[] {1}, new byte[0])).frame());
+    stream.write(new FrameWriter(3).list(List.of(new byte[] {1}, new byte[0])).frame());
     for (int piece : new int[] {1, 3, 1000, 70_000, 1_000_000}) {
-      List<Frames.Frame> frames = readAll(stream.toByteArray(), piece);
+      List<Frame> frames = readAll(stream.toByteArray(), piece);
       assertEquals(4, frames.size(), "pieces of " + piece);
       assertEquals("a", frames.get(0).str());
       assertArrayEquals(large, frames.get(1).bytes());
@@ -64,7 +64,7 @@ class FramesTest {
     for (int i = 0; i < 100; i++) {
       stream.write(Frames.cancel(i));
     }
-    List<Frames.Frame> frames = new ArrayList<>();
+    List<Frame> frames = new ArrayList<>();
     assertTrue(new FrameParser().read(new ByteArrayInputStream(stream.toByteArray()), frames));
     assertEquals(100, frames.size());
   }
@@ -73,25 +73,24 @@ class FramesTest {
   void aLengthThatCannotBeIsRefused() {
     for (String length : List.of("00000000", "10000001", "ffffffff")) {
       InputStream in = new ByteArrayInputStream(HexFormat.of().parseHex(length + "01"));
-      Frames.FrameException failure =
-          assertThrows(
-              Frames.FrameException.class, () -> new FrameParser().read(in, new ArrayList<>()));
+      FrameException failure =
+          assertThrows(FrameException.class, () -> new FrameParser().read(in, new ArrayList<>()));
       assertTrue(failure.getMessage().contains("standard output"), failure.getMessage());
     }
   }
 
   @Test
   void aFrameThatIsCutOffIsRefused() {
-    Frames.Frame frame = new Frames.Frame(HexFormat.of().parseHex("84" + "00000005" + "0102"));
-    Frames.FrameException failure = assertThrows(Frames.FrameException.class, frame::bytes);
+    Frame frame = new Frame(HexFormat.of().parseHex("84" + "00000005" + "0102"));
+    FrameException failure = assertThrows(FrameException.class, frame::bytes);
     assertTrue(failure.getMessage().contains("0x84"), failure.getMessage());
-    Frames.Frame list = new Frames.Frame(HexFormat.of().parseHex("84" + "7fffffff" + "0102"));
-    assertThrows(Frames.FrameException.class, list::list);
+    Frame list = new Frame(HexFormat.of().parseHex("84" + "7fffffff" + "0102"));
+    assertThrows(FrameException.class, list::list);
   }
 
   @Test
   void aFrameThatIsTooLongIsNotBuilt() {
-    Frames.Writer writer = new Frames.Writer(2);
+    FrameWriter writer = new FrameWriter(2);
     byte[] half = new byte[Frames.MAX_FRAME_BYTES / 2];
     writer.bytes(half);
     IllegalStateException failure =
@@ -102,8 +101,8 @@ class FramesTest {
   @Test
   void aLargeFrameIsCopiedOnceOnItsWayIn() throws IOException {
     byte[] entry = new byte[LARGE];
-    byte[] stream = new Frames.Writer(Frames.STEP, 4L + LARGE).bytes(entry).frame();
-    List<Frames.Frame> frames = new ArrayList<>();
+    byte[] stream = new FrameWriter(Frames.STEP, 4L + LARGE).bytes(entry).frame();
+    List<Frame> frames = new ArrayList<>();
     long before = allocated();
     FrameParser parser = new FrameParser();
     InputStream in = new ByteArrayInputStream(stream);
@@ -138,7 +137,7 @@ class FramesTest {
     ByteArrayOutputStream written = new ByteArrayOutputStream();
     FrameBatch batch = new FrameBatch(written);
     for (int size : new int[] {0, 10, 65_000, 300, 65_536, 65_537, 1, 200_000, 5}) {
-      byte[] frame = new Frames.Writer(2).bytes(new byte[size]).frame();
+      byte[] frame = new FrameWriter(2).bytes(new byte[size]).frame();
       frame[frame.length - 1] = (byte) size;
       expected.write(frame);
       batch.add(frame);
@@ -147,7 +146,7 @@ class FramesTest {
     assertArrayEquals(expected.toByteArray(), written.toByteArray());
   }
 
-  private static List<Frames.Frame> readAll(byte[] bytes, int piece) throws IOException {
+  private static List<Frame> readAll(byte[] bytes, int piece) throws IOException {
     InputStream in =
         new ByteArrayInputStream(bytes) {
           @Override
@@ -156,7 +155,7 @@ class FramesTest {
           }
         };
     FrameParser parser = new FrameParser();
-    List<Frames.Frame> frames = new ArrayList<>();
+    List<Frame> frames = new ArrayList<>();
     while (parser.read(in, frames)) {
       assertFalse(frames.size() > 4);
     }

@@ -227,8 +227,7 @@ class KeyedEventsTest {
     Row row = new KeyedEvents.FromLines().map("\"k\\tk\"\t{\"t\":\"a\tb\"}");
     assertEquals("\"k\\tk\"", row.getField(0));
     assertEquals("{\"t\":\"a\tb\"}", new String(bytes(row), StandardCharsets.UTF_8));
-    assertThrows(
-        IllegalArgumentException.class, () -> new KeyedEvents.FromLines().map("no tab"));
+    assertThrows(IllegalArgumentException.class, () -> new KeyedEvents.FromLines().map("no tab"));
   }
 
   @Test

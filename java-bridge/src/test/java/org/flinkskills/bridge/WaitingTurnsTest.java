@@ -186,8 +186,7 @@ class WaitingTurnsTest {
     park(worker, "a", "1", "w1");
     agent.sendAnswer("a", "w1", "wrong");
     Turn turn = worker.takeTurn("1");
-    worker.change(
-        turn, Frames.WAIT_REJECT, "w1", "", WaitState.NO_DEADLINE, 0, "", "errors>wrong");
+    worker.change(turn, Frames.WAIT_REJECT, "w1", "", WaitState.NO_DEADLINE, 0, "", "errors>wrong");
     worker.park(turn);
     agent.await("the turn waits", () -> waiting() == 1);
     assertEquals(List.of("wrong"), agent.emitted("errors"));

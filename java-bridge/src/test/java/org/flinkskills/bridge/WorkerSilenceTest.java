@@ -63,18 +63,18 @@ class WorkerSilenceTest {
 
   @Test
   void aFrameOfAnUnknownTypeReplacesTheWorker() throws Exception {
-    replacedAfter(new Frames.Writer(0xEE).u32(1).frame());
+    replacedAfter(new FrameWriter(0xEE).u32(1).frame());
   }
 
   @Test
   void aFrameThatIsCutOffReplacesTheWorker() throws Exception {
-    replacedAfter(new Frames.Writer(Frames.EVENTS).u32(1).u32(7).frame());
+    replacedAfter(new FrameWriter(Frames.EVENTS).u32(1).u32(7).frame());
   }
 
   @Test
   void figuresThatAreNotJsonReplaceTheWorker() throws Exception {
     byte[] figures = "{".getBytes(StandardCharsets.UTF_8);
-    replacedAfter(new Frames.Writer(Frames.METRICS).u32(1).bytes(figures).frame());
+    replacedAfter(new FrameWriter(Frames.METRICS).u32(1).bytes(figures).frame());
   }
 
   private void replacedAfter(byte[] frame) throws Exception {

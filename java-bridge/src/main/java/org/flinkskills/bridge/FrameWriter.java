@@ -1,0 +1,96 @@
+package org.flinkskills.bridge;
+
+import java.util.Arrays;
+import java.util.List;
+
+/** One frame under construction. */
+final class FrameWriter {
+  private static final int INITIAL_BYTES = 128;
+
+  private byte[] buffer;
+  private int size = Frames.LENGTH_BYTES;
+
+  FrameWriter(int type) {
+    buffer = new byte[INITIAL_BYTES];
+    u8(type);
+  }
+
+  /** A writer for a body of that size, which builds a large frame without a copy. */
+  FrameWriter(int type, long bodyBytes) {
+    buffer = new byte[0];
+    size = 0;
+    reserve(Frames.LENGTH_BYTES + 1 + bodyBytes);
+    size = Frames.LENGTH_BYTES;
+    u8(type);
+  }
+
+  FrameWriter u8(int value) {
+    reserve(1);
+    buffer[size++] = (byte) value;
+    return this;
+  }
+
+  FrameWriter u32(int value) {
+    reserve(4);
+    Frames.putInt(buffer, size, value);
+    size += 4;
+    return this;
+  }
+
+  FrameWriter u64(long value) {
+    return u32((int) (value >>> 32)).u32((int) value);
+  }
+
+  FrameWriter bytes(byte[] value) {
+    return bytes(value, 0);
+  }
+
+  /** Write the bytes of {@code value} that follow an offset. */
+  FrameWriter bytes(byte[] value, int offset) {
+    int length = value.length - offset;
+    reserve(4L + length);
+    Frames.putInt(buffer, size, length);
+    System.arraycopy(value, offset, buffer, size + 4, length);
+    size += 4 + length;
+    return this;
+  }
+
+  /** Write a string, see {@link FrameText#encode}. */
+  FrameWriter str(String value) {
+    return bytes(FrameText.encode(value));
+  }
+
+  FrameWriter list(List<byte[]> values) {
+    u32(values.size());
+    for (byte[] value : values) {
+      bytes(value);
+    }
+    return this;
+  }
+
+  FrameWriter answer(String waitId, WaitState.Answer answer) {
+    return str(waitId).u8(answer.kind()).u64(answer.at()).bytes(answer.value());
+  }
+
+  byte[] frame() {
+    Frames.putInt(buffer, 0, size - Frames.LENGTH_BYTES);
+    return size == buffer.length ? buffer : Arrays.copyOf(buffer, size);
+  }
+
+  private void reserve(long more) {
+    long needed = size + more;
+    if (needed > Frames.MAX_FRAME_BYTES + (long) Frames.LENGTH_BYTES) {
+      throw new IllegalStateException(
+          String.format(
+              "A frame for the agent worker needs %d bytes, more than the limit of %d. Keep"
+                  + " events and sessions smaller, for example by passing a path or an object"
+                  + " key.",
+              needed, Frames.MAX_FRAME_BYTES));
+    }
+    if (needed > buffer.length) {
+      long doubled =
+          Math.min(buffer.length * 2L, Frames.MAX_FRAME_BYTES + (long) Frames.LENGTH_BYTES);
+      buffer = Arrays.copyOf(buffer, (int) Math.max(doubled, needed));
+    }
+  }
+}
