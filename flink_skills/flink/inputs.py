@@ -152,6 +152,6 @@ def check_answer_field(agent: Agent | type[Agent], agent_id: str) -> None:
     field = agent.answer_field
     if field:
         raise ConfigError(
-            f"agent {agent_id}: answer_field = {field!r} needs from_datastream or from_table: remove it, and select the "
-            "answers in the section 'answers' of the job file, or write the job in Python"
+            f"agent {agent_id}: answer_field = {field!r} needs from_datastream or from_table: remove it, and select "
+            "the answers in the section 'answers' of the job file, or write the job in Python"
         )

@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from pyflink.java_gateway import get_gateway
-from pyflink.pyflink_gateway_server import find_java_executable
+from pyflink.pyflink_gateway_server import construct_log_settings, find_java_executable, prepare_environment_variables
 
 from flink_skills.errors import ConfigError
 
@@ -25,9 +26,17 @@ _PATIENCE = 20.0
 def start_java() -> None:
     """Start Flink's JVM unless it runs already.
 
-    Raises :class:`ConfigError` with the fix if there is no usable Java.
+    Raises :class:`ConfigError` with the fix if there is no usable Java, or no directory for temporary files.
     """
     try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        # The file system of a container can be read-only.
+        raise ConfigError(
+            f"Flink needs a directory for temporary files: {error.strerror}; set TMPDIR to a writable one"
+        ) from None
+    try:
+        _use_writable_log()
         get_gateway()
     except OSError as error:
         raise ConfigError(f"Flink needs Java {_NEEDED}: {_missing(error)}; {_FIX}") from None
@@ -40,6 +49,27 @@ def start_java() -> None:
             ) from None
         raise ConfigError(f"Flink needs Java {_NEEDED}: {_failed(str(error))}; {_FIX}") from None
     check_java_version()
+
+
+def _use_writable_log() -> None:
+    """Let the JVM write its log to the temporary directory if the directory of Flink's logs is read-only.
+
+    Log4j prints its errors to stdout if it cannot create the file, and stdout has the output of a command.
+    """
+    environment = dict(os.environ)
+    prepare_environment_variables(environment)
+    settings = construct_log_settings(environment)
+    log = next(setting.partition("=")[2] for setting in settings if setting.startswith("-Dlog.file="))
+    try:
+        with tempfile.TemporaryFile(dir=Path(log).parent):
+            return
+    except OSError:  # The directory is read-only or missing.
+        pass
+    folder = Path(tempfile.gettempdir(), f"flink-logs-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        folder = Path(tempfile.mkdtemp(prefix="flink-logs-"))
+    os.environ["FLINK_LOG_DIR"] = str(folder)
 
 
 def check_java_version() -> None:

@@ -61,9 +61,11 @@ def approvals_of(sources: Sequence[AgentSource], options: SkillConfig) -> list[A
         section = agent.approvals if isinstance(agent, DeclarativeAgent) else {}
         tools = (*options.get(SkillOptions.TOOLS_APPROVE), *agent.approve_tools)
         by = section.get("by") or f"{type(agent).__name__}.approve"
-        limits = (section.get("timeout"), section.get("on_timeout") or "refuse") if by == "answers" else (None, None)
-        if tools:
-            found.append(Approvals(agent.name, tools, by, *limits, section.get("question")))
+        if by == "answers":
+            limits = {key: section.get(key) for key in ("timeout", "question")}
+            found.append(Approvals(agent.name, tools, by, on_timeout=section.get("on_timeout") or "refuse", **limits))
+        elif tools:
+            found.append(Approvals(agent.name, tools, by))
     return found
 
 

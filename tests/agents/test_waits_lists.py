@@ -8,8 +8,6 @@ import pytest
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, ConfigError, PlanError, SkillOptions
 
-from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
-
 
 class Asking(Agent):
     """Asks a person about each event."""
@@ -91,11 +89,6 @@ def test_answers_of_another_kind_are_rejected(answers: Any) -> None:
 def test_a_wait_id_of_another_kind_is_rejected(wait_id: Any) -> None:
     with pytest.raises(ConfigError, match="give the name of a field, or a function"):
         asking().answers([], "k", wait_id=wait_id)
-
-
-def test_a_record_has_the_columns_of_the_table() -> None:
-    names = [name for name, _, _ in WAIT_COLUMNS]
-    assert [list(record) for record in asking().to_wait_list()] == [names, names]
 
 
 def test_questions_of_a_list_are_a_list() -> None:

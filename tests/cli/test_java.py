@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from flink_skills.job import check_job
 from tests.cli.command import ROOT
 from tests.job.files import write_job
 
@@ -22,6 +24,7 @@ case "$*" in
   *) echo 'Unrecognized option: --add-opens=jdk.proxy2' >&2; exit 1;;
 esac
 """
+_JAVA = {name: value for name, value in os.environ.items() if name == "JAVA_HOME"}
 FIX = "; install a JDK 17, and set JAVA_HOME to its folder"
 
 
@@ -101,3 +104,29 @@ def test_a_wrong_flink_home_is_named(home: Path) -> None:
     done = command("run", "job.yaml", cwd=home, FLINK_HOME=str(home / "none"))
     assert done.returncode == 2
     assert f"FLINK_HOME is '{home}/none', and there is no Flink in this folder; unset FLINK_HOME" in done.stderr
+
+
+def test_a_file_system_without_a_place_for_temporary_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc"])
+    said = [check.message for check in check_job(home / "job.yaml").checks if check.name == "flink"]
+    assert said == [
+        "Flink needs a directory for temporary files: No usable temporary directory found in ['/proc']; set TMPDIR to "
+        "a writable one"
+    ]
+
+
+@pytest.mark.both_versions
+@pytest.mark.parametrize("planted", [False, True])
+def test_the_output_of_a_command_is_clean_if_the_directory_of_the_logs_is_read_only(home: Path, planted: bool) -> None:
+    own = home / f"flink-logs-{os.getuid()}"
+    if planted:
+        own.symlink_to(home / "elsewhere", target_is_directory=True)
+        (home / "elsewhere").mkdir()
+    words = ("run", "job.yaml", "--explain", "--format", "json")
+    done = command(*words, cwd=home, FLINK_LOG_DIR="/proc", TMPDIR=str(home), **_JAVA)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["job"]
+    found = [file.parent for file in home.glob("**/flink-*-python-*.log")]
+    assert len(found) == 1
+    assert found[0] == own if not planted else found[0].name.startswith("flink-logs-") and found[0] != own

@@ -280,7 +280,7 @@ def test_the_check_and_the_explanation_show_approvals(folder: Path) -> None:
     assert said == ["pay: decide:decide decides"]
 
 
-CODE = '''
+CODE = """
 from flink_skills import Agent
 
 
@@ -298,7 +298,7 @@ class Checking(Agent):
     async def on_event(self, event, ctx):
         found = await ctx.wait("check")
         return f"{event['answer']}, {found['report']['by']} {found['report']['marks']}"
-'''
+"""
 
 BEHIND = """\
 name: desks

@@ -69,7 +69,9 @@ def claim(name: str, storage_class: str = "") -> dict[str, Any]:
 
 def desk(image: str) -> dict[str, Any]:
     """A pod that does nothing: with the volumes of the job, and no rights in the cluster."""
-    mounts = [{"name": name, "mountPath": path} for name, path in ((STATE, "/flink-data"), (SKILLS, "/skills"))]
+    paths = {STATE: "/flink-data", SKILLS: "/skills", "tmp": "/tmp"}
+    mounts = [{"name": name, "mountPath": path} for name, path in paths.items()]
+    claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in (STATE, SKILLS)]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -88,7 +90,7 @@ def desk(image: str) -> dict[str, Any]:
                     "volumeMounts": mounts,
                 }
             ],
-            "volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in (STATE, SKILLS)],
+            "volumes": [*claims, {"name": "tmp", "emptyDir": {}}],
         },
     }
 

@@ -31,7 +31,13 @@ def wait_event(turn: Activity, step: str, wait: OpenWait, result: WaitResult | N
     ``turn`` is the activity of the turn.
     """
     asked = wait.request
-    details = {"wait_id": wait.id, "wait_kind": asked.kind, "name": asked.name, "status": "open", "tool": asked.tool}
+    details: dict[str, Any] = {
+        "wait_id": wait.id,
+        "wait_kind": asked.kind,
+        "name": asked.name,
+        "status": "open",
+        "tool": asked.tool,
+    }
     if result is None:
         details["deadline"] = wait.deadline
         return PointEvent("wait", details, wait.since / 1000, replace(turn, step=step))
