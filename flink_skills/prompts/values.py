@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,17 +15,20 @@ from pydantic_core import to_jsonable_python
 __all__ = ["event_text", "to_plain"]
 
 
-def to_plain(value: Any) -> Any:
-    """``value`` as JSON-like data (dict, list, str, int, float, bool, None)."""
+def to_plain(value: Any, fallback: Callable[[Any], Any] = str) -> Any:
+    """Return ``value`` as JSON-like data (dict, list, str, int, float, bool, None).
+
+    ``fallback`` returns the data of a value of any other type.
+    """
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if isinstance(value, dict) and type(value) is not dict:
         value = dict(value)  # any object with attributes is looked at for what else it may be
     try:
-        return to_jsonable_python(value, fallback=str, bytes_mode="utf8", inf_nan_mode="strings")
+        return to_jsonable_python(value, fallback=fallback, bytes_mode="utf8", inf_nan_mode="strings")
     except UnicodeDecodeError:
         # Bytes that are not text, such as an image in an event: all bytes of such a value are base64.
-        return to_jsonable_python(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
+        return to_jsonable_python(value, fallback=fallback, bytes_mode="base64", inf_nan_mode="strings")
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, SkillOptions, WaitCancelled, WaitTimeout
 from flink_skills.testing.flink_rest import wait_until
@@ -334,6 +334,35 @@ def test_the_next_events_can_overtake_and_a_waiting_turn_changes_only_its_own_fi
     assert [text for text in LOG if text.startswith("sees")] == ["sees None", "sees None"]
 
 
+class Choosy(BaseModel):
+    """An answer with a check that fails."""
+
+    size: str
+
+    @field_validator("size")
+    @classmethod
+    def known(cls, size: str) -> str:
+        return {"s": "small"}[size]
+
+
+def test_a_check_of_the_answer_that_fails_is_an_error_record_and_the_wait_continues() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        return (await ctx.wait("size", answer_type=Choosy)).size
+
+    output = run(code, [answer("size", {"size": "xxl"}), answer("size", {"size": "s"})])
+    assert output.to_list() == ["small"]
+    assert "is not usable: KeyError: 'xxl'" in output.to_list("errors")[0]["error"]
+
+
+@pytest.mark.parametrize("answer_type", ["Unknown", list["Unknown"]])  # type: ignore[name-defined]  # noqa: F821
+def test_an_answer_type_that_is_not_defined_fails_the_turn(answer_type: Any) -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        return await ctx.wait("size", answer_type=answer_type)
+
+    output = run(code, [answer("size", 1)])
+    assert "ctx.wait('size'): pydantic cannot validate answer_type" in output.to_list("errors")[0]["error"]
+
+
 def test_a_key_does_not_expire_while_one_of_its_turns_waits() -> None:
     stopped: list[float] = []
 
@@ -376,6 +405,7 @@ def test_steps_count_over_all_attempts() -> None:
         (lambda ctx: ctx.wait("x", timeout="soon"), "give seconds, a timedelta, or text such as '2 d'"),
         (lambda ctx: ctx.wait("x", timeout=-1), "give a time of 0 or more seconds"),
         (lambda ctx: ctx.wait("x", {"a": float("nan")}), "the payload is not JSON-like"),
+        (lambda ctx: ctx.wait("x", object()), "the payload is not JSON-like (a value is of type object)"),
         (lambda ctx: ctx.wait("x", answer_type=object()), "cannot validate answer_type"),
         (lambda ctx: ctx.sleep(1, event_time=True), "needs events with timestamps"),
         (lambda ctx: ctx.sleep_until("tomorrow"), "give a datetime, or milliseconds since 1970"),

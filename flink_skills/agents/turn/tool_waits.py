@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.waits import ANSWERED, APPROVAL, CANCELLED, OpenWait, WaitRequest, WaitResult
-from flink_skills.agents.turn.wait_requests import AnswerReader, answer_of, milliseconds, wait_request
+from flink_skills.agents.turn.wait_requests import AnswerReader, answer_of, milliseconds, plain_payload, wait_request
 from flink_skills.errors import LimitError
 from flink_skills.tools.calling import Approval, Decision, Later
 
@@ -71,14 +71,15 @@ class CallWaits:
 
         Raises:
             LimitError: The decision is not made in time, and ``asked`` then fails the turn.
-            TurnError: The timeout cannot be used.
+            TurnError: The timeout or the payload cannot be used.
         """
         place = f"later(…) for tool {tool}"
+        payload = {} if asked.payload is None else {"payload": plain_payload(asked.payload, place)}
         request = WaitRequest(
             APPROVAL,
             "approval",
             asked.question,
-            {"on_timeout": asked.on_timeout, **({} if asked.payload is None else {"payload": to_plain(asked.payload)})},
+            {"on_timeout": asked.on_timeout, **payload},
             tool,
             to_plain(dict(arguments)),
             timeout=None if asked.timeout is None else milliseconds(asked.timeout, f"{place}: timeout"),

@@ -17,7 +17,15 @@ from flink_skills.agents.state.waits import ANSWERED, CANCELLED, SLEEP, TIMED_OU
 from flink_skills.errors import ConfigError, TurnError, WaitCancelled, WaitTimeout
 from flink_skills.options.values import parse_duration
 
-__all__ = ["AnswerReader", "answer_of", "milliseconds", "sleep_request", "time_in_milliseconds", "wait_request"]
+__all__ = [
+    "AnswerReader",
+    "answer_of",
+    "milliseconds",
+    "plain_payload",
+    "sleep_request",
+    "time_in_milliseconds",
+    "wait_request",
+]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _MAX_MILLISECONDS = 2**53
@@ -36,7 +44,8 @@ class AnswerReader:
 
     def __init__(self, answer_type: Any, place: str) -> None:
         self._adapter = None if answer_type is None else adapter_of(answer_type)
-        if answer_type is not None and self._adapter is None:
+        # A type that names an unknown class has an adapter that rejects each value.
+        if answer_type is not None and (self._adapter is None or not self._adapter.pydantic_complete):
             raise TurnError(f"{place}: pydantic cannot validate answer_type {answer_type!r}")
 
     def __call__(self, value: Any) -> Any:
@@ -55,6 +64,8 @@ class AnswerReader:
                     return self._adapter.validate_json(value)
             problems = [f"{'.'.join(map(str, of['loc'])) or 'the answer'}: {of['msg']}" for of in error.errors()[:5]]
             raise ValueError("; ".join(problems)) from None
+        except Exception as error:  # The type can contain a validator of the user.
+            raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def wait_request(
@@ -67,14 +78,14 @@ def wait_request(
     if not isinstance(question, str):
         raise TurnError(f"{place}: question is of type {type(question).__name__}: give a string")
     if timeout is None:
-        return WaitRequest(WAIT, name, question, _json(payload, place))
+        return WaitRequest(WAIT, name, question, plain_payload(payload, place))
     span = milliseconds(timeout, f"{place}: timeout")
     until = _event_time_after(span, timestamp, place) if event_time else None
     return WaitRequest(
         WAIT,
         name,
         question,
-        _json(payload, place),
+        plain_payload(payload, place),
         timeout=None if event_time else span,
         until=until,
         event_time=event_time,
@@ -127,16 +138,20 @@ def _event_time_after(span: int, timestamp: int | None, place: str) -> int:
     return timestamp + span
 
 
-def _json(payload: Any, place: str) -> Any:
-    """Return ``payload`` as JSON-like data."""
-    plain = to_plain(payload)
+def plain_payload(payload: Any, place: str) -> Any:
+    """Return ``payload`` as JSON-like data. Raises :class:`TurnError` if that is not possible."""
     try:
+        plain = to_plain(payload, fallback=_reject)
         json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise TurnError(
             f"{place}: the payload is not JSON-like ({error}): give dicts, lists, strings and numbers"
         ) from None
     return plain
+
+
+def _reject(value: Any) -> Any:
+    raise TypeError(f"a value is of type {type(value).__name__}")
 
 
 def answer_of(wait: str, result: WaitResult, read: Callable[[Any], Any]) -> Any:

@@ -230,7 +230,10 @@ class Waits:
             return
         self._looking = False
         if self._waiting or self._replays or self._later:
-            self._settled()
+            try:
+                self._settled()
+            except Exception as error:  # The code receives it, because nothing awaits a callback of the event loop.
+                self._fail(error)
 
     def _settled(self) -> None:
         """Deliver the next answer, or let the turn stop."""
@@ -252,6 +255,12 @@ class Waits:
             self._drop_unrequested()
             self.close()
             self._port.park()
+
+    def _fail(self, error: Exception) -> None:
+        """Raise an error in the code that awaits an answer."""
+        for future in self._futures():
+            if not future.done():
+                future.set_exception(error)
 
     def _is_busy(self) -> bool:
         """Return True if a call runs that does not itself wait."""

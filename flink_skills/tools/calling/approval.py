@@ -93,6 +93,8 @@ class Later:
     payload: Any = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.question, str):
+            raise ValueError(f"later: question is of type {type(self.question).__name__}: give a string")
         if self.on_timeout not in ("refuse", "approve", "fail"):
             raise ValueError(f"later: on_timeout is {self.on_timeout!r}: use 'refuse', 'approve' or 'fail'")
 
@@ -116,7 +118,7 @@ def later(
         payload: JSON-like data for the person who answers.
 
     Raises:
-        ValueError: ``on_timeout`` has another value.
+        ValueError: ``on_timeout`` has another value, or ``question`` is not a string.
 
     Example:
         >>> def approve(self, request):
