@@ -105,7 +105,7 @@ def test_the_secret_is_in_no_log(job: Job) -> None:
 
 
 def test_a_killed_task_manager_loses_and_doubles_nothing(job: Job) -> None:
-    ids = job.send(parcels("before", 150))
+    ids = job.send(parcels("before", 1500))
     # In the middle of it, and after a checkpoint.
     wait_until(lambda: answered(job, ids) > 10, 120, "the first answers")
     assert answered(job, ids) < len(ids), "all was answered before anything could be lost"
