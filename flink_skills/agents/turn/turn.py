@@ -29,7 +29,7 @@ from flink_skills.agents.turn.turn_ends import ERROR_TAG, TurnOutcome, TurnStart
 from flink_skills.agents.turn.turn_files import TurnFiles
 from flink_skills.agents.turn.turn_outputs import emitted, error_outputs, failed
 from flink_skills.agents.turn.turn_record import TurnRecords
-from flink_skills.agents.turn.turn_waits import SendWait, TurnWaits, processing_time, wait_event
+from flink_skills.agents.turn.turn_waits import SendWait, TurnWaits, open_records, processing_time, wait_event
 from flink_skills.agents.turn.waits import WaitPort, no_waits
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import LimitError, TurnError, WorkerError
@@ -341,6 +341,9 @@ class Turn:
         self.files.close()
         if self._parked and not self._cancelled:
             outcome = TurnOutcome(TurnStatus.WAITING, (), UNCHANGED, self.start.session)
+            if telemetry:
+                waits = self.attempt.steps.open_waits().values()
+                self.scope.open_waits = open_records(waits, self.scope, self.agent.plan.operator_name)
             observed.end(WAITING, detached=continues)
         elif self._cancelled or outcome is None:
             outcome = None

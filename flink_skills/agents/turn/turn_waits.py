@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.agents.rows.wait_record import WAITS_TAG, wait_record
+from flink_skills.agents.state.event import to_plain
+from flink_skills.agents.state.keys import key_from_text
 from flink_skills.agents.state.waits import CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
 from flink_skills.agents.turn.turn_encoding import Emitted
 from flink_skills.errors import TurnError
-from flink_skills.telemetry import Activity, PointEvent
+from flink_skills.telemetry import Activity, PointEvent, TurnScope
 
-__all__ = ["SendWait", "TurnWaits", "processing_time", "wait_event"]
+__all__ = ["SendWait", "TurnWaits", "open_records", "processing_time", "wait_event"]
 
 #: Sends a change of a wait.
 SendWait = Callable[[WaitChange], None]
@@ -44,6 +46,12 @@ def wait_event(turn: Activity, step: str, wait: OpenWait, result: WaitResult | N
     details.update(status=result.status, by=result.by, answer=result.value)
     # An event's id follows from its step.
     return PointEvent("wait", details, result.at / 1000, replace(turn, step=f"{step}/end"))
+
+
+def open_records(waits: Iterable[OpenWait], scope: TurnScope, operator: str) -> list[dict[str, Any]]:
+    """Return the records of the questions of open waits. ``operator`` is the agent's name in records."""
+    key = to_plain(key_from_text(scope.key))
+    return [wait_record(wait, None, agent=operator, key=key, turn=scope.turn) for wait in waits]
 
 
 @dataclass

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ag_ui.core import (
     BaseEvent,
     CustomEvent,
+    Interrupt,
     RunErrorEvent,
     RunFinishedEvent,
+    RunFinishedInterruptOutcome,
     RunStartedEvent,
     TextMessageContentEvent,
     TextMessageEndEvent,
@@ -56,7 +59,8 @@ class AgUiObserver(Observer):
 
     A run is a turn. ``thread_id`` is the key's canonical text, and ``run_id`` is the turn's ID, the same on every
     attempt. An answer produces ``TEXT_MESSAGE_…`` and ``TOOL_CALL_…`` events while it arrives, and a tool call produces
-    ``TOOL_CALL_RESULT``. The events of sub-agents are omitted.
+    ``TOOL_CALL_RESULT``. The events of sub-agents are omitted. A run that waits for people ends with the outcome
+    ``interrupt``, and starts again when the turn resumes.
 
     A ``CUSTOM`` event :data:`DISCARDED` discards the earlier events of an answer. Its value contains ``messagePrefix``
     (the prefix of the message IDs), ``toolCallIds``, and ``restarted`` (whether the answer is requested again).
@@ -158,10 +162,35 @@ def _discard(answer: _Answer, restarted: bool) -> Iterator[BaseEvent]:
 
 def _run_end(turn: Activity) -> BaseEvent:
     scope = turn.scope
+    if scope.waiting and turn.error:
+        outcome = RunFinishedInterruptOutcome(interrupts=[*map(_interrupt, scope.open_waits)])
+        return RunFinishedEvent(thread_id=replace_surrogates(scope.key), run_id=scope.turn_id, outcome=outcome)
     if not turn.error:
         return RunFinishedEvent(thread_id=replace_surrogates(scope.key), run_id=scope.turn_id)
     message = str(turn.attributes.get("message") or turn.error)
     return RunErrorEvent(message=replace_surrogates(message), code=turn.error)
+
+
+def _interrupt(wait: Mapping[str, Any]) -> Interrupt:
+    """Return the interrupt of the record of a wait."""
+    deadline = wait["deadline"]
+    end = None if deadline is None else dt.datetime.fromtimestamp(deadline / 1000, dt.timezone.utc)
+    return Interrupt(
+        id=wait["wait_id"],
+        reason=wait["kind"],
+        message=replace_surrogates(wait["question"]) or None,
+        expires_at=None if end is None else end.isoformat(timespec="milliseconds"),
+        metadata={name: _clean(wait[name]) for name in ("name", "payload", "tool", "arguments")},
+    )
+
+
+def _clean(value: Any) -> Any:
+    """Replace the lone surrogates in JSON-like data."""
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, Mapping):
+        return {replace_surrogates(str(name)): _clean(item) for name, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _is_inner(activity: Activity) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +14,16 @@ from ag_ui.core import BaseEvent, Event
 from ag_ui.encoder import EventEncoder
 from pydantic import TypeAdapter
 
-from flink_skills import Agent, ResourceDescriptor, SkillConfig, agent_tool, chat_model_setup, tool
+from flink_skills import (
+    Agent,
+    AgentContext,
+    AgentsExecutionEnvironment,
+    ResourceDescriptor,
+    SkillConfig,
+    agent_tool,
+    chat_model_setup,
+    tool,
+)
 from flink_skills.agents import Turn, TurnStart, compile_plan, open_plan
 from flink_skills.agents.models import ModelSetup
 from flink_skills.telemetry import (
@@ -27,6 +38,7 @@ from flink_skills.telemetry import (
 )
 from flink_skills.telemetry.live import DISCARDED, AgUiObserver
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
+from flink_skills.testing.flink_rest import wait_until
 
 Said = dict[str, Any]
 
@@ -263,3 +275,40 @@ def test_an_activity_without_an_answer_says_nothing() -> None:
     page = Page()
     page.observer.ended(Activity("chat", "m", TurnScope("desk", '"k"', 1, "t1")))
     assert page.events == []
+
+
+class Asking(Desk):
+    """Asks two people, and sleeps."""
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        votes = [ctx.wait(name, {"bad": "\ud800"}, question="Buy?", timeout="2 d") for name in ("first", "second")]
+        answers = await asyncio.gather(*votes)
+        await ctx.sleep(0.01)
+        return answers
+
+
+@pytest.mark.row("J23")
+def test_a_turn_that_waits_is_a_run_with_interrupts_that_starts_again() -> None:
+    page = Page()
+    Desk.pages = (page,)
+
+    def answers() -> Iterator[Said]:
+        for number, name in enumerate(("first", "second"), 1):
+            wait_until(lambda number=number: len(page.of("RUN_FINISHED")) == number, 30, "the turn to wait")  # type: ignore[misc]
+            yield {"k": "ann", "wait_id": name, "answer": number}
+
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    assert env.from_list([{"k": "ann"}], "k").apply(Asking).answers(answers(), "k").to_list() == [[1, 2]]
+    assert page.types() == ["RUN_STARTED", "RUN_FINISHED"] * 4
+    assert len({event["runId"] for event in page.events}) == 1
+    found = [event.get("outcome", {}).get("interrupts") for event in page.of("RUN_FINISHED")]
+    assert [[(of["reason"], of["metadata"]["name"]) for of in interrupts or ()] for interrupts in found] == [
+        [("wait", "first"), ("wait", "second")],
+        [("wait", "second")],
+        [("sleep", "sleep")],
+        [],
+    ]
+    first = found[0][0]
+    assert (first["message"], first["metadata"]["payload"]) == ("Buy?", {"bad": "\N{REPLACEMENT CHARACTER}"})
+    end = dt.datetime.fromisoformat(first["expiresAt"]) - dt.datetime.now(dt.timezone.utc)
+    assert dt.timedelta(days=1.9) < end < dt.timedelta(days=2)
