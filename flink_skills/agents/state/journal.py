@@ -157,7 +157,8 @@ class Journal:
         """
         entry = self._entries.get(step)
         if entry is None:
-            self._check_absent(step, asked)
+            if self._following:
+                self._check_absent(step, asked)
             return None
         self._check(step, entry, asked)
         self.replayed += 1
@@ -192,6 +193,8 @@ class Journal:
     @property
     def open_waits(self) -> dict[str, OpenWait]:
         """The waits that have not ended, by their step, with those that the code has not requested again."""
+        if not (self._waits or self._earlier_waits):
+            return {}
         waits = {**self._earlier_waits, **self._waits}
         return {step: kept.wait for step, kept in waits.items() if kept.result is None}
 

@@ -34,11 +34,11 @@ class Calls:
             a tool.
     """
 
-    __slots__ = ("_awaited", "_before", "_counts", "_steps", "_task", "prefix")
+    __slots__ = ("_awaited", "_before", "_counts", "_task", "prefix", "steps")
 
     def __init__(self, steps: Steps, prefix: str = "") -> None:
         self.prefix = prefix
-        self._steps = steps
+        self.steps = steps
         self._counts: dict[str, int] = {}
         # Pairs of a call and its coroutine.
         self._awaited: list[tuple[str, Any]] = []
@@ -64,14 +64,6 @@ class Calls:
         """Return a context manager for a call of the agent's code. It returns the id and the position of the call."""
         return _Call(self, kind)
 
-    def enter(self, call: str) -> None:
-        """Report that a call begins to run."""
-        self._steps.enter(call)
-
-    def leave(self, call: str) -> None:
-        """Report that a call has ended."""
-        self._steps.leave(call)
-
     def next_id(self, kind: str) -> str:
         """Return the id of the next call of a kind."""
         count = self._counts.get(kind, 0)
@@ -96,8 +88,8 @@ class Calls:
 
         Raises :class:`JournalMismatchError` if the journal has a call that comes next.
         """
-        self._steps.check_open()
-        self._steps.end(self.prefix, self.last())
+        self.steps.check_open()
+        self.steps.end(self.prefix, self.last())
 
     def awaited(self, call: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of a call. The turn fails if the agent's code never awaits it."""
@@ -132,12 +124,12 @@ class _Call:
         asked = self._calls.place()
         # Later calls are nested in this one until it ends.
         _last_call.set((self._calls, f"{self._id}/"))
-        self._calls.enter(self._id)
+        self._calls.steps.enter(self._id)
         return self._id, asked
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._calls.leave(self._id)
+        self._calls.steps.leave(self._id)
         # A failed call may succeed when it is repeated, and the program may then continue differently.
         _last_call.set((self._calls, self._id if kind is None else f"!{self._id}"))

@@ -201,12 +201,16 @@ class Steps:
         if parent := _current_step.get():
             self._parents[step] = parent
         token = _current_step.set(step)
-        self.enter(step)
+        self._running.add(step)
+        if self._waits is not None:
+            self._waits.touch()
         try:
             result = await run()
         finally:
             _current_step.reset(token)
-            self.leave(step)
+            self._running.discard(step)
+            if self._waits is not None:
+                self._waits.touch()
         if self.closed:
             raise _given_up(step)
         self._append(step, journal.add(step, result, asked))
@@ -231,13 +235,13 @@ class Steps:
         return 1
 
     def enter(self, call: str) -> None:
-        """Report that a call or a step begins to run."""
+        """Report that a call begins to run."""
         self._running.add(call)
         if self._waits is not None:
             self._waits.touch()
 
     def leave(self, call: str) -> None:
-        """Report that a call or a step has ended."""
+        """Report that a call has ended."""
         self._running.discard(call)
         if self._waits is not None:
             self._waits.touch()

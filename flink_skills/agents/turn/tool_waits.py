@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.state.event import to_plain
@@ -28,16 +29,16 @@ class CallWaits:
         step: The call's step.
     """
 
-    __slots__ = ("_agent_turn", "_leave", "_numbers", "_since", "_step", "_take", "_waited", "_waiting")
+    # Few calls wait, so these are not set for each call.
+    _numbers: Mapping[str, int] = MappingProxyType({})
+    _waiting = 0
+    _since = _waited = 0.0
+    _leave: Callable[[], None] | None = None
+    _take: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, agent_turn: AgentTurn, step: str) -> None:
         self._agent_turn = agent_turn
         self._step = step
-        self._numbers: dict[str, int] = {}
-        self._waiting = 0
-        self._since = self._waited = 0.0
-        self._leave: Callable[[], None] | None = None
-        self._take: Callable[[], Awaitable[None]] | None = None
 
     @property
     def waited(self) -> float:
@@ -50,7 +51,7 @@ class CallWaits:
 
     def begin_again(self) -> None:
         """Report that the tool is called again. Waits of the earlier call that have ended return the same answers."""
-        self._numbers.clear()
+        self._numbers = {}
 
     @property
     def _approval_step(self) -> str:
@@ -98,7 +99,7 @@ class CallWaits:
         )
         read = AnswerReader(answer_type, f"context.wait({name!r})")
         number = self._numbers.get(name, 0)
-        self._numbers[name] = number + 1
+        self._numbers = {**self._numbers, name: number + 1}
         result = await self._run(f"{self._step}/wait:{name}#{number}", request, read)
         return answer_of(f"wait {name!r}", result, read)
 
