@@ -66,9 +66,11 @@ def _use_writable_log() -> None:
     except OSError:  # The directory is read-only or missing.
         pass
     folder = Path(tempfile.gettempdir(), f"flink-logs-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        folder = Path(tempfile.mkdtemp(prefix="flink-logs-"))
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():
+            folder = Path(tempfile.mkdtemp(prefix="flink-logs-"))
     os.environ["FLINK_LOG_DIR"] = str(folder)
 
 

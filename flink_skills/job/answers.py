@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import UnknownNameError
@@ -30,7 +31,7 @@ class Approvals:
     Args:
         agent: The name of the agent.
         tools: The names or patterns of the tools.
-        by: ``answers`` if people decide, or the function or method that decides.
+        by: ``answers`` if people decide, or the function or method that decides. None: all calls are refused.
         timeout: The time to decide, as the file has it. None: no limit.
         on_timeout: What happens after this time. None: people do not decide.
         question: The question for people. None: the default text.
@@ -38,13 +39,15 @@ class Approvals:
 
     agent: str
     tools: tuple[str, ...]
-    by: str
+    by: str | None
     timeout: str | float | None = None
     on_timeout: str | None = None
     question: str | None = None
 
     def __str__(self) -> str:
         tools = ", ".join(self.tools)
+        if self.by is None:
+            return f"{tools}: the calls are refused, because the agent has no 'approve'"
         if self.by != "answers":
             return f"{tools}: {self.by} decides"
         if self.timeout is None:
@@ -60,7 +63,8 @@ def approvals_of(sources: Sequence[AgentSource], options: SkillConfig) -> list[A
     for agent in (source.agent for source in sources):
         section = agent.approvals if isinstance(agent, DeclarativeAgent) else {}
         tools = (*options.get(SkillOptions.TOOLS_APPROVE), *agent.approve_tools)
-        by = section.get("by") or f"{type(agent).__name__}.approve"
+        has_method = type(agent).approve not in (Agent.approve, DeclarativeAgent.approve)
+        by = section.get("by") or (f"{type(agent).__name__}.approve" if has_method else None)
         if by == "answers":
             limits = {key: section.get(key) for key in ("timeout", "question")}
             found.append(Approvals(agent.name, tools, by, on_timeout=section.get("on_timeout") or "refuse", **limits))

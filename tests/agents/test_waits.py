@@ -403,11 +403,15 @@ def test_steps_count_over_all_attempts() -> None:
     [
         (lambda ctx: ctx.wait("no spaces"), "a name has up to 100 letters"),
         (lambda ctx: ctx.wait("x", timeout="soon"), "give seconds, a timedelta, or text such as '2 d'"),
-        (lambda ctx: ctx.wait("x", timeout=-1), "give a time of 0 or more seconds"),
+        (lambda ctx: ctx.wait("x", timeout=-1), "give a time from 0 seconds to 1,000 years"),
         (lambda ctx: ctx.wait("x", {"a": float("nan")}), "the payload is not JSON-like"),
         (lambda ctx: ctx.wait("x", object()), "the payload is not JSON-like (a value is of type object)"),
         (lambda ctx: ctx.wait("x", answer_type=object()), "cannot validate answer_type"),
         (lambda ctx: ctx.sleep(1, event_time=True), "needs events with timestamps"),
+        (lambda ctx: ctx.wait("x", timeout="400000 d"), "give a time from 0 seconds to 1,000 years"),
+        (lambda ctx: ctx.sleep(1e300), "give a time from 0 seconds to 1,000 years"),
+        (lambda ctx: ctx.sleep_until(3e14), "until the year 9999"),
+        (lambda ctx: ctx.sleep_until(float("nan")), "until the year 9999"),
         (lambda ctx: ctx.sleep_until("tomorrow"), "give a datetime, or milliseconds since 1970"),
     ],
 )

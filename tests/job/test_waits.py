@@ -278,6 +278,11 @@ def test_the_check_and_the_explanation_show_approvals(folder: Path) -> None:
     (folder / "job.yaml").write_text(text.replace(section, "approve: {tools: [pay], by: 'decide:decide'}"))
     said = [check.message for check in check_job(folder / "job.yaml").checks if check.name == "approvals"]
     assert said == ["pay: decide:decide decides"]
+    (folder / "job.yaml").write_text(
+        text.replace(section, "").replace("options: {", "options: {skills.tools.approve: pay, ")
+    )
+    said = [check.message for check in check_job(folder / "job.yaml").checks if check.name == "approvals"]
+    assert said == ["pay: the calls are refused, because the agent has no 'approve'"]
 
 
 CODE = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,9 @@ __all__ = [
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_MAX_MILLISECONDS = 2**53
+# Tables, pages and terminals show times until the end of the year 9999.
+_TIMES = range(-62_135_596_800_000, 253_402_300_800_000)
+_MAX_SPAN = 1000 * 365 * 24 * 3600 * 1000
 
 
 class AnswerReader:
@@ -116,8 +119,8 @@ def milliseconds(span: Any, place: str) -> int:
         found = round(seconds * 1000)
     except (TypeError, ValueError, OverflowError, ConfigError):
         raise TurnError(f"{place} is {span!r}: give seconds, a timedelta, or text such as '2 d'") from None
-    if isinstance(span, bool) or not 0 <= found <= _MAX_MILLISECONDS:
-        raise TurnError(f"{place} is {span!r}: give a time of 0 or more seconds")
+    if isinstance(span, bool) or not 0 <= found <= _MAX_SPAN:
+        raise TurnError(f"{place} is {span!r}: give a time from 0 seconds to 1,000 years")
     return found
 
 
@@ -127,14 +130,20 @@ def time_in_milliseconds(when: Any) -> int:
         if when.tzinfo is None:
             raise TurnError("ctx.sleep_until: the datetime has no time zone: give one, such as timezone.utc")
         return round(when.timestamp() * 1000)
-    if isinstance(when, bool) or not isinstance(when, (int, float)) or not abs(when) <= _MAX_MILLISECONDS:
-        raise TurnError(f"ctx.sleep_until({when!r}): give a datetime, or milliseconds since 1970")
-    return round(when)
+    if isinstance(when, (int, float)) and not isinstance(when, bool) and math.isfinite(when):
+        found = round(when)
+        if found in _TIMES:
+            return found
+    raise TurnError(f"ctx.sleep_until({when!r}): give a datetime, or milliseconds since 1970 until the year 9999")
 
 
 def _event_time_after(span: int, timestamp: int | None, place: str) -> int:
     if timestamp is None:
         raise TurnError(f"{place}: event_time=True needs events with timestamps: assign them with a WatermarkStrategy")
+    if timestamp + span not in _TIMES:
+        raise TurnError(
+            f"{place}: the end is not in the years 1 to 9999, because the timestamp of the event is {timestamp}"
+        )
     return timestamp + span
 
 
