@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 import warnings
 from typing import Annotated
@@ -39,6 +40,7 @@ def run_app() -> int:
 
     A usage error is reported as one message and exit code 2, never as a traceback.
     """
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Escape characters that the encoding lacks, as stderr does.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -57,6 +59,16 @@ def run_app() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that the caller has closed, as some schedulers do, on the null device.
+
+    Python sets such a stream to None, and the next file would get its descriptor.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the process ends
 
 
 def command_line() -> typer.core.TyperGroup:

@@ -146,3 +146,17 @@ def test_a_pipe_that_closes_is_no_error_to_talk_about(tmp_path: Path) -> None:
     process.stderr.close()
     process.wait(60)
     assert said == b""
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_empty(closed: str, tmp_path: Path) -> None:
+    (tmp_path / "asking.py").write_text(
+        "from flink_skills import Agent\n\n\nclass Asking(Agent):\n    name = 'asking'\n\n"
+        "    async def on_event(self, event, ctx):\n        return await ctx.wait('x', timeout=0)\n"
+    )
+    (tmp_path / "events.jsonl").write_text('{"id": 1}\n')
+    words = ("run", "asking:Asking", "--input", "events.jsonl", "--key", "id", "--local", "--output", "out.jsonl")
+    line, environment = command(*words, cwd=tmp_path)
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *line]
+    assert subprocess.run(shell, cwd=tmp_path, env=environment, timeout=60, check=False).returncode == 3
+    assert "WaitTimeout" in (tmp_path / "out.jsonl").read_text()
