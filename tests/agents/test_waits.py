@@ -388,6 +388,15 @@ def test_a_key_does_not_expire_while_one_of_its_turns_waits() -> None:
     assert env.from_list(events(), "k").apply(Code(code)).answers(answers(), "k").to_list() == [1, 2]
 
 
+def test_an_answer_precedes_the_end_of_the_input() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        waits = [asyncio.ensure_future(ctx.wait(name)) for name in ("one", "two")]
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        return [wait.result() for wait in done]
+
+    assert run(code, [answer("two", 2)]).to_list() == [[2]]
+
+
 def test_steps_count_over_all_attempts() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         for number in range(4):

@@ -139,6 +139,7 @@ class LocalTurns:
         try:
             while (outcome := await self._attempt(key, turn)).status == TurnStatus.WAITING:
                 if not turn.answers:
+                    self._waits.stop_turn([*turn.waits])
                     await key.next()
             return self._end(key, turn, outcome)
         finally:
@@ -212,6 +213,8 @@ class LocalTurns:
                 self._finished.put_nowait((turn.index, self._end(key, turn, outcome)))
                 continue
             key.waiting += 1
+            if not turn.answers:
+                self._waits.stop_turn([*turn.waits])
             if turn.answers:
                 key.resume(turn)
             else:
@@ -266,7 +269,7 @@ class LocalTurns:
             else:
                 key.resume(turn)
 
-        self._waits.change(key.text, change, deliver)
+        self._waits.change(key.text, change, deliver, lambda: turn.running is not None)
 
     def _end(self, key: _Key, turn: _Turn, outcome: TurnOutcome) -> TurnOutcome:
         """Return the outcome with the outputs of all attempts."""

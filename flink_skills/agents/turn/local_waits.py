@@ -52,6 +52,7 @@ class _Open:
     key: str
     change: WaitChange
     deliver: Callable[[Answer], None]
+    is_running: Callable[[], bool]
     is_answered: bool = False
     timer: asyncio.TimerHandle | None = None
     asking: asyncio.Task[None] | None = None
@@ -73,8 +74,17 @@ class LocalWaits:
         #: The answers that no wait used.
         self.unused: list[UnusedAnswer] = []
 
-    def change(self, key: str, change: WaitChange, deliver: Callable[[Answer], None]) -> None:
-        """Apply a change of a wait. ``deliver`` receives its answer."""
+    def change(
+        self, key: str, change: WaitChange, deliver: Callable[[Answer], None], is_running: Callable[[], bool]
+    ) -> None:
+        """Apply a change of a wait.
+
+        Args:
+            key: The text of the key.
+            change: The change.
+            deliver: Receives the answer of the wait.
+            is_running: Returns True if the turn runs. It can still open a wait whose answer has arrived.
+        """
         if change.operation == WaitOperation.CANCEL:
             self._answer(GivenAnswer(key, change.wait_id, None), CANCELLED)
         elif change.operation == WaitOperation.CLOSE:
@@ -84,11 +94,8 @@ class LocalWaits:
                 self._open[change.wait_id].is_answered = False
                 self._await_answer(self._open[change.wait_id], _problem(change))
         elif change.wait_id not in self._open:
-            self._begin(key, change, deliver)
-
-    def _begin(self, key: str, change: WaitChange, deliver: Callable[[Answer], None]) -> None:
-        opened = self._open[change.wait_id] = _Open(key, change, deliver)
-        self._await_answer(opened)
+            opened = self._open[change.wait_id] = _Open(key, change, deliver, is_running)
+            self._await_answer(opened)
 
     def _await_answer(self, opened: _Open, problem: str = "") -> None:
         """Look for an answer to a wait that begins, or whose answer was rejected because of ``problem``."""
@@ -103,8 +110,6 @@ class LocalWaits:
         if not opened.is_answered and self._ask is not None and question is not None:
             asked = {**question, "problem": problem} if problem else question
             opened.asking = loop.create_task(self._asked(opened, self._ask(asked)))
-        elif not opened.is_answered and self._input_ended:
-            self._end_without_answer(opened)
 
     async def _asked(self, opened: _Open, answer: Awaitable[Any]) -> None:
         value = await answer
@@ -171,8 +176,16 @@ class LocalWaits:
     def end_input(self) -> None:
         """End the waits that nothing can answer any more. Sleeps run to their end."""
         self._input_ended = True
-        for opened in [*self._open.values()]:
-            if not opened.is_answered and opened.asking is None:
+        self._end_stopped([*self._open.values()])
+
+    def stop_turn(self, wait_ids: Iterable[str]) -> None:
+        """Handle a turn that has stopped at these waits. After the end of the input, nothing answers them any more."""
+        if self._input_ended:
+            self._end_stopped([self._open[wait_id] for wait_id in wait_ids if wait_id in self._open])
+
+    def _end_stopped(self, waits: Iterable[_Open]) -> None:
+        for opened in waits:
+            if not opened.is_answered and opened.asking is None and not opened.is_running():
                 self._end_without_answer(opened)
 
     def _end_without_answer(self, opened: _Open) -> None:

@@ -69,8 +69,12 @@ final class TurnResumption {
     waits.endInput(sleeps);
     for (String keyName : keyNames()) {
       keys.setCurrentKey(keyName);
-      for (TurnWaits.Delivery ended : waits.endWaits()) {
-        deliver(keyName, ended);
+      for (long turn : waits.state().turns().keySet()) {
+        if (waiting.isWaiting(turn)) {
+          for (TurnWaits.Delivery ended : waits.endWaits(turn)) {
+            deliver(keyName, ended);
+          }
+        }
       }
     }
   }
@@ -154,8 +158,11 @@ final class TurnResumption {
   /** Stop a turn until one of its waits has an answer. */
   void park(Turn turn) throws Exception {
     ActiveKey key = turn.key;
+    if (waits.state().answers(turn.number).isEmpty()) {
+      waits.endWaits(turn.number);
+    }
     if (!waits.state().answers(turn.number).isEmpty()) {
-      // An answer has arrived in the meantime.
+      // An answer has arrived in the meantime, or the inputs have ended.
       if (turn.number == key.head) {
         key.headFirst = true;
       } else {

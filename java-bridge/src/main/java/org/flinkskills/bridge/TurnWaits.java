@@ -78,9 +78,6 @@ final class TurnWaits {
     if (answer == null && timers.isPast(opened)) {
       answer = WaitState.Answer.without(Frames.TIMED_OUT, now);
     }
-    if (answer == null && isOver(opened)) {
-      answer = WaitState.Answer.without(Frames.INPUT_ENDED, now);
-    }
     if (known != null && known.status() == WaitState.Status.DONE) {
       timers.delete(id, known);
     }
@@ -119,9 +116,6 @@ final class TurnWaits {
     WaitState.Wait open = wait.with(null);
     if (timers.isPast(open)) {
       return endOpen(id, open, Frames.TIMED_OUT);
-    }
-    if (isOver(open)) {
-      return endOpen(id, open, Frames.INPUT_ENDED);
     }
     // The timer may have fired while the wait had the answer.
     timers.register(id, open);
@@ -252,10 +246,16 @@ final class TurnWaits {
     return inputEnded && (sleepsEnd || !wait.isSleep());
   }
 
-  /** End the waits of the current key that no answer can reach any more. */
-  List<Delivery> endWaits() throws Exception {
+  /**
+   * End the waits of a turn that no answer can reach any more. The turn must not run: it may still
+   * open a wait whose answer has arrived, and this answer comes first.
+   */
+  List<Delivery> endWaits(long turn) throws Exception {
     List<Delivery> ended = new ArrayList<>();
-    for (Map.Entry<String, WaitState.Wait> entry : state.all().entrySet()) {
+    if (!inputEnded) {
+      return ended;
+    }
+    for (Map.Entry<String, WaitState.Wait> entry : state.open(turn).entrySet()) {
       WaitState.Wait wait = entry.getValue();
       if (wait.isUnanswered() && isOver(wait)) {
         ended.add(endOpen(entry.getKey(), wait, Frames.INPUT_ENDED));

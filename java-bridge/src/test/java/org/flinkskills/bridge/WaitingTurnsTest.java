@@ -8,6 +8,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.File;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.metrics.Gauge;
@@ -150,6 +152,35 @@ class WaitingTurnsTest {
     worker.end(turn, "done");
     agent.awaitEmitted(1);
     assertEquals(0, counted("unusedAnswers"));
+  }
+
+  @Test
+  void anAnswerPrecedesTheEndOfTheInputs() throws Exception {
+    agent = builder().metrics(metrics).open();
+    FakeWorker worker = workers.only();
+    park(worker, "a", "1", "w1");
+    agent.sendAnswer("b", "w3", "yes");
+    agent.send("b", "2");
+    Turn running = worker.takeTurn("2");
+    CompletableFuture<List<String>> answers =
+        CompletableFuture.supplyAsync(
+            () -> {
+              try {
+                Turn ended = worker.takeTurn("1");
+                worker.open(running, "w2", "approval", "waits>question w2");
+                worker.open(running, "w3", "approval", "waits>question w3");
+                worker.park(running);
+                Turn resumed = worker.takeTurn("2");
+                worker.close(resumed, "w3");
+                worker.end(resumed, "2");
+                worker.end(ended, "1");
+                return resumed.answers();
+              } catch (Exception e) {
+                throw new CompletionException(e);
+              }
+            });
+    agent.endInput();
+    assertEquals(List.of("w3=yes"), answers.get());
   }
 
   @Test
