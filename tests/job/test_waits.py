@@ -97,9 +97,8 @@ def test_people_approve_refuse_and_change_calls_of_an_agent_without_code(folder:
     assert "There was no decision before the deadline" in answers["A-4"]
     questions = rows(folder / "questions")
     opened = [row for row in questions if row["status"] == "open"]
-    assert [(row["question"], row["tool"], json.loads(row["arguments"])["cents"]) for row in opened] == [
-        ("Pay this refund?", "pay", 100 * number) for number in range(1, 5)
-    ]
+    asked = [(row["question"], row["tool"], json.loads(row["arguments"])["cents"]) for row in opened]
+    assert sorted(asked) == [("Pay this refund?", "pay", 100 * number) for number in range(1, 5)]
     assert all(row["deadline"].endswith("Z") and row["since"] > 1_700_000_000_000 for row in opened)
     ends = {row["order"]: (row["status"], row["by"]) for row in questions if row["status"] != "open"}
     assert [ends[f"A-{number}"] for number in (1, 2, 3)] == [("answered", who) for who in ("ann", "bob", "eve")]
