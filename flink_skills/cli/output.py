@@ -27,6 +27,7 @@ __all__ = [
     "counted",
     "diagnostic_json",
     "diagnostic_line",
+    "json_line",
     "print_error",
     "print_json",
     "print_json_line",
@@ -75,7 +76,12 @@ def _to_indented_json(data: object, indent: str) -> str:
 
 def print_json_line(data: Any) -> None:
     """Write ``data`` to stdout as one line of JSON, with hidden characters escaped."""
-    sys.stdout.write(_escape_hidden(json.dumps(data, ensure_ascii=not _is_utf8())) + "\n")
+    sys.stdout.write(json_line(data) + "\n")
+
+
+def json_line(data: Any) -> str:
+    """Return ``data`` as one line of JSON for stdout, with hidden characters escaped."""
+    return _escape_hidden(json.dumps(data, ensure_ascii=not _is_utf8()))
 
 
 def _is_utf8() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +52,7 @@ def waits(
 
         flink-skills waits ./savepoint-3f2a91-0c --agent refunds --format json
     """
-    from flink_skills.cli.output import counted, print_error, print_json_line, print_line
+    from flink_skills.cli.output import counted, json_line, print_error, print_line
 
     reader = open_savepoint(savepoint, flink)
     # The waits are sorted in memory, as text: about 300 bytes each, or the complete question for JSON.
@@ -63,14 +64,14 @@ def waits(
             early += state.early_answers
             waiting = list(_waits_of(name, state))
             turns += len({wait["turn"] for wait in waiting})
-            found += [(wait["since"], _line(wait) if format_ is Format.TEXT else json.dumps(wait)) for wait in waiting]
+            found += [(wait["since"], _line(wait) if format_ is Format.TEXT else json_line(wait)) for wait in waiting]
     if key is not None and not keys:
         print_error(f"The key {key!r} does not exist in {reader.location}")
         raise typer.Exit(FAILED)
     found.sort(key=lambda wait: wait[0])
     for since, line in found:
         if format_ is Format.JSON:
-            print_json_line(json.loads(line))
+            sys.stdout.write(f"{line}\n")
         else:
             print_line((_time(since), "cyan"), f"  {line}")
     if format_ is Format.TEXT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -51,6 +52,7 @@ def start_java() -> None:
     check_java_version()
 
 
+@functools.cache
 def _use_writable_log() -> None:
     """Let the JVM write its log to the temporary directory if the directory of Flink's logs is read-only.
 

@@ -83,7 +83,8 @@ class TurnScope:
         restarts: Number of restarts from the beginning because the journal did not match the agent's code.
         waiting: True while the turn stops until one of its waits is answered. Its activities then end with an error,
             and the turn that resumes repeats them.
-        open_waits: Records of its open waits while it waits, as in the side output ``waits``. They include sleeps.
+        open_waits: Returns the records of its open waits when it stops, as in the side output ``waits``. They include
+            sleeps.
     """
 
     agent: str
@@ -95,7 +96,7 @@ class TurnScope:
     resumed: int = 0
     restarts: int = 0
     waiting: bool = False
-    open_waits: Sequence[Mapping[str, Any]] = ()
+    open_waits: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     #: Emits pairs of side-output tag and value immediately, outside the journal. A failover does not repeat them, and
     #: an earlier attempt may have emitted them too. Call it on the event loop while the turn runs.
     emit: Callable[[Sequence[tuple[str, Any]]], None] | None = None

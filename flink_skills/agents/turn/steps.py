@@ -201,6 +201,7 @@ class Steps:
         if parent := _current_step.get():
             self._parents[step] = parent
         token = _current_step.set(step)
+        # As enter and leave do, without two calls for each step.
         self._running.add(step)
         if self._waits is not None:
             self._waits.touch()

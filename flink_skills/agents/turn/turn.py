@@ -343,7 +343,7 @@ class Turn:
             outcome = TurnOutcome(TurnStatus.WAITING, (), UNCHANGED, self.start.session)
             if telemetry:
                 waits = self.attempt.steps.open_waits().values()
-                self.scope.open_waits = open_records(waits, self.scope, self.agent.plan.operator_name)
+                self.scope.open_waits = open_records(waits, self.agent.plan.operator_name, self.identity)
             observed.end(WAITING, detached=continues)
         elif self._cancelled or outcome is None:
             outcome = None

@@ -10,11 +10,11 @@ from typing import Any
 from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.agents.rows.wait_record import WAITS_TAG, wait_record
 from flink_skills.agents.state.event import to_plain
-from flink_skills.agents.state.keys import key_from_text
 from flink_skills.agents.state.waits import CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
+from flink_skills.agents.turn.attempt import Identity
 from flink_skills.agents.turn.turn_encoding import Emitted
 from flink_skills.errors import TurnError
-from flink_skills.telemetry import Activity, PointEvent, TurnScope
+from flink_skills.telemetry import Activity, PointEvent
 
 __all__ = ["SendWait", "TurnWaits", "open_records", "processing_time", "wait_event"]
 
@@ -48,10 +48,17 @@ def wait_event(turn: Activity, step: str, wait: OpenWait, result: WaitResult | N
     return PointEvent("wait", details, result.at / 1000, replace(turn, step=f"{step}/end"))
 
 
-def open_records(waits: Iterable[OpenWait], scope: TurnScope, operator: str) -> list[dict[str, Any]]:
-    """Return the records of the questions of open waits. ``operator`` is the agent's name in records."""
-    key = to_plain(key_from_text(scope.key))
-    return [wait_record(wait, None, agent=operator, key=key, turn=scope.turn) for wait in waits]
+def open_records(waits: Iterable[OpenWait], agent: str, identity: Identity) -> Callable[[], list[dict[str, Any]]]:
+    """Return a function that creates the records of the questions of open waits, which few observers need.
+
+    It has no reference to the turn, which would be a cycle. ``agent`` is the agent's name in records.
+    """
+
+    def records() -> list[dict[str, Any]]:
+        key = to_plain(identity.key)
+        return [wait_record(wait, None, agent=agent, key=key, turn=identity.number) for wait in waits]
+
+    return records
 
 
 @dataclass

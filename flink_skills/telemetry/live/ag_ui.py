@@ -163,7 +163,7 @@ def _discard(answer: _Answer, restarted: bool) -> Iterator[BaseEvent]:
 def _run_end(turn: Activity) -> BaseEvent:
     scope = turn.scope
     if scope.waiting and turn.error:
-        outcome = RunFinishedInterruptOutcome(interrupts=[*map(_interrupt, scope.open_waits)])
+        outcome = RunFinishedInterruptOutcome(interrupts=[*map(_interrupt, scope.open_waits())])
         return RunFinishedEvent(thread_id=replace_surrogates(scope.key), run_id=scope.turn_id, outcome=outcome)
     if not turn.error:
         return RunFinishedEvent(thread_id=replace_surrogates(scope.key), run_id=scope.turn_id)
