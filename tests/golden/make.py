@@ -111,7 +111,7 @@ def make_sessions(target: Path) -> Path:
         ScriptedModelServer(reply) as server,
     ):
         events.begins.set()
-        env = _environment()
+        env = golden_environment()
         agents = AgentsExecutionEnvironment.get_execution_environment(env)
         keeper = Keeper(server.url, write_skills(Path(folder)))
         ended = Path(folder, "ended")
@@ -136,7 +136,7 @@ def make_waits(target: Path) -> Path:
         Sender(waiting.OLD_EVENTS) as events,
         Sender([(key, wait, json.dumps(answer)) for key, wait, answer in waiting.OLD_ANSWERS]) as answers,
     ):
-        env = _environment({"skills.waits.keep": KEEP})
+        env = golden_environment({"skills.waits.keep": KEEP})
         agents = AgentsExecutionEnvironment.get_execution_environment(env)
         steps, waits = Path(folder, "steps"), Path(folder, "waits")
         steps.touch()
@@ -156,7 +156,7 @@ def make_waits(target: Path) -> Path:
         return _save(job, Path(folder), target / "waits")
 
 
-def _environment(options: Mapping[str, str] | None = None) -> Any:
+def golden_environment(options: Mapping[str, str] | None = None) -> Any:
     from tests.flink.running import flink_environment
 
     return flink_environment(
@@ -170,15 +170,20 @@ def _environment(options: Mapping[str, str] | None = None) -> Any:
     )
 
 
-def _save(job: Any, folder: Path, target: Path) -> Path:
-    """Take a savepoint, cancel the job, and return the directory in which the savepoint is kept."""
-    import pyflink.version
-
+def stopped(job: Any, folder: Path) -> Path:
+    """Take a savepoint below ``folder``, cancel the job, and return the directory of the savepoint."""
     from tests.flink.running import take_savepoint
 
     savepoint = str(take_savepoint(job, folder / "taken").result())
     job.cancel().result()
-    found = Path(savepoint.removeprefix("file:"))
+    return Path(savepoint.removeprefix("file:"))
+
+
+def _save(job: Any, folder: Path, target: Path) -> Path:
+    """Take a savepoint, cancel the job, and return the directory in which the savepoint is kept."""
+    import pyflink.version
+
+    found = stopped(job, folder)
     assert [file.name for file in found.iterdir()] == ["_metadata"], list(found.iterdir())
     flink = pyflink.version.__version__
     kept = target / f"{flink_skills.__version__}-flink-{flink}"

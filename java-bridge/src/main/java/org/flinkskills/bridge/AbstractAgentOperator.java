@@ -132,7 +132,7 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
             new WaitingTurns(state, keyedWaits, settings, metrics, clock));
     listener = new OperatorMailbox(mailbox, turns, outputs, metrics, lease.pool().reports());
     scheduler.connect(connection, connection.attach(listener));
-    turns.restore();
+    turns.restoreAll(StateFormat.markerOf(getRuntimeContext().getTaskInfo()));
     turns.startTurns();
   }
 

@@ -163,6 +163,18 @@ final class KeyedTurns {
     return new TurnState.Counters(first, first, last + 1, 0);
   }
 
+  /** Write the format's marker to the current key. */
+  void mark() throws Exception {
+    byte[] version = {StateFormat.VERSION};
+    turns.update(version);
+    pending.put(0L, version);
+  }
+
+  /** Check the format's marker in the current key. */
+  void checkMark() throws Exception {
+    StateFormat.check(pending.get(0L));
+  }
+
   /** Append an event to the unfinished events of the key. */
   void append(ActiveKey key, byte[] event) throws Exception {
     pending.put(key.tail, event);

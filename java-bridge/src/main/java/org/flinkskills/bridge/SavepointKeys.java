@@ -133,7 +133,11 @@ final class SavepointKeys {
 
     @Override
     public void readKey(String key, Context context, Collector<byte[]> out) throws Exception {
-      if (only != null && !only.equals(key)) {
+      boolean isMarker = StateFormat.isMarker(key);
+      if (isMarker) {
+        state.checkMark();
+      }
+      if (isMarker || only != null && !only.equals(key)) {
         // Flink's reader returns null for a key without a collected value, and fails.
         out.collect(NOTHING);
         return;

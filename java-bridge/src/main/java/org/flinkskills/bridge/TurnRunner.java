@@ -80,19 +80,30 @@ final class TurnRunner {
     return waiting.count();
   }
 
-  /** Add the unfinished events of the restored state. */
-  void restore() throws Exception {
+  /**
+   * Add the unfinished events of the restored state.
+   *
+   * @param marker a key of this subtask for the marker of the state's format
+   */
+  void restoreAll(String marker) throws Exception {
     Set<String> names = new LinkedHashSet<>();
     try (Stream<String> pending = keys.getKeys(KeyedTurns.PENDING, VoidNamespace.INSTANCE)) {
       pending.forEach(names::add);
     }
     for (String keyName : names) {
       keys.setCurrentKey(keyName);
+      if (StateFormat.isMarker(keyName)) {
+        state.checkMark();
+        state.mark();
+        continue;
+      }
       ActiveKey key = restore(keyName);
       if (!key.isIdle()) {
         active.put(keyName, key);
       }
     }
+    keys.setCurrentKey(marker);
+    state.mark();
     if (scheduler.unfinished() > 0) {
       LOG.info("{} restored {} unfinished events.", name, scheduler.unfinished());
     }

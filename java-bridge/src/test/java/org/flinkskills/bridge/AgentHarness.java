@@ -11,6 +11,9 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.JobID;
+import org.apache.flink.api.common.state.MapState;
+import org.apache.flink.api.common.state.MapStateDescriptor;
+import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.metrics.Metric;
@@ -307,13 +310,49 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     }
   }
 
-  /** The number of keys that a state has, by its name. */
+  /** The number of keys that a state has, by its name, without the markers of its format. */
   long keysOf(String state) {
     AgentOperator agent = (AgentOperator) getOperator();
     try (Stream<String> keys =
         agent.<String>getKeyedStateBackend().getKeys(state, VoidNamespace.INSTANCE)) {
-      return keys.count();
+      return keys.filter(key -> !StateFormat.isMarker(key)).count();
     }
+  }
+
+  /** Write another version to the markers of the state's format. Return their number. */
+  int mark(byte version) throws Exception {
+    int marked = 0;
+    for (String key : markers()) {
+      marker(key).put(0L, new byte[] {version});
+      marked++;
+    }
+    return marked;
+  }
+
+  /** The version of the only marker of the state's format. */
+  byte marked() throws Exception {
+    return marker(markers().get(0)).get(0L)[0];
+  }
+
+  private List<String> markers() {
+    try (Stream<String> keys =
+        ((AgentOperator) getOperator())
+            .<String>getKeyedStateBackend()
+            .getKeys(KeyedTurns.PENDING, VoidNamespace.INSTANCE)) {
+      return keys.filter(StateFormat::isMarker).toList();
+    }
+  }
+
+  private MapState<Long, byte[]> marker(String key) throws Exception {
+    AgentOperator agent = (AgentOperator) getOperator();
+    agent.setCurrentKey(key);
+    return agent
+        .getRuntimeContext()
+        .getMapState(
+            new MapStateDescriptor<>(
+                KeyedTurns.PENDING,
+                Types.LONG,
+                PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO));
   }
 
   /** Has the task do this in a mail of its own, as Flink does with checkpoints. */

@@ -435,4 +435,44 @@ class AgentOperatorRestoreTest {
     failure = assertThrows(IllegalStateException.class, () -> TurnState.Event.decode(event));
     assertTrue(failure.getMessage().contains("'pending'"), failure.getMessage());
   }
+
+  @Test
+  void aLaterFormatIsRejectedWithAnyParallelism() throws Exception {
+    OperatorSubtaskState[] parts = new OperatorSubtaskState[2];
+    for (int subtask = 0; subtask < 2; subtask++) {
+      try (AgentHarness agent = builder(new FakeWorkers()).subtask(subtask, 2).open()) {
+        assertEquals(1, agent.mark((byte) (StateFormat.VERSION + 1)));
+        parts[subtask] = agent.snapshot(1, 1);
+      }
+    }
+    OperatorSubtaskState all = AgentHarness.repackageState(parts);
+    for (int parallelism = 1; parallelism <= 2; parallelism++) {
+      for (int subtask = 0; subtask < parallelism; subtask++) {
+        OperatorSubtaskState part =
+            AgentHarness.repartitionOperatorState(
+                all, AgentHarness.MAX_PARALLELISM, 2, parallelism, subtask);
+        try (AgentHarness agent =
+            builder(new FakeWorkers()).subtask(subtask, parallelism).build()) {
+          agent.initializeState(part);
+          AgentRejectedException failure = assertThrows(AgentRejectedException.class, agent::open);
+          String versions = String.format("%d, and", StateFormat.VERSION + 1);
+          assertTrue(failure.getMessage().contains("format version " + versions));
+          assertTrue(failure.getMessage().contains("up to " + StateFormat.VERSION));
+        }
+      }
+    }
+  }
+
+  @Test
+  void markersOfAnEarlierFormatAreRaised() throws Exception {
+    OperatorSubtaskState snapshot;
+    try (AgentHarness agent = builder(new FakeWorkers()).open()) {
+      agent.mark((byte) 1);
+      snapshot = agent.snapshot(1, 1);
+    }
+    try (AgentHarness agent = builder(new FakeWorkers()).open(snapshot)) {
+      assertEquals(StateFormat.VERSION, agent.marked());
+      agent.send("a", "a1");
+    }
+  }
 }
