@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from examples.refunds.bridge import Bridge
+from examples.refunds.bridge import PAGE_HEADER, Bridge, schemas_of
 from examples.refunds.records import Files
 
 HERE = Path(__file__).resolve().parent
@@ -35,6 +36,8 @@ ROOT = HERE.parent.parent
 MAX_WIDTH = 98
 #: Maximum time without a terminal, in seconds.
 DEADLINE = 180
+#: Time for an open page to receive the end of the job, in seconds.
+LAST_POLL = 3
 
 
 def main(
@@ -48,19 +51,27 @@ def main(
     folder = Path(os.environ.get("REFUNDS_DIR", ROOT / "build" / "refunds"))
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "orders").mkdir(parents=True)
-    records = Files(folder / "questions", folder / "decisions")
+    records = Files(folder / "questions", folder / "decisions", folder / "failures")
     shutil.copy(HERE / "orders.jsonl", folder / "orders")
-    orders = [json.loads(line) for line in (HERE / "orders.jsonl").read_text(encoding="utf-8").splitlines()]
-    with Bridge(records, 0 if scripted else port) as bridge:
+    orders = list(lines(HERE / "orders.jsonl"))
+    port = 0 if scripted else port
+    try:
+        server = Bridge(records, port, schemas=schemas_of("examples.refunds.agent:Refunds"))
+    except OSError as error:
+        say(f"The page cannot be served on port {port}: {error.strerror}. Choose another one with --port.")
+        raise typer.Exit(1) from error
+    with server as bridge:
+        job = start_job(folder)
+        bridge.job = partial(state_of, job, folder)
         threading.Thread(target=bridge.serve_forever, daemon=True).start()
         say(f"The job starts. Its questions are at {bridge.url}")
-        job = start_job(folder)
         try:
             wait_for_results(job, bridge, folder, len(orders), scripted=scripted)
         except KeyboardInterrupt:
             say("demo: interrupted")
         finally:
             stop_job(job)
+            show_end(bridge)
         show(orders, list(rows(folder / "refunds")), bridge.questions.all()["ended"])
         bridge.shutdown()
 
@@ -77,6 +88,26 @@ def start_job(folder: Path) -> subprocess.Popen[bytes]:
         stderr=log,
         start_new_session=True,
     )
+
+
+def state_of(job: subprocess.Popen[bytes], folder: Path) -> tuple[str, str]:
+    """Return the state of the job, and details for the page."""
+    code = job.poll()
+    if code is None:
+        # The first order needs no person, and its result is the job's first file.
+        is_running = any(any((folder / name).glob("*")) for name in ("questions", "refunds", "failures"))
+        return ("running" if is_running else "starting"), ""
+    if code in (0, -signal.SIGINT, 128 + signal.SIGINT):
+        return "ended", "Read the results in the terminal of the demo."
+    return "failed", f"Its exit code is {code}. Its log is {folder / 'job.log'}"
+
+
+def show_end(bridge: Bridge) -> None:
+    """Return when an open page has received the last state of the job. Pages ask each second."""
+    state, at = bridge.shown
+    end = time.monotonic() + LAST_POLL
+    while time.monotonic() < end and end - at < 2 * LAST_POLL and bridge.shown[0] == state:
+        time.sleep(0.1)
 
 
 def stop_job(job: subprocess.Popen[bytes]) -> None:
@@ -106,19 +137,19 @@ def wait_for_results(job: subprocess.Popen[bytes], bridge: Bridge, folder: Path,
             for question in bridge.questions.all()["open"]:
                 if question["wait_id"] not in answered:
                     answered.add(question["wait_id"])
-                    post(bridge.url, question)
+                    post(bridge, question)
         time.sleep(0.2)
 
 
-def post(url: str, question: dict[str, Any]) -> None:
+def post(bridge: Bridge, question: dict[str, Any]) -> None:
     """Answer a question as the page does."""
-    for line in (HERE / "decisions.jsonl").read_text(encoding="utf-8").splitlines():
-        decision = json.loads(line)
+    for decision in lines(HERE / "decisions.jsonl"):
         if decision.pop("order") == question["key"]:
             say(f"{decision['by']} answers: {question['question']} {'yes' if decision['approved'] else 'no'}")
-            body = json.dumps({"wait_id": question["wait_id"], **decision}).encode()
-            connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
-            connection.request("POST", "/answers", body, {"Content-Type": "application/json"})
+            body = json.dumps({"wait_id": question["wait_id"], "version": question["version"], **decision}).encode()
+            connection = http.client.HTTPConnection(urlsplit(bridge.url).netloc, timeout=30)
+            headers = {"Content-Type": "application/json", PAGE_HEADER: bridge.token}
+            connection.request("POST", "/answers", body, headers)
             response = connection.getresponse()
             if response.status != HTTPStatus.OK:
                 raise OSError(f"the bridge rejected the answer of {decision['by']}: {response.read().decode()}")
@@ -129,7 +160,14 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows that the job has written to a directory."""
     for file in sorted(folder.rglob("*")):
         if file.is_file() and not file.name.startswith("."):
-            for line in file.read_text(encoding="utf-8").splitlines():
+            yield from lines(file)
+
+
+def lines(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file with JSON lines. In JSON, only a line feed separates lines."""
+    with file.open("rb") as data:
+        for line in data:
+            if line.strip():
                 yield json.loads(line)
 
 

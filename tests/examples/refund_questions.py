@@ -12,7 +12,7 @@ from typing import Any
 from examples.refunds.bridge import Bridge
 from examples.refunds.records import Files
 
-__all__ = ["answers", "ask", "bridge_of", "question"]
+__all__ = ["answers", "ask", "bridge_of", "fail", "question", "raw"]
 
 
 def question(wait_id: str, **fields: Any) -> dict[str, Any]:
@@ -38,26 +38,40 @@ def question(wait_id: str, **fields: Any) -> dict[str, Any]:
 
 def ask(folder: Path, *records: dict[str, Any]) -> None:
     """Write records of questions."""
-    (folder / "questions").mkdir(exist_ok=True)
-    number = len(list((folder / "questions").iterdir()))
-    lines = "".join(json.dumps(record) + "\n" for record in records)
-    (folder / "questions" / ".part.inprogress").write_text(lines)
-    (folder / "questions" / ".part.inprogress").rename(folder / "questions" / f"part-{number}")
-    (folder / "questions" / ".part.inprogress").write_text("{")
+    raw(folder, "".join(json.dumps(record) + "\n" for record in records).encode())
+
+
+def fail(folder: Path, *texts: str) -> None:
+    """Write error records."""
+    rows = [{"key": "k", "turn": 1, "error": text, "event": None} for text in texts]
+    raw(folder, "".join(json.dumps(row) + "\n" for row in rows).encode(), "failures")
+
+
+def raw(folder: Path, data: bytes, table: str = "questions") -> Path:
+    """Write a file of a table as Flink does: its name appears when it is complete. Return the file."""
+    (folder / table).mkdir(exist_ok=True)
+    number = len(list((folder / table).glob("part-*")))
+    (folder / table / ".part.inprogress").write_bytes(data)
+    (folder / table / ".part.inprogress").rename(folder / table / f"part-{number}")
+    (folder / table / ".part.inprogress").write_text("{")
+    return folder / table / f"part-{number}"
 
 
 def answers(folder: Path) -> list[dict[str, Any]]:
     """Return the written answers. The field ``answer`` is read."""
-    found = [json.loads(file.read_text()) for file in (folder / "decisions").glob("*.json")]
+    found = [json.loads(file.read_text()) for file in sorted((folder / "decisions").glob("*.json"))]
     return [of | {"answer": None if of["answer"] is None else json.loads(of["answer"])} for of in found]
 
 
 @contextmanager
-def bridge_of(folder: Path) -> Iterator[Bridge]:
+def bridge_of(folder: Path, **settings: Any) -> Iterator[Bridge]:
     """Run a bridge over the directories of ``folder``."""
-    with Bridge(Files(folder / "questions", folder / "decisions")) as bridge:
+    records = Files(folder / "questions", folder / "decisions", folder / "failures")
+    with Bridge(records, **settings) as bridge:
         thread = threading.Thread(target=bridge.serve_forever)
         thread.start()
-        yield bridge
-        bridge.shutdown()
-        thread.join()
+        try:
+            yield bridge
+        finally:
+            bridge.shutdown()
+            thread.join()

@@ -53,11 +53,12 @@ def test_questions_and_answers_are_records_of_topics(broker: Broker, job: subpro
         event = {"order": order, "customer": "ann", "cents": cents, "reason": "broken"}
         producer.produce("orders", json.dumps(event), order)
     producer.flush(30)
-    questions = Questions(KafkaTopics(broker.address, "questions", "decisions"))
+    questions = Questions(KafkaTopics(broker.address, "questions", "decisions", "failures"))
 
-    def asked() -> list[dict[str, Any]]:
+    def asked() -> list[list[dict[str, Any]]]:
         assert job.poll() is None, "the job has ended"
-        return [of for of in [questions.all()["open"]] if len(of) == 2]
+        found: list[dict[str, Any]] = questions.all()["open"]
+        return [found] if len(found) == 2 else []
 
     ((first, second),) = wait_until(asked, "two questions", within=DEADLINE)
     assert {first["key"], second["key"]} == {"A-2", "A-3"}
