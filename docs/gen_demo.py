@@ -33,7 +33,7 @@ def _rows() -> str:
     from examples.log_triage.demo import show
 
     first: dict[str, str] = {}
-    for line in INCIDENTS.read_text(encoding="utf-8").splitlines():
+    for line in filter(None, INCIDENTS.read_text(encoding="utf-8").split("\n")):
         first.setdefault(json.loads(line)["job"], line)
     with tempfile.TemporaryDirectory() as folder:
         events, records = Path(folder) / "incidents.jsonl", Path(folder) / "records.jsonl"

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,19 +63,24 @@ def main(
     raise typer.Exit(code)
 
 
+def read_lines(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file with JSON lines. Only a line feed separates lines: logs contain other separators."""
+    with file.open("rb") as data:
+        for line in data:
+            yield json.loads(line)
+
+
 def show(incidents: Path, records: Path) -> None:
     """Print one row per incident, in the order of the input."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
-    for line in records.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
+    for record in read_lines(records):
         found[record["key"], record["turn"]] = record
     table = Table(box=box.ROUNDED, show_lines=True, title="Incidents of recorded Flink jobs", title_justify="left")
     table.add_column("Incident", style="bold", overflow="fold")
     table.add_column("Skill", style="cyan", no_wrap=True)
     table.add_column("Diagnosis and evidence", overflow="fold")
     turns: dict[str, int] = {}
-    for line in incidents.read_text(encoding="utf-8").splitlines():
-        incident = json.loads(line)
+    for incident in read_lines(incidents):
         job = incident["job"]
         turns[job] = turns.get(job, 0) + 1
         record = found.get((job, turns[job]))

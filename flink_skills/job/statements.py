@@ -133,7 +133,7 @@ def in_literals(text: str, replace: Callable[[str, int], str], outside: Callable
             continue
         parts.append(token[0])
     bare = _TOKEN.sub(lambda m: re.sub(r"[^\n]", " ", m[0]) if m.lastgroup in ("literal", "comment") else m[0], text)
-    for number, line in enumerate(bare.splitlines(), 1):
+    for number, line in enumerate(bare.split("\n"), 1):
         outside(line, number)
     return "".join(parts)
 

@@ -45,7 +45,7 @@ class Done:
     @property
     def records(self) -> list[dict[str, Any]]:
         """The records on stdout. Fails when anything else is there."""
-        return [json.loads(line) for line in self.stdout.splitlines()]
+        return [json.loads(line) for line in self.stdout.split("\n") if line]
 
 
 @dataclass

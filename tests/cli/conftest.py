@@ -35,7 +35,7 @@ class Said:
     @property
     def records(self) -> list[dict[str, Any]]:
         """The records on stdout. Fails if anything else is there."""
-        return [json.loads(line) for line in self.stdout.splitlines()]
+        return [json.loads(line) for line in self.stdout.split("\n") if line]
 
 
 FlinkSkills = Callable[..., Said]

@@ -52,6 +52,20 @@ def test_an_incident_without_a_record_is_in_the_table(tmp_path: Path, capsys: py
     assert sum("no record" in line for line in shown(tmp_path, capsys, records=0)) == 2
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u0085"])
+def test_a_line_separator_in_a_log_does_not_end_a_record(
+    separator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    incidents, results = tmp_path / "incidents.jsonl", tmp_path / "records.jsonl"
+    incident = {"job": JOB, "incident": f"1{separator}lost"}
+    answer = json.dumps({"diagnosis": "The heap is too small.", "evidence": "none"})
+    record = {"key": JOB, "turn": 1, "error": None, "skills": [f"taskmanager{separator}loss"], "output": answer}
+    incidents.write_text(json.dumps(incident, ensure_ascii=False) + "\n", encoding="utf-8")
+    results.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    show(incidents, results)
+    assert "The heap is too small." in capsys.readouterr().out
+
+
 def test_the_help_of_the_command() -> None:
     app = typer.Typer()
     app.command()(main)

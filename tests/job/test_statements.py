@@ -96,3 +96,10 @@ def test_only_literals_are_replaced_and_stay_literals() -> None:
     assert found == "CREATE -- 'no'\nTABLE a WITH ('<p''2>' = '<x''y''2>', `'q'` = '<z''2>')"
     assert outside[0][0].strip() == "CREATE"
     assert "`'q'`" in outside[1][0]
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u0085", "\x0c"])
+def test_lines_end_at_line_feeds_only(separator: str) -> None:
+    outside: list[tuple[str, int]] = []
+    in_literals(f"CREATE{separator}TABLE a\n(b INT)", lambda value, _: value, lambda *line: outside.append(line))
+    assert outside == [(f"CREATE{separator}TABLE a", 1), ("(b INT)", 2)]

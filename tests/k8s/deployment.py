@@ -141,7 +141,8 @@ class Job:
     def answers(self) -> list[dict[str, Any]]:
         """The committed outputs, in no order."""
         script = f'for file in {DATA}/answers/*; do if [ -f "$file" ]; then cat "$file"; fi; done'
-        return [json.loads(line) for line in self.kubectl.execute(self._desk, "sh", "-ec", script).splitlines()]
+        lines = self.kubectl.execute(self._desk, "sh", "-ec", script).split("\n")
+        return [json.loads(line) for line in lines if line]
 
     def wait_for(self, ids: Sequence[str], deadline: float = 240) -> dict[str, list[str]]:
         """The answers to these events, once there is one to each; all that came to each are in it."""

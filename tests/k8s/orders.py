@@ -86,7 +86,7 @@ class Orders:
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return the committed rows of a table."""
         text = self.in_desk(f'for file in {DATA}/{table}/*; do [ ! -f "$file" ] || cat "$file"; done')
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in text.split("\n") if line]
 
     def answer(self, orders: Sequence[dict[str, str]]) -> dict[str, str]:
         """Send the orders as one file, and return the answers by order when all have arrived."""
