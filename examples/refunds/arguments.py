@@ -1,4 +1,4 @@
-"""The arguments of a call as fields of a form: their types, texts and checks."""
+"""The arguments of a call as fields of a form: types, values and checks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def fields_of(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = N
     Returns:
         For each argument ``name``, ``kind`` (``text``, ``integer``, ``number``, ``boolean``, ``choice`` or ``json``),
         ``value`` (what the control contains), ``json`` (the value as JSON, None if the call does not have it),
-        ``required``, ``help``, and for a choice ``choices`` (JSON texts).
+        ``required``, ``help``, and for a choice ``choices`` (as JSON).
 
     >>> [(field["name"], field["kind"], field["value"]) for field in fields_of({"cents": 5})]
     [('cents', 'integer', '5')]

@@ -155,7 +155,7 @@ class _Request(BaseHTTPRequestHandler):
         else:
             body = json.dumps(found).encode()
             tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-            # Most polls of a page find what it shows.
+            # Usually a poll finds no news.
             is_same = self.command == "GET" and self.headers.get("If-None-Match") == tag
             status = HTTPStatus.NOT_MODIFIED if is_same else HTTPStatus.OK
             self._send(status, b"" if is_same else body, "application/json", ETag=tag)

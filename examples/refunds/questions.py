@@ -22,7 +22,7 @@ _MAX_ENDED, _MAX_PROBLEMS, _MAX_ENDS = 50, 50, 100_000
 _MAX_EXCERPT, _MAX_NAME, _MAX_DEPTH = 300, 200, 4
 _STATUSES = ("open", "answered", "timed_out", "cancelled", "input_ended")
 _OUTCOMES = {
-    "timed_out": "Nobody answered in time",
+    "timed_out": "No answer in time",
     "cancelled": "Cancelled",
     "input_ended": "Ended with the input of the job",
 }
@@ -316,7 +316,7 @@ def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
     for name in _TEXTS:
         found[name] = value = record.get(name)
         if value is not None and not isinstance(value, str):
-            raise ValueError(f"{name} is {show(value)[:_MAX_NAME]}, expected a text")
+            raise ValueError(f"{name} is {show(value)[:_MAX_NAME]}, expected a string")
     for name in _TIMES:
         value = record.get(name)
         found[name] = None if value is None else _milliseconds(name, value)

@@ -26,7 +26,7 @@ _BATCH = 500
 
 
 class DecidedError(ValueError):
-    """A decision that somebody else has made before. The message is for the person who answers."""
+    """A decision that the question already has. The message is for the person who answers."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Files:
                     yield from self._new_lines(table, path, position)
                     position.status = of_file
                 except FileNotFoundError:
-                    # It was removed meanwhile. Its questions stay.
+                    # The file was removed after the listing. The bridge keeps its questions.
                     existing.discard(path)
                 except OSError as error:
                     at = status.st_mtime_ns // 1_000_000
@@ -140,7 +140,7 @@ class Files:
                 os.fsync(file.fileno())
             os.link(hidden, path)
         except FileExistsError:
-            raise DecidedError("somebody has decided meanwhile: read the list of questions again") from None
+            raise DecidedError("another person has decided meanwhile: read the list of questions again") from None
         finally:
             hidden.unlink(missing_ok=True)
         return Line(ANSWERS, self._place(ANSWERS, path, 1), data, time.time_ns() // 1_000_000)

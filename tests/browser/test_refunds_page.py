@@ -12,7 +12,7 @@ import pytest
 
 from examples.refunds.bridge import Bridge
 from tests.browser.conftest import Page, Wait
-from tests.examples.refund_questions import answers, ask, bridge_of, fail, question, raw
+from tests.examples.refund_questions import answers, ask, bridge_of, fail, many, question, raw
 
 pytestmark = pytest.mark.browser
 
@@ -83,24 +83,6 @@ def control(page: Page, number: int, argument: str) -> Any:
 
 def state(page: Page, number: int) -> str:
     return str(article(page, number).get_attribute("data-state"))
-
-
-def many(folder: Path, number: int = 200) -> None:
-    """Ask for many refunds, the first since the longest time."""
-    now = time.time_ns() // 1_000_000
-    ask(
-        folder,
-        *[
-            question(
-                f"{i:032x}",
-                key=f"A-{i}",
-                question=f"Refund order A-{i}?",
-                arguments=json.dumps({"order": f"A-{i}", "cents": 100 + i}),
-                since=now - 1_000_000 + i,
-            )
-            for i in range(number)
-        ],
-    )
 
 
 def test_content_of_models_stays_text(opened: Page) -> None:
@@ -279,7 +261,7 @@ def test_a_second_decision_is_not_possible_in_another_tab_or_after_a_reload(
 ) -> None:
     first = opened.driver.current_window_handle
     opened.driver.find_element("id", "by").send_keys("ann")
-    # The other tab has the question, and no news.
+    # The polls of the other tab get no response.
     opened.driver.switch_to.new_window("tab")
     try:
         opened.driver.get(bridge.url)
@@ -421,13 +403,13 @@ def test_ended_questions_do_not_skip_others_on_the_next_page(
     assert page.run(titles) == [f"Refund order A-{number}?" for number in range(20, 40)]
 
 
-def test_nothing_moves_under_a_person_who_types(load: Callable[[int], Page], wait: Wait, tmp_path: Path) -> None:
+def test_a_poll_moves_no_question_during_input(load: Callable[[int], Page], wait: Wait, tmp_path: Path) -> None:
     many(tmp_path)
     page = load(20)
     box = control(page, 10, "cents")
     box.clear()
     box.send_keys("4")
-    # Each change of the cards' places, of the focus and of the caret is counted, also between two polls.
+    # Count each change of the card's place, of the focus and of the caret.
     page.run(
         """
         window.__moves = [];

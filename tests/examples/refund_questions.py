@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from examples.refunds.bridge import Bridge
 from examples.refunds.records import Files
 
-__all__ = ["answers", "ask", "bridge_of", "fail", "question", "raw"]
+__all__ = ["answers", "ask", "bridge_of", "fail", "many", "question", "raw"]
 
 
 def question(wait_id: str, **fields: Any) -> dict[str, Any]:
@@ -61,6 +62,24 @@ def answers(folder: Path) -> list[dict[str, Any]]:
     """Return the written answers. The field ``answer`` is read."""
     found = [json.loads(file.read_text()) for file in sorted((folder / "decisions").glob("*.json"))]
     return [of | {"answer": None if of["answer"] is None else json.loads(of["answer"])} for of in found]
+
+
+def many(folder: Path, number: int = 200) -> None:
+    """Ask for many refunds, the first since the longest time."""
+    now = time.time_ns() // 1_000_000
+    ask(
+        folder,
+        *[
+            question(
+                f"{i:032x}",
+                key=f"A-{i}",
+                question=f"Refund order A-{i}?",
+                arguments=json.dumps({"order": f"A-{i}", "cents": 100 + i}),
+                since=now - 1_000_000 + i,
+            )
+            for i in range(number)
+        ],
+    )
 
 
 @contextmanager
