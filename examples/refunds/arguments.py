@@ -11,6 +11,9 @@ from typing import Any
 
 __all__ = ["fields_of", "problems_of", "read_json", "show"]
 
+#: Maximum depth of a JSON value. The encoder of Python can fail for deeper ones.
+MAX_DEPTH = 100
+_TOO_DEEP = f"its values are nested too deeply: at most {MAX_DEPTH} levels"
 #: A text up to this length has one line in the form.
 _LINE = 80
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -37,8 +40,18 @@ def read_json(text: str | bytes) -> Any:
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON ({error.msg}, character {error.pos + 1})") from None
     except RecursionError:
-        raise ValueError("its values are nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
+    level = _containers([found])
+    for _ in range(MAX_DEPTH):
+        level = [inner for value in level for inner in _containers(value)]
+    if level:
+        raise ValueError(_TOO_DEEP)
     return found
+
+
+def _containers(value: dict[str, Any] | list[Any]) -> list[Any]:
+    inner = value.values() if isinstance(value, dict) else value
+    return [one for one in inner if isinstance(one, (dict, list))]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,7 +103,8 @@ def fields_of(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None = N
     [('cents', 'integer', '5')]
     """
     schema = schema or {}
-    known: Mapping[str, Any] = schema.get("properties", {})
+    # A property of any type can have the schema true.
+    known = {name: of if isinstance(of, Mapping) else {} for name, of in schema.get("properties", {}).items()}
     required = schema["required"] if "required" in schema else [] if known else list(arguments)
     names = [*(name for name in known), *(name for name in arguments if name not in known)]
     return [

@@ -325,9 +325,10 @@ def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _milliseconds(name: str, value: Any) -> int:
     if isinstance(value, str):
-        # A TIMESTAMP_LTZ column of a JSON table.
+        # A TIMESTAMP_LTZ column of a JSON table, with up to nine decimals. Python 3.10 reads three or six.
+        text = re.sub(r"\.(\d+)", lambda found: f".{found[1]:0<6}"[:7], value.strip().replace("Z", "+00:00"))
         try:
-            time_of = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+            time_of = datetime.fromisoformat(text)
             if time_of.tzinfo is not None:
                 return round(time_of.timestamp() * 1000)
         except (ValueError, OverflowError):

@@ -17,8 +17,10 @@ from typing import Any, cast
 
 import pytest
 
+from examples.refunds.agent import Refunds
 from examples.refunds.bridge import Bridge, schemas_of
 from examples.refunds.demo import state_of
+from flink_skills import AgentsExecutionEnvironment
 from tests.examples.refund_questions import answers, ask, bridge_of, fail, question
 from tests.kit.waiting import wait_until
 
@@ -235,6 +237,22 @@ def test_a_rejected_answer_is_shown_with_its_reason_and_the_question_is_open_aga
     assert send(bridge, "POST", "/answers", {**first, "by": "eve"})[0] == 409
     (shown,) = [of for of in send(bridge, "GET", "/questions")[1]["open"] if of["wait_id"] == "a"]
     assert (shown["decision"]["by"], shown["rejected"]) == ("bob", None)
+
+
+def test_records_of_the_job_have_the_form_that_the_bridge_reads(bridge: Bridge, tmp_path: Path) -> None:
+    order = {"order": "A-2", "customer": "bob", "cents": 12900, "reason": "never arrived"}
+    orders = AgentsExecutionEnvironment.get_execution_environment().from_list([order], "order")
+    asked, _ = orders.apply(Refunds).to_wait_list()
+    # Tables have JSON in these columns.
+    ask(tmp_path, {**asked, "payload": json.dumps(asked["payload"]), "arguments": json.dumps(asked["arguments"])})
+    (shown,) = send(bridge, "GET", "/questions")[1]["open"]
+    assert shown["background"] == [["reason", "never arrived"]]
+    assert [(of["name"], of["value"]) for of in shown["fields"]] == [("order", "A-2"), ("cents", "12900")]
+    wrong = {"order": "A-2", "wait_id": asked["wait_id"], "answer": {"approved": "perhaps"}, "by": "ann"}
+    (error, *_) = orders.apply(Refunds).answers([wrong], "order").to_list("errors")
+    fail(tmp_path, error["error"])
+    (shown,) = send(bridge, "GET", "/questions")[1]["open"]
+    assert shown["rejected"]["reason"].startswith("approved: ")
 
 
 def test_an_unused_answer_without_an_open_question_is_shown(bridge: Bridge, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ export class Card {
   }
 
   tick() {
+    if (this.root.dataset.state === "ended") return;
     const { since, deadline, on_timeout: onTimeout } = this.question;
     setText(this.find(".since"), `Asked ${span(Date.now() - since)} ago (${clock(since)})`);
     const effects = { approve: ", then the tool RUNS", refuse: ", then the call is refused", fail: ", then the turn fails" };
@@ -158,6 +159,7 @@ export class Card {
     this.isSending = false;
     const text = ended ? `${ended.outcome}${ended.status === "answered" || ended.by ? `, ${who(ended)}` : ""}.` : "The question has ended.";
     this.lock("ended", text);
+    setText(this.find(".deadline"), "");
   }
 
   // Returns the body of the request as JSON text. Numbers stay as they are written: JavaScript's lose digits.

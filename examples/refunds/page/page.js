@@ -6,7 +6,6 @@ import { byId, clock, make, set, setText } from "./text.js";
 const POLL_MS = 1000;
 const PAGE_SIZE = 20;
 const JOB = {
-  unknown: "Job: state unknown",
   starting: "The job is starting",
   running: "The job is running",
   ended: "The job has ended",
@@ -144,6 +143,7 @@ function summary(count, isFiltered) {
 function showJob() {
   const { state, detail } = found.job;
   byId("job").dataset.state = state;
+  byId("job").hidden = state === "unknown";
   setText(byId("job"), JOB[state] || state);
   const isOver = state === "failed" || state === "ended";
   setText(byId("alarm"), isOver ? `${JOB[state]}. ${detail} Answers are stored, and used only if the job runs again.` : "");
