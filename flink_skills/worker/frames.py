@@ -57,7 +57,7 @@ _WAIT = struct.Struct(">IQB")
 _DEADLINE = struct.Struct(">qB")
 
 _HAS_TIMESTAMP, _HAS_SESSION, _HAS_ANSWERS, _HAS_BASE = 1, 2, 4, 8
-_EVENT_TIME, _SLEEP = 1, 2
+_EVENT_TIME, _SLEEP, _IDS_ONLY, _UNANSWERED = 1, 2, 4, 8
 _EMPTY_LIST = _U32.pack(0)
 _TWO_EMPTY_LISTS = 2 * _EMPTY_LIST
 
@@ -327,7 +327,12 @@ def encode_pong() -> bytes:
 
 def encode_wait(operator: int, turn: int, change: WaitChange) -> bytes:
     """Return a change of a wait, with its journal entry and its outputs."""
-    flags = (_EVENT_TIME if change.event_time else 0) | (_SLEEP if change.is_sleep else 0)
+    flags = (
+        (_EVENT_TIME if change.event_time else 0)
+        | (_SLEEP if change.is_sleep else 0)
+        | (_IDS_ONLY if change.ids_only else 0)
+        | (_UNANSWERED if change.unanswered else 0)
+    )
     deadline = NO_DEADLINE if change.deadline is None else change.deadline
     return _frame(
         WAIT,

@@ -7,8 +7,8 @@ import gc
 import json
 import logging
 import math
-from collections import deque
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flink_skills.agents.open.observers import telemetry_of
@@ -24,6 +24,7 @@ from flink_skills.worker.abandoned import AbandonedCode, StepThreads
 from flink_skills.worker.connection import Connection
 from flink_skills.worker.exit_codes import BROKEN_STREAM, BROKEN_WORKER, REPLACED
 from flink_skills.worker.frames import (
+    AnswerData,
     CancelOperator,
     Close,
     Inbound,
@@ -78,7 +79,8 @@ class Worker:
         #: The open agents, by the number of their plan.
         self.runtimes: dict[int, OpenAgent] = {}
         self._opening: set[asyncio.Task[None]] = set()
-        self._arrived: deque[StartTurn] = deque()
+        # Turns that have not begun, and the answers that arrived behind them.
+        self._arrived: OrderedDict[tuple[int, int], tuple[StartTurn, list[AnswerData]]] = OrderedDict()
         self._beginning = False
         self._turns: dict[tuple[int, int], ServedTurn] = {}
         self._by_task: dict[asyncio.Task[Any], ServedTurn] = {}
@@ -88,7 +90,7 @@ class Worker:
 
     def _receive(self, frame: Inbound) -> None:
         if isinstance(frame, StartTurn):
-            self._arrived.append(frame)
+            self._arrived[frame.operator, frame.turn] = frame, []
             if not self._beginning:
                 self._beginning = True
                 asyncio.get_running_loop().call_soon(self._begin_some)
@@ -97,8 +99,11 @@ class Worker:
             if served is not None and served.asked is not None and not served.asked.done():
                 served.asked.set_result(frame.chunks)
         elif isinstance(frame, TurnAnswer):
+            arrived = self._arrived.get((frame.operator, frame.turn))
             served = self._turns.get((frame.operator, frame.turn))
-            if served is not None:
+            if arrived is not None:
+                arrived[1].append(frame.answer)
+            elif served is not None:
                 served.answer(frame.answer)
         elif isinstance(frame, OpenPlan):
             opening = asyncio.create_task(self._open(frame))
@@ -129,13 +134,15 @@ class Worker:
         if self._replaced:
             return  # the turns begin in the next worker
         for _ in range(min(self._begun_at_once, len(self._arrived))):
-            self._begin(self._arrived.popleft())
+            self._begin(*self._arrived.popitem(last=False)[1])
         self._beginning = bool(self._arrived)
         if self._beginning:
             loop.call_soon(self._begin_some, now)
 
-    def _begin(self, frame: StartTurn) -> None:
+    def _begin(self, frame: StartTurn, answers: Iterable[AnswerData]) -> None:
         served = ServedTurn(self, frame)
+        for answer in answers:
+            served.answer(answer)
         self._turns[frame.operator, frame.turn] = self._by_task[served.task] = served
         self._watchdog.turn_begins()
         served.task.add_done_callback(self._task_ended)
@@ -194,7 +201,7 @@ class Worker:
         return f"agent {runtime.plan.agent_id}, key {served.frame.key}, turn {served.frame.number}"
 
     def _cancel(self, operator: int) -> None:
-        self._arrived = deque(frame for frame in self._arrived if frame.operator != operator)
+        self._arrived = OrderedDict((turn, found) for turn, found in self._arrived.items() if turn[0] != operator)
         for (of, _), served in list(self._turns.items()):
             if of == operator:
                 served.cancel()

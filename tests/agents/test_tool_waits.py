@@ -51,6 +51,13 @@ ON_TIMEOUT: dict[str, Any] = {}
 
 
 def run(agent: Any, answers: list[dict[str, Any]], cents: int = 500) -> Any:
+    """Run an order with answers. Those without a wait get the id of the question, which is the same in each run."""
+    if any("wait_id" not in of for of in answers):
+        asked = run(agent, [], cents).to_wait_list()[0]
+        answers = [{"wait_id": asked["wait_id"], **of} for of in answers]
+        Desk.asked = 0
+        PAID.clear()
+
     def script(request: ModelRequest) -> Any:
         last = request.messages[-1]
         return last.content if isinstance(last, ToolMessage) else calls(call("pay", order="A-1", cents=cents))
@@ -64,11 +71,10 @@ def run(agent: Any, answers: list[dict[str, Any]], cents: int = 500) -> Any:
 
 
 def answer(**fields: Any) -> dict[str, Any]:
-    return {"order": "A-1", "wait_id": "approval", **fields}
+    return {"order": "A-1", **fields}
 
 
 def test_an_approved_call_runs_once_and_the_approver_is_asked_once() -> None:
-    Desk.asked = 0
     output = run(Desk, [answer(approved=True, by="ann")])
     assert output.to_list() == ["paid 500 for A-1"]
     assert PAID == [("A-1", 500)]
@@ -104,6 +110,25 @@ def test_an_answer_that_is_no_decision_is_rejected_and_the_next_one_counts() -> 
     output = run(Desk, [answer(approved="perhaps"), answer(approved=True)])
     assert output.to_list() == ["paid 500 for A-1"]
     assert "is not usable: approved" in output.to_list("errors")[0]["error"]
+
+
+def test_an_approval_accepts_the_id_of_its_question_only() -> None:
+    output = run(Desk, [answer(wait_id="approval", approved=True)])
+    assert PAID == []
+    assert output.to_list() == [
+        "pay was not called: the call was not approved: There was no decision before the deadline."
+    ]
+    (problem,) = output.to_list("errors")
+    assert "the answer to wait 'approval' is not used. An approval accepts only the id of its wait" in problem["error"]
+    assert problem["event"] == {"order": "A-1", "wait_id": "approval", "approved": True}
+
+
+def test_an_answer_to_one_question_is_none_to_a_question_about_another_amount() -> None:
+    asked = run(Desk, [], cents=500).to_wait_list()[0]
+    output = run(Desk, [answer(wait_id=asked["wait_id"], approved=True)], cents=900000)
+    assert PAID == []
+    assert "No turn has asked for it" in output.to_list("errors")[0]["error"]
+    assert [of["status"] for of in output.to_wait_list()] == ["open", "input_ended"]
 
 
 @pytest.mark.parametrize(

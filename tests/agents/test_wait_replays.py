@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentContext, ToolContext, WaitCancelled, WaitTimeout, tool
-from flink_skills.agents import TurnStatus, decode
+from flink_skills import Agent, AgentContext, SkillOptions, ToolContext, WaitCancelled, WaitTimeout, tool
+from flink_skills.agents import Answer, TurnStatus, decode
+from flink_skills.agents.state.waits import is_wait_id
 from tests.kit.agents import OpenAgent
 from tests.kit.waiting import until
 from tests.kit.waits import INPUT_ENDED, TIMED_OUT, WaitBench, WaitOperation
@@ -277,6 +278,209 @@ async def test_tokens_of_replayed_responses_count(waiting: Waiting, script: Any)
     outcome = await bench.turn(bench.answer("sleep", status=TIMED_OUT))
     assert outcome.status == TurnStatus.DONE
     assert len([entry for entry in bench.journal if decode(entry)["id"].endswith("/m0")]) == 3
+
+
+async def test_the_id_of_a_wait_follows_from_its_question(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        return await ctx.wait(*asked[0][:2], question=asked[0][2])
+
+    asked = [("number", {"cents": 60}, "Pay?")]
+    bench = await waiting(code)
+
+    async def wait_id(**start: Any) -> str:
+        bench.changes.clear()
+        await bench.turn(journal=(), **start)
+        return bench.changes[0].wait_id
+
+    first = await wait_id()
+    assert is_wait_id(first)
+    assert await wait_id(crashes=1) == first, "a lost journal: the question is the same"
+    others = [
+        ("number", {"cents": 61}, "Pay?"),
+        ("number", {"cents": 60}, "Really?"),
+        ("amount", {"cents": 60}, "Pay?"),
+    ]
+    found = {first}
+    for other in others:
+        asked[0] = other
+        found.add(await wait_id())
+    assert len(found) == 1 + len(others)
+
+
+async def test_a_wait_in_the_journal_keeps_its_id(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        return await ctx.wait("number")
+
+    bench = await waiting(code)
+    await bench.turn()
+    wait_id, old = bench.changes[0].wait_id, "0123456789abcdef" * 2
+    # As a release before wrote it, in whose ids the question is no part.
+    journal = [entry.replace(wait_id.encode(), old.encode()) for entry in bench.journal]
+    outcome = await bench.turn(Answer(old, "answered", 1000, 7), journal=journal)
+    assert outcome.outputs == (("", 7),)
+
+
+async def test_the_operator_learns_which_waits_ended_without_an_answer(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        tasks = [asyncio.ensure_future(ctx.wait(name)) for name in ("read", "cancelled")]
+        await asyncio.wait(tasks[:1])
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        return "done"
+
+    bench = await waiting(code)
+    await bench.turn()
+    await bench.turn(*(bench.answer(name, 1) for name in ("read", "cancelled")))
+    closed = {of.name: of.unanswered for of in bench.changes if of.operation == CLOSE}
+    assert closed == {"read": False, "cancelled": True}
+
+
+async def test_a_restart_of_the_turn_reads_no_answer_twice(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        found = await ctx.wait("first", answer_type=int)
+        if changed[0]:
+            await ctx.step("new", note, "new")
+        return [found, await ctx.wait("second")]
+
+    changed = [False]
+    bench = await waiting(code)
+    await bench.turn()
+    first = bench.answer("first", 1)
+    await bench.turn(first)
+    changed[0] = True
+    wrong = bench.answer("second", 2)._replace(wait_id=first.wait_id, value="many")
+    outcome = await bench.turn(wrong, bench.answer("second", 2))
+    assert outcome.outputs == (("", [1, 2]),)
+    assert bench.count(REJECT) == 0
+
+
+async def test_the_corrections_of_a_wrong_answer_are_read_in_their_order(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        return await ctx.wait("number", answer_type=int)
+
+    bench = await waiting(code)
+    await bench.turn()
+    answers = [bench.answer("number", value) for value in ("many", "more", 3, 4)]
+    assert (await bench.turn(*answers)).outputs == (("", 3),)
+    assert (bench.count(REJECT), bench.count(CLOSE)) == (2, 1)
+
+
+# Ends of turns with open waits
+
+
+async def open_wait(waiting: Waiting, **options: Any) -> WaitBench:
+    async def code(ctx: AgentContext) -> Any:
+        return await asyncio.gather(ctx.wait("number"), ctx.sleep(5))
+
+    bench = await waiting(code, **options)
+    await bench.turn()
+    return bench
+
+
+def ended(outcome: Any) -> list[tuple[str, str]]:
+    return [(of["name"], of["status"]) for tag, of in outcome.outputs if tag == "waits"]
+
+
+async def test_questions_of_a_turn_at_the_crash_limit_end(waiting: Waiting) -> None:
+    bench = await open_wait(waiting)
+    limit = bench.bench.runtime.config.get(SkillOptions.WORKER_MAX_CRASHES)
+    outcome = await bench.turn(crashes=limit)
+    assert (outcome.status, ended(outcome)) == (TurnStatus.FAILED, [("number", "cancelled")])
+    # The journal may be what crashes: the operator writes the record after one more crash.
+    assert ended(await bench.turn(crashes=limit + 1)) == []
+
+
+async def test_a_journal_that_cannot_be_read_does_not_keep_a_turn_at_the_crash_limit(waiting: Waiting) -> None:
+    bench = await open_wait(waiting)
+    limit = bench.bench.runtime.config.get(SkillOptions.WORKER_MAX_CRASHES)
+    outcome = await bench.turn(crashes=limit, journal=(b"\x09",))
+    assert (outcome.status, ended(outcome)) == (TurnStatus.FAILED, [])
+
+
+async def test_questions_of_a_turn_whose_event_cannot_be_read_end(waiting: Waiting) -> None:
+    bench = await open_wait(waiting)
+    outcome = await bench.turn(problem="the event cannot be read")
+    assert (outcome.status, ended(outcome)) == (TurnStatus.FAILED, [("number", "cancelled")])
+
+
+async def test_questions_of_a_turn_at_its_time_limit_end(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        return await asyncio.gather(ctx.wait("number"), ctx.step("slow", asyncio.Event().wait))
+
+    bench = await waiting(code, **{"skills.turn.timeout": "0.2 s"})
+    outcome = await bench.turn()
+    records = [(of["name"], of["status"]) for of in bench.records() if of["status"] != "open"]
+    assert (outcome.status, records + ended(outcome)) == (TurnStatus.FAILED, [("number", "cancelled")])
+
+
+async def test_questions_of_an_agent_that_is_a_tool_end_with_the_turn(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        task = asyncio.ensure_future(ctx.call_tool("hold"))
+        await bench.asked("first")
+        del task
+        return "done"
+
+    bench = await waiting(code)
+    assert ended(await bench.turn()) == [("first", "cancelled")]
+
+
+# The size of the journal
+
+
+async def test_the_end_of_a_wait_fits_the_journal_in_which_the_wait_fits(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        try:
+            return await ctx.wait("number", "x" * 100, timeout=5)
+        except WaitTimeout as error:
+            return str(error)
+
+    results = set()
+    for size in range(300, 700, 3):
+        bench = await waiting(code, **{"skills.turn.max-size": size})
+        stopped = await bench.turn()
+        results.add(stopped.status)
+        if stopped.status == TurnStatus.WAITING:
+            outcome = await bench.turn(bench.answer("number", status=INPUT_ENDED))
+            assert "before the inputs" in outcome.outputs[0][1], size
+            assert [of.operation for of in bench.changes] == [OPEN, CLOSE]
+        else:
+            assert "wait 'number' has" in stopped.message
+            assert bench.changes == []
+    assert results == {TurnStatus.FAILED, TurnStatus.WAITING}
+
+
+async def test_an_answer_that_does_not_fit_the_journal_is_rejected_once(waiting: Waiting) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        return await ctx.wait("number")
+
+    bench = await waiting(code, **{"skills.turn.max-size": 500})
+    await bench.turn()
+    stopped = await bench.turn(bench.answer("number", "x" * 500))
+    assert (stopped.status, bench.count(REJECT)) == (TurnStatus.WAITING, 1)
+    assert "skills.turn.max-size = 500" in bench.records("errors")[0]["error"]
+    assert (await bench.turn(bench.answer("number", 1))).outputs == (("", 1),)
+
+
+@pytest.mark.parametrize("status", [TIMED_OUT, "cancelled", INPUT_ENDED])
+async def test_an_end_that_does_not_fit_the_journal_of_an_earlier_release_fails_the_turn(
+    waiting: Waiting, status: str
+) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        try:
+            return await asyncio.gather(ctx.wait("number"), ctx.wait("other"), return_exceptions=True)
+        except asyncio.CancelledError:
+            return "ignored"
+
+    bench = await waiting(code)
+    await bench.turn()
+    full = sum(map(len, bench.journal)) + 10
+    small = await waiting(code, **{"skills.turn.max-size": full})
+    small.journal, small.changes = bench.journal, list(bench.changes)
+    outcome = await asyncio.wait_for(small.turn(small.answer("number", status=status)), 30)
+    assert outcome.status == TurnStatus.FAILED
+    assert f"skills.turn.max-size = {full}" in outcome.message
+    assert len(small.changes) == 2, "no message to the operator"
+    assert ended(outcome) == [("number", "cancelled"), ("other", "cancelled")]
 
 
 # Changed code

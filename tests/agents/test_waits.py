@@ -407,10 +407,112 @@ def test_steps_count_over_all_attempts() -> None:
     assert "skills.turn.max-steps = 5" in output.to_list("errors")[0]["error"]
 
 
+def test_two_equal_answers_with_a_name_answer_one_question() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        try:
+            return [event["cents"], await ctx.wait("approval")]
+        except WaitTimeout:
+            return [event["cents"], "nobody decided"]
+
+    events = [{"k": "a", "cents": 60}, {"k": "a", "cents": 9000}]
+    output = run(code, [answer("approval", True), answer("approval", True)], events)
+    assert output.to_list() == [[60, True], [9000, "nobody decided"]]
+    (unused,) = output.to_list("errors")
+    assert "The wait has an answer already." in unused["error"]
+
+
+def test_an_answer_with_a_name_is_not_kept_for_a_later_question() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        for name in ("first", "second"):
+            try:
+                note(str(await noted(ctx.wait(name, timeout=30))))
+            except WaitTimeout:
+                return f"{name} has no answer"
+        return "both have one"
+
+    def answers() -> Iterable[Any]:
+        wait_for("stopped")
+        yield answer("second", "early")
+        yield answer("first", "read")
+        wait_for("read")
+
+    output = run(code, answers())
+    assert output.to_list() == ["second has no answer"]
+    assert "No open wait has this name" in output.to_list("errors")[0]["error"]
+
+
+def test_an_answer_after_a_cancel_is_no_answer_to_the_next_question() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        if event["n"] == 1:
+            task = asyncio.ensure_future(ctx.wait("approval"))
+            await ctx.step("started", note, "started")
+            await ctx.cancel_wait("approval")
+            await asyncio.wait([task])
+            return note("cancelled")
+        try:
+            return await ctx.wait("approval")
+        except WaitTimeout:
+            return "nobody decided"
+
+    def events() -> Iterable[Any]:
+        yield {"k": "a", "n": 1}
+        wait_for("answered")
+        yield {"k": "a", "n": 2}
+
+    def answers() -> Iterable[Any]:
+        wait_for("cancelled")
+        yield answer("approval", 1)
+        note("answered")
+
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    output = env.from_list(events(), "k").apply(Code(code)).answers(answers(), "k")
+    assert output.to_list() == ["cancelled", "nobody decided"]
+    assert len(output.to_list("errors")) == 1
+
+
+def test_answers_that_the_code_does_not_read_are_error_records() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        tasks = [asyncio.ensure_future(noted(ctx.wait(name))) for name in ("first", "second", "third")]
+        done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        cancelled = rest.pop()
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        return [task.result() for task in done]
+
+    output = run(code, [answer(name, name) for name in ("first", "second", "third")])
+    assert output.to_list() == [["first"]]
+    unused = [record["error"] for record in output.to_list("errors")]
+    assert sorted(text.rpartition("not used. ")[2] for text in unused) == [
+        "The turn of the wait has ended.",
+        "The wait was cancelled.",
+    ]
+    assert [of["status"] for of in output.to_wait_list()].count("cancelled") == 2
+
+
+def test_an_answer_with_an_id_can_precede_its_question() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        await ctx.sleep(0.05)
+        return await ctx.wait("approval")
+
+    wait_id = run(code).to_wait_list()[0]["wait_id"]
+    output = run(code, [answer(wait_id, 1), answer(wait_id, 2)])
+    assert output.to_list() == [1]
+    assert "The wait has an answer already." in output.to_list("errors")[0]["error"]
+
+
+def test_an_answer_with_a_name_in_a_list_arrives_when_its_turn_has_slept() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        await ctx.sleep(0.05)
+        return await asyncio.gather(ctx.wait("approval"), ctx.sleep(0.05))
+
+    assert run(code, [answer("approval", 1)]).to_list() == [[1, None]]
+
+
 @pytest.mark.parametrize(
     ("wait", "said"),
     [
         (lambda ctx: ctx.wait("no spaces"), "a name has up to 100 letters"),
+        (lambda ctx: ctx.wait("0123456789abcdef" * 2), "the name has the form of a wait's id"),
         (lambda ctx: ctx.wait("x", timeout="soon"), "give seconds, a timedelta, or text such as '2 d'"),
         (lambda ctx: ctx.wait("x", timeout=-1), "give a time from 0 seconds to 1,000 years"),
         (lambda ctx: ctx.wait("x", {"a": float("nan")}), "the payload is not JSON-like"),

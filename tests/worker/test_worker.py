@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import pickle
 import signal
 import struct
 import subprocess
@@ -26,7 +27,7 @@ from flink_skills.manager import SkillScope
 from flink_skills.worker import frames
 from tests.kit.dispositions import SHOW, ignored_or_blocked
 from tests.kit.skills import write_skill
-from tests.worker.bridge import DEADLINE, Bridge, many
+from tests.worker.bridge import DEADLINE, Body, Bridge, many, sized
 
 
 class Remembers(Agent):
@@ -120,6 +121,35 @@ def shared(worker: Bridge) -> Bridge:
     worker.operator += 1
     worker.figures, worker.events = [], []
     return worker
+
+
+class Waits(Agent):
+    """Waits for an answer."""
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        return await ctx.wait("approval")
+
+
+def test_an_answer_right_behind_its_turn_is_not_lost(shared: Bridge) -> None:
+    shared.open(Waits)
+    shared.turn(1, "a")
+    kind, body = shared.receive()
+    assert kind == frames.WAIT
+    wait_id = Body(body, 13).take()
+    assert shared.receive()[0] == frames.PARK
+    answer = sized(wait_id) + struct.pack(">Bq", 0, 1000) + sized(pickle.dumps({"answer": 7}))
+    with shared.at_once():
+        # Behind other turns, so that the turn has not begun when its answer arrives.
+        for other in range(2, 40):
+            shared.turn(other, "a", key=f'"{other}"')
+        shared.turn(1, "a")
+        shared.send(frames.ANSWER, struct.pack(">IQ", shared.operator, 1) + answer)
+    of_turn = []
+    while frames.END not in of_turn and frames.PARK not in of_turn:
+        kind, body = shared.receive()
+        if struct.unpack_from(">IQ", body)[1] == 1:
+            of_turn.append(kind)
+    assert of_turn == [frames.WAIT, frames.WAIT, frames.END]
 
 
 def test_turn_state_and_replay(shared: Bridge) -> None:

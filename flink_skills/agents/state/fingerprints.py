@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-__all__ = ["fingerprint"]
+__all__ = ["digest", "fingerprint"]
 
 
 def fingerprint(*values: Any) -> str:
@@ -21,10 +21,18 @@ def fingerprint(*values: Any) -> str:
     Objects that are not data contribute only their type. The digest is empty if nothing can be compared.
     """
     try:
-        text = _canonical(values)
+        return digest(*values)[:16]
     except (TypeError, ValueError, RecursionError):
         return ""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def digest(*values: Any) -> str:
+    """Return the SHA-256 digest of values, which no one can find for other values.
+
+    Raises:
+        TypeError, ValueError, RecursionError: The values cannot be compared.
+    """
+    return hashlib.sha256(_canonical(values).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _data(value: Any) -> Any:

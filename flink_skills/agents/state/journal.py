@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from flink_skills.agents.state.codec import STATE_VERSION, WAIT_VERSION, decode, encode
-from flink_skills.agents.state.waits import CANCELLED, OpenWait, WaitResult
+from flink_skills.agents.state.waits import CANCELLED, INPUT_ENDED, OpenWait, WaitResult
 from flink_skills.errors import LimitError
 from flink_skills.tools.base import TurnInterruptedError
 
@@ -21,6 +21,9 @@ __all__ = ["NOTHING_ASKED", "Asked", "Journal", "JournalMismatchError", "KeptWai
 
 # Its entry is the first one of the journal of a turn that was started anew. No step has such an id.
 _ANEW = "anew"
+
+# The longest end of a wait without an answer.
+_LONGEST_END = WaitResult(INPUT_ENDED, at=253_402_300_799_999)
 
 # The id of open waits that ended because the code does not request them any more. No step has such an id.
 _DROPPED = "dropped"
@@ -83,6 +86,7 @@ class Journal:
         "_entries",
         "_following",
         "_most",
+        "_reserved",
         "_size",
         "_waits",
         "anew",
@@ -92,7 +96,10 @@ class Journal:
 
     def __init__(self, entries: Iterable[bytes], most: int = 0) -> None:
         self._most = most
+        # With the bytes that open waits reserve.
         self._size = 0
+        # The bytes for the end of each open wait without an answer, by its step.
+        self._reserved: dict[str, int] = {}
         self._entries: dict[str, Mapping[str, Any]] = {}
         # What finished steps asked for, those of this attempt as well.
         self._asked: dict[str, str] = {}
@@ -131,6 +138,7 @@ class Journal:
         if "w" in entry:
             self._earlier_waits.pop(step, None)
             self._waits[step] = KeptWait(OpenWait.from_json(entry["w"]))
+            self._reserve(step, _end_size({name: of for name, of in entry.items() if name != "w"}))
         elif "r" not in entry:
             self._begun.add(step)
             return
@@ -138,6 +146,7 @@ class Journal:
             self._ended_before[step] = len(self.ended_waits)
         if "r" in entry and step in self._waits:
             self._waits[step] = self._waits[step]._replace(result=WaitResult.from_json(entry["r"]))
+            self._release(step)
             self.ended_waits.append(step)
         self._entries[step] = entry
         self._asked[step] = entry["fp"]
@@ -219,6 +228,14 @@ class Journal:
         for step, of in self._waits.items():
             if of.wait.id == wait_id and of.result is None:
                 self._waits[step] = of._replace(result=result)
+                self._release(step)
+
+    def _reserve(self, step: str, size: int) -> None:
+        self._reserved[step] = size
+        self._size += size
+
+    def _release(self, step: str) -> None:
+        self._size -= self._reserved.pop(step, 0)
 
     def is_within_finished(self, step: str) -> bool:
         """Return True if ``step`` is a part of a step whose result is in the journal. No code requests it again."""
@@ -234,15 +251,26 @@ class Journal:
         return self._ended_before.get(step, 0)
 
     def open_wait(self, step: str, wait: OpenWait, asked: Asked) -> bytes:
-        """Add a wait that begins. Return its entry. Raises :class:`LimitError` as :meth:`add` does."""
-        data = self._encoded(step, {"id": step, "fp": asked.what, "w": wait.to_json()}, asked, WAIT_VERSION)
+        """Add a wait that begins. Return its entry.
+
+        Raises :class:`LimitError` as :meth:`add` does: its end without an answer must fit as well, because nobody can
+        correct that.
+        """
+        entry = _placed({"id": step, "fp": asked.what}, asked)
+        end = _end_size(entry)
+        data = self._fitting(f"wait {wait.request.name!r} has", entry | {"w": wait.to_json()}, WAIT_VERSION, end)
+        self._asked[step] = asked.what
+        self._reserve(step, end)
         self._earlier_waits.pop(step, None)
         self._waits[step] = KeptWait(wait)
         return data
 
     def end_wait(self, step: str, result: WaitResult, asked: Asked) -> bytes:
         """Add the result of a wait. Return its entry. Raises :class:`LimitError` as :meth:`add` does."""
-        data = self._encoded(step, {"id": step, "fp": asked.what, "r": result.to_json()}, asked, WAIT_VERSION)
+        entry = _placed({"id": step, "fp": asked.what, "r": result.to_json()}, asked)
+        data = self._fitting("the answer has", entry, WAIT_VERSION, -self._reserved.get(step, 0))
+        self._asked[step] = asked.what
+        self._release(step)
         self._waits[step] = self._waits[step]._replace(result=result)
         return data
 
@@ -298,21 +326,20 @@ class Journal:
 
         Raises :class:`LimitError` if the journal would be larger than its maximum size.
         """
-        return self._encoded(step, {"id": step, "fp": asked.what, "r": result}, asked)
+        entry = _placed({"id": step, "fp": asked.what, "r": result}, asked)
+        data = self._fitting(f"step {step} returned", entry, STATE_VERSION)
+        self._asked[step] = asked.what
+        return data
 
-    def _encoded(self, step: str, entry: dict[str, Any], asked: Asked, version: int = STATE_VERSION) -> bytes:
-        if asked.after is not None:
-            entry["p"] = asked.after
-            if asked.line is not None:
-                entry["l"] = asked.line
+    def _fitting(self, what: str, entry: Mapping[str, Any], version: int, reserve: int = 0) -> bytes:
+        """Return the bytes of an entry, after which ``reserve`` more bytes fit."""
         data = encode(entry, version)
-        if self._most and self._size + len(data) > self._most:
+        if self._most and self._size + len(data) + reserve > self._most:
             raise LimitError(
-                f"step {step} returned {len(data):,} bytes, and with it the journal of the turn has more than "
+                f"{what} {len(data):,} bytes, and with it the journal of the turn has more than "
                 f"skills.turn.max-size = {self._most:,}: return less, and keep large data in a file or an artifact"
             )
         self._size += len(data)
-        self._asked[step] = asked.what
         return data
 
     def emptied(self) -> bytes:
@@ -338,6 +365,21 @@ class Journal:
             return 0
         before = self._before.get(step)
         return before[1] if before is not None and what and before[0] == what else self.anew
+
+
+def _placed(entry: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """Add the position of a step to its entry."""
+    if asked.after is not None:
+        entry["p"] = asked.after
+        if asked.line is not None:
+            entry["l"] = asked.line
+    return entry
+
+
+def _end_size(entry: Mapping[str, Any]) -> int:
+    """Return the bytes that the end of a wait without an answer needs at most. ``entry`` has its step and position."""
+    dropped = {"id": _DROPPED, "fp": "", "r": {"w": "0" * 32, "at": _LONGEST_END.at}}
+    return max(len(encode(of, WAIT_VERSION)) for of in (entry | {"r": _LONGEST_END.to_json()}, dropped))
 
 
 def _call(step: str) -> str:

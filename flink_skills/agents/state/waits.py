@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flink_skills.agents.state.fingerprints import fingerprint
+from flink_skills.agents.state.fingerprints import digest, fingerprint
 
 __all__ = [
     "ANSWERED",
@@ -24,6 +25,7 @@ __all__ = [
     "WaitOperation",
     "WaitRequest",
     "WaitResult",
+    "is_wait_id",
 ]
 
 #: Kinds of waits.
@@ -34,6 +36,13 @@ ANSWERED, TIMED_OUT, CANCELLED, INPUT_ENDED = "answered", "timed_out", "cancelle
 
 #: A wait's deadline without one, in a frame.
 NO_DEADLINE = 2**63 - 1
+
+_ID = re.compile("[0-9a-f]{32}")
+
+
+def is_wait_id(text: str) -> bool:
+    """Return True for the form of a wait's id. No name has this form. The operator has the same check."""
+    return _ID.fullmatch(text) is not None
 
 
 class AnswerKind:
@@ -67,7 +76,8 @@ class WaitChange(NamedTuple):
 
     ``operation`` is one of :class:`WaitOperation`. ``deadline`` is in milliseconds since 1970, None without one.
     ``entry`` is the journal entry, empty for none. ``outputs`` are pairs of side-output tag and encoded value that
-    leave together with it.
+    leave together with it. ``ids_only`` is True if the wait accepts no answer with its name. ``unanswered`` is True for
+    a wait that ends without an answer of the operator, which then reports the answers that it has.
     """
 
     operation: int
@@ -76,6 +86,8 @@ class WaitChange(NamedTuple):
     deadline: int | None = None
     event_time: bool = False
     is_sleep: bool = False
+    ids_only: bool = False
+    unanswered: bool = False
     entry: bytes = b""
     outputs: Sequence[tuple[str, Any]] = ()
 
@@ -108,7 +120,14 @@ class WaitRequest:
 
     def fingerprint(self) -> str:
         """Return a digest of the request for the journal. The deadline is not a part of it."""
-        return fingerprint(self.kind, self.name, self.question, self.payload, self.tool, self.arguments)
+        return fingerprint(*self._identity())
+
+    def digest(self) -> str:
+        """Return the part of the wait's id that follows from the request: another question has another id."""
+        return digest(*self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.kind, self.name, self.question, self.payload, self.tool, self.arguments
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from flink_skills.agents.state.key_selection import KeyText, key_text_of
 from flink_skills.agents.state.keys import key_failure
 from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.state.session import Session
-from flink_skills.agents.state.waits import Answer, WaitChange, WaitOperation
+from flink_skills.agents.state.waits import Answer, WaitChange, WaitOperation, is_wait_id
 from flink_skills.agents.turn.local_waits import GivenAnswer, LocalWaits
 from flink_skills.agents.turn.turn import Turn, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.options import SkillConfig, SkillOptions
@@ -38,6 +38,10 @@ class _Turn:
     running: Turn | None = None
     usage: Usage = field(default_factory=Usage)
     is_queued: bool = False
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class _Key:
@@ -75,9 +79,11 @@ class _Key:
         """Let the next events wait behind a turn that waits, unless they overtake it."""
         self._blocked = not self._overtakes
 
-    async def next(self) -> _Turn | tuple[int, Any]:
-        """Return the next turn that resumes, or the next event."""
+    async def next(self, stopped: Callable[[], None] = _nothing) -> _Turn | tuple[int, Any]:
+        """Return the next turn that resumes, or the next event. Call ``stopped`` if there is none yet."""
         while True:
+            if not self._resumed and not (self._events and not self._blocked):
+                stopped()
             if self._resumed:
                 turn = self._resumed.popleft()
                 turn.is_queued = self._blocked = False
@@ -115,6 +121,9 @@ class LocalTurns:
         self._by_key: dict[str, _Key] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = 0
+        # The keys whose turns have stopped, and answers with a name for other keys.
+        self._stopped: set[str] = set()
+        self._held: dict[str, list[GivenAnswer]] = {}
 
     async def run(
         self, events: Iterable[tuple[Any, Any]], answers: Iterable[GivenAnswer] = ()
@@ -139,11 +148,10 @@ class LocalTurns:
         try:
             while (outcome := await self._attempt(key, turn)).status == TurnStatus.WAITING:
                 if not turn.answers:
-                    self._waits.stop_turn([*turn.waits])
-                    await key.next()
+                    await key.next(partial(self._waits.stop, key.text))
             return self._end(key, turn, outcome)
         finally:
-            self._waits.end_turn(turn.waits)
+            self._waits.end_turn(key.text, turn.waits)
             on_usage(turn.usage)
 
     async def close(self) -> None:
@@ -169,6 +177,8 @@ class LocalTurns:
             await receiving
         finally:
             receiving.cancel()
+        for key in [key for key in self._held if key not in self._by_key]:
+            self._stop(key)
         self._waits.end_input()
         self._finished.put_nowait(None)
 
@@ -177,7 +187,7 @@ class LocalTurns:
             text = key if isinstance(key, KeyText) else key_text_of(partial(_same, key))
             answer = self._answer_of(event)
             if answer is not None:
-                self._waits.answer(GivenAnswer(text, *answer))
+                self._receive_answer(GivenAnswer(text, *answer))
                 continue
             if text not in self._by_key:
                 self._by_key[text] = _Key(text, overtakes=self._overtakes)
@@ -187,14 +197,36 @@ class LocalTurns:
 
     async def _receive_answers(self, answers: Iterable[GivenAnswer]) -> None:
         async for answer in _arriving(answers):
+            self._receive_answer(answer)
+
+    def _receive_answer(self, answer: GivenAnswer) -> None:
+        """Receive an answer. One with a name arrives when the turns of its key have stopped for the first time.
+
+        Events and answers of lists come at once, so no question is open before.
+        """
+        if is_wait_id(answer.wait) or answer.key in self._stopped:
             self._waits.answer(answer)
+        else:
+            self._held.setdefault(answer.key, []).append(answer)
+
+    def _stop(self, key: str) -> None:
+        """Handle a key without a turn that can run. Answers precede the end of the inputs."""
+        sleeps = self._waits.sleeps(key)
+        if not sleeps:
+            self._stopped.add(key)
+        for answer in self._held.pop(key, ()):
+            if sleeps and isinstance(self._waits.named(key, answer.wait), str):
+                self._held.setdefault(key, []).append(answer)
+            else:
+                self._waits.answer(answer)
+        self._waits.stop(key)
 
     async def _run_key(self, key: _Key) -> None:
         problem = key_failure(key.text)
         now = asyncio.get_running_loop().time
         last = now()
         while True:
-            found = await key.next()
+            found = await key.next(partial(self._stop, key.text))
             async with self._limit:
                 if isinstance(found, _Turn):
                     turn = found
@@ -213,8 +245,6 @@ class LocalTurns:
                 self._finished.put_nowait((turn.index, self._end(key, turn, outcome)))
                 continue
             key.waiting += 1
-            if not turn.answers:
-                self._waits.stop_turn([*turn.waits])
             if turn.answers:
                 key.resume(turn)
             else:
@@ -273,7 +303,7 @@ class LocalTurns:
 
     def _end(self, key: _Key, turn: _Turn, outcome: TurnOutcome) -> TurnOutcome:
         """Return the outcome with the outputs of all attempts."""
-        self._waits.end_turn(turn.waits)
+        self._waits.end_turn(key.text, turn.waits)
         key.session = outcome.session
         return replace(outcome, outputs=(*turn.outputs, *outcome.outputs)) if turn.outputs else outcome
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flink_skills.agents.rows.wait_record import WAITS_TAG
@@ -16,6 +17,7 @@ from flink_skills.agents.state.waits import (
     Answer,
     WaitChange,
     WaitOperation,
+    is_wait_id,
 )
 from flink_skills.agents.turn.turn_ends import ERROR_TAG
 from flink_skills.agents.turn.turn_waits import processing_time
@@ -47,19 +49,48 @@ def _problem(change: WaitChange) -> str:
     return next((str(record["error"]) for tag, record in change.outputs if tag == ERROR_TAG), "")
 
 
+_NO_QUESTION = "No turn has asked for it."
+_HAS_ANSWER = "The wait has an answer already."
+_TURN_ENDED = "The turn of the wait has ended."
+_REASONS = {
+    ANSWERED: _HAS_ANSWER,
+    TIMED_OUT: "The wait has timed out.",
+    INPUT_ENDED: "The wait has ended with the inputs.",
+}
+_CANCELLED = "The wait was cancelled."
+
+
+class _Given(NamedTuple):
+    """An answer for a turn. ``given`` is None for an end that nobody has sent."""
+
+    answer: Answer
+    given: GivenAnswer | None = None
+
+
 @dataclass
 class _Open:
     key: str
     change: WaitChange
     deliver: Callable[[Answer], None]
     is_running: Callable[[], bool]
-    is_answered: bool = False
+    #: The turn has the first one. The next ones count if the turn rejects it.
+    answers: deque[_Given] = field(default_factory=deque)
     timer: asyncio.TimerHandle | None = None
     asking: asyncio.Task[None] | None = None
+
+    def add(self, status: str, given: GivenAnswer | None = None) -> None:
+        """Add an answer, or the end without one. The turn receives it if it is the first."""
+        answer = Answer(self.change.wait_id, status, processing_time(), None if given is None else given.value)
+        self.answers.append(_Given(answer, given))
+        if len(self.answers) == 1:
+            self.deliver(answer)
 
 
 class LocalWaits:
     """The open waits of a run, and the answers that arrived before their question.
+
+    The rules are those of the operator: an answer with the name of a wait counts only for a wait that is open when it
+    arrives, and only answers with an id are kept until their question.
 
     Args:
         ask: Returns the answer to a question. None: answers only come from :meth:`answer`.
@@ -67,9 +98,11 @@ class LocalWaits:
 
     def __init__(self, ask: Ask | None = None) -> None:
         self._ask = ask
-        self._open: dict[str, _Open] = {}
-        self._ended: dict[str, str] = {}
-        self._early: list[GivenAnswer] = []
+        # The open waits of each key, by their id.
+        self._open: dict[str, dict[str, _Open]] = {}
+        # The key of each ended wait, and why it accepts no answer.
+        self._ended: dict[str, tuple[str, str]] = {}
+        self._early: dict[tuple[str, str], list[GivenAnswer]] = {}
         self._input_ended = False
         #: The answers that no wait used.
         self.unused: list[UnusedAnswer] = []
@@ -85,29 +118,37 @@ class LocalWaits:
             deliver: Receives the answer of the wait.
             is_running: Returns True if the turn runs. It can still open a wait whose answer has arrived.
         """
+        wait_id = change.wait_id
+        opened = self._find(key, wait_id)
         if change.operation == WaitOperation.CANCEL:
-            self._answer(GivenAnswer(key, change.wait_id, None), CANCELLED)
-        elif change.operation == WaitOperation.CLOSE:
-            self._end(change.wait_id, "The wait has ended.")
-        elif change.operation == WaitOperation.REJECT:
-            if change.wait_id in self._open:
-                self._open[change.wait_id].is_answered = False
-                self._await_answer(self._open[change.wait_id], _problem(change))
-        elif change.wait_id not in self._open:
-            opened = self._open[change.wait_id] = _Open(key, change, deliver, is_running)
-            self._await_answer(opened)
+            self._cancel(GivenAnswer(key, wait_id, None))
+        elif change.operation == WaitOperation.OPEN:
+            if opened is None:
+                opened = _Open(key, change, deliver, is_running)
+                self._open.setdefault(key, {})[wait_id] = opened
+                for early in self._early.pop((key, wait_id), ()):
+                    opened.add(ANSWERED, early)
+                self._await_answer(opened)
+        elif opened is not None and change.operation == WaitOperation.CLOSE:
+            consumed = None if change.unanswered or not opened.answers else opened.answers.popleft().answer.status
+            self._end(opened, _REASONS.get(consumed or CANCELLED, _CANCELLED))
+        elif opened is not None:
+            opened.answers.popleft()
+            if opened.answers:
+                opened.deliver(opened.answers[0].answer)
+            else:
+                self._await_answer(opened, _problem(change))
 
     def _await_answer(self, opened: _Open, problem: str = "") -> None:
-        """Look for an answer to a wait that begins, or whose answer was rejected because of ``problem``."""
+        """Ask for an answer to a wait that begins, or whose answer was rejected because of ``problem``."""
         loop, change = asyncio.get_running_loop(), opened.change
         if change.deadline is not None and not change.event_time:
             if opened.timer is not None:
                 opened.timer.cancel()
             pause = max(0, change.deadline - processing_time()) / 1000
-            opened.timer = loop.call_later(pause, self._time_out, change.wait_id)
-        self._look_for_answer(change.wait_id)
+            opened.timer = loop.call_later(pause, self._time_out, opened)
         question = next((record for tag, record in change.outputs if tag == WAITS_TAG), None)
-        if not opened.is_answered and self._ask is not None and question is not None:
+        if not opened.answers and self._ask is not None and question is not None:
             asked = {**question, "problem": problem} if problem else question
             opened.asking = loop.create_task(self._asked(opened, self._ask(asked)))
 
@@ -115,59 +156,75 @@ class LocalWaits:
         value = await answer
         self.answer(GivenAnswer(opened.key, opened.change.wait_id, value))
 
-    def _look_for_answer(self, wait_id: str) -> None:
-        opened = self._open[wait_id]
-        for early in self._early:
-            if early.key == opened.key and early.wait in (wait_id, opened.change.name):
-                self._early.remove(early)
-                self._deliver(opened, Answer(wait_id, ANSWERED, processing_time(), early.value))
-                return
-
-    def answer(self, answer: GivenAnswer) -> None:
-        """Receive an answer. It is kept if it precedes its question."""
-        self._answer(answer, ANSWERED)
-
-    def _answer(self, given: GivenAnswer, status: str) -> None:
-        opened = self._find(given)
-        if opened is None:
-            if given.wait in self._ended:
-                self.unused.append(UnusedAnswer(given, self._ended[given.wait]))
-            elif self._input_ended or status != ANSWERED:
-                self.unused.append(UnusedAnswer(given, "No turn has asked for it."))
+    def answer(self, given: GivenAnswer) -> None:
+        """Receive an answer. One with an id is kept if it precedes its question."""
+        if not is_wait_id(given.wait):
+            named = self.named(given.key, given.wait)
+            if isinstance(named, str):
+                self.unused.append(UnusedAnswer(given, named))
             else:
-                self._early.append(given)
-        elif opened.is_answered:
-            self.unused.append(UnusedAnswer(given, "The wait has an answer already."))
-        else:
-            self._deliver(opened, Answer(opened.change.wait_id, status, processing_time(), given.value))
-
-    def _find(self, given: GivenAnswer) -> _Open | None:
-        """Return the wait of an answer: by its id, else the oldest unanswered wait with that name."""
-        by_id = self._open.get(given.wait)
-        if by_id is not None and by_id.key == given.key:
-            return by_id
-        named = (one for one in self._open.values() if one.key == given.key and one.change.name == given.wait)
-        return next((one for one in named if not one.is_answered), None)
-
-    def _deliver(self, opened: _Open, answer: Answer) -> None:
-        opened.is_answered = True
-        opened.deliver(answer)
-
-    def _time_out(self, wait_id: str) -> None:
-        opened = self._open.get(wait_id)
-        if opened is not None and not opened.is_answered:
-            self._deliver(opened, Answer(wait_id, TIMED_OUT, processing_time()))
-
-    def end_turn(self, wait_ids: Iterable[str]) -> None:
-        """End the waits with these ids, because their turn has ended."""
-        for wait_id in wait_ids:
-            self._end(wait_id, "The turn of the wait has ended.")
-
-    def _end(self, wait_id: str, reason: str) -> None:
-        opened = self._open.pop(wait_id, None)
-        self._ended[wait_id] = reason
-        if opened is None:
+                named.add(ANSWERED, given)
             return
+        opened = self._find(given.key, given.wait)
+        if opened is not None:
+            opened.add(ANSWERED, given)
+        elif self._ended.get(given.wait, ("",))[0] == given.key:
+            self.unused.append(UnusedAnswer(given, self._ended[given.wait][1]))
+        elif self._input_ended:
+            self.unused.append(UnusedAnswer(given, _NO_QUESTION))
+        else:
+            self._early.setdefault((given.key, given.wait), []).append(given)
+
+    def named(self, key: str, name: str, *, by_code: bool = False) -> _Open | str:
+        """Return the oldest open wait with that name, one without an answer first. Return the reason if there is none.
+
+        The code of the agent can name approvals as well.
+        """
+        found = [of for of in self._of(key) if of.change.name == name and not of.change.is_sleep]
+        accepting = [of for of in found if by_code or not of.change.ids_only]
+        if not found:
+            return "No open wait has this name, and only an answer with the id of a wait is kept until its question."
+        if not accepting:
+            return "An approval accepts only the id of its wait, which is wait_id in the record of the question."
+        return next((of for of in accepting if not of.answers), accepting[0])
+
+    def _cancel(self, given: GivenAnswer) -> None:
+        found = self._find(given.key, given.wait) or self.named(given.key, given.wait, by_code=True)
+        if isinstance(found, str):
+            ended = self._ended.get(given.wait, ("", _NO_QUESTION))
+            self.unused.append(UnusedAnswer(given, ended[1] if ended[0] == given.key else _NO_QUESTION))
+        else:
+            found.add(CANCELLED)
+
+    def sleeps(self, key: str) -> bool:
+        """Return True if a turn of the key sleeps. It continues without an answer."""
+        return any(of.change.is_sleep for of in self._of(key))
+
+    def _of(self, key: str) -> list[_Open]:
+        return [*self._open.get(key, {}).values()]
+
+    def _find(self, key: str, wait_id: str) -> _Open | None:
+        return self._open.get(key, {}).get(wait_id)
+
+    def _time_out(self, opened: _Open) -> None:
+        if not opened.answers:
+            opened.add(TIMED_OUT)
+
+    def end_turn(self, key: str, wait_ids: Iterable[str]) -> None:
+        """End waits of a key, because their turn has ended."""
+        for wait_id in wait_ids:
+            if (opened := self._find(key, wait_id)) is not None:
+                self._end(opened, _TURN_ENDED)
+
+    def _end(self, opened: _Open, reason: str) -> None:
+        """End a wait. Answers that its turn has not used are reported."""
+        wait_id = opened.change.wait_id
+        waits = self._open[opened.key]
+        del waits[wait_id]
+        if not waits:
+            del self._open[opened.key]
+        self._ended[wait_id] = opened.key, reason
+        self.unused += [UnusedAnswer(of.given, reason) for of in opened.answers if of.given is not None]
         if opened.timer is not None:
             opened.timer.cancel()
         if opened.asking is not None:
@@ -176,29 +233,24 @@ class LocalWaits:
     def end_input(self) -> None:
         """End the waits that nothing can answer any more. Sleeps run to their end."""
         self._input_ended = True
-        self._end_stopped([*self._open.values()])
+        for key in [*self._open]:
+            self.stop(key)
 
-    def stop_turn(self, wait_ids: Iterable[str]) -> None:
-        """Handle a turn that has stopped at these waits. After the end of the input, nothing answers them any more."""
-        if self._input_ended:
-            self._end_stopped([self._open[wait_id] for wait_id in wait_ids if wait_id in self._open])
-
-    def _end_stopped(self, waits: Iterable[_Open]) -> None:
-        for opened in waits:
-            if not opened.is_answered and opened.asking is None and not opened.is_running():
-                self._end_without_answer(opened)
-
-    def _end_without_answer(self, opened: _Open) -> None:
-        change = opened.change
-        if change.event_time:
-            self._deliver(opened, Answer(change.wait_id, TIMED_OUT, processing_time()))
-        elif not change.is_sleep:
-            self._deliver(opened, Answer(change.wait_id, INPUT_ENDED, processing_time()))
+    def stop(self, key: str) -> None:
+        """Handle the turns of a key that have stopped. After the end of the input, nothing answers them any more."""
+        if not self._input_ended:
+            return
+        for opened in self._of(key):
+            if not opened.answers and opened.asking is None and not opened.is_running():
+                if opened.change.event_time:
+                    opened.add(TIMED_OUT)
+                elif not opened.change.is_sleep:
+                    opened.add(INPUT_ENDED)
 
     def close(self) -> list[UnusedAnswer]:
         """End everything. Return the answers that no wait used."""
-        for wait_id in [*self._open]:
-            self._end(wait_id, "The run has ended.")
-        self.unused += [UnusedAnswer(early, "No turn has asked for it.") for early in self._early]
+        for opened in [of for key in [*self._open] for of in self._of(key)]:
+            self._end(opened, "The run has ended.")
+        self.unused += [UnusedAnswer(early, _NO_QUESTION) for given in self._early.values() for early in given]
         self._early.clear()
         return self.unused

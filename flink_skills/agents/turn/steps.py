@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
@@ -28,10 +28,14 @@ class CallIds:
         self._text = f"{operator}\0{key}\0{turn}\0"
         self._event_digest = hashlib.sha256(event).digest()
 
-    def of(self, step: str, number: int = 0) -> str:
-        """Return the id of the call of ``step``. ``number`` is that of :meth:`Journal.call_number`."""
+    def of(self, step: str, number: int = 0, request: str = "") -> str:
+        """Return the id of the call of ``step``.
+
+        ``number`` is that of :meth:`Journal.call_number`. ``request`` is the digest of the request of a wait: an answer
+        to one question is no answer to another one.
+        """
         step = f"{step}~{number}" if number else step
-        text = f"{self._text}{step}\0"
+        text = f"{self._text}{step}\0{request}\0" if request else f"{self._text}{step}\0"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass") + self._event_digest).hexdigest()[:32]
 
 
@@ -271,7 +275,8 @@ class Steps:
             raise
         self._call_numbers[step] = self._journal.call_number(step, asked.what)
         self._parents[step] = _current_step.get()
-        return await self._opened_waits().wait(step, self.call_id(step), kept, request=request, read=read, asked=asked)
+        wait_id = self._ids.of(step, self._call_numbers[step], request.digest()) if kept is None else kept.wait.id
+        return await self._opened_waits().wait(step, wait_id, kept, request=request, read=read, asked=asked)
 
     def cancel_wait(self, wait: str) -> None:
         """Cancel a wait of the turn, or of another turn of the key. ``wait`` is its id or its name."""
@@ -286,6 +291,11 @@ class Steps:
         """Receive an answer to a wait of the turn."""
         if not self.closed:
             self._opened_waits().receive(answer)
+
+    @property
+    def unread_answers(self) -> Sequence[Answer]:
+        """The answers that were not delivered to the code."""
+        return () if self._waits is None else self._waits.unread
 
     def open_waits(self) -> dict[str, OpenWait]:
         """Return the waits of the turn that have not ended, by their step."""

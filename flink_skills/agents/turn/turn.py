@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.open.supervision import CANCEL_PAUSES, ignore_result, stop
 from flink_skills.agents.state.error_text import error_text, plain_message
 from flink_skills.agents.state.event import to_plain
-from flink_skills.agents.state.journal import JournalMismatchError
+from flink_skills.agents.state.journal import Journal, JournalMismatchError
 from flink_skills.agents.state.keys import key_failure, key_from_text
 from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.state.session import NO_CONVERSATION, UNCHANGED
@@ -32,7 +32,8 @@ from flink_skills.agents.turn.turn_record import TurnRecords
 from flink_skills.agents.turn.turn_waits import SendWait, TurnWaits, open_records, processing_time, wait_event
 from flink_skills.agents.turn.waits import WaitPort, no_waits
 from flink_skills.artifacts import owner_of
-from flink_skills.errors import LimitError, TurnError, WorkerError
+from flink_skills.errors import LimitError, SkillsError, TurnError, WorkerError
+from flink_skills.options import SkillOptions
 from flink_skills.telemetry import CANCELLED, WAITING, ActivityContext, TurnScope, emit
 from flink_skills.tools.base import TurnInterruptedError
 
@@ -110,6 +111,8 @@ class Turn:
         self.encoding = encoding = Encoding(encode, self.limits.size)
         self._ids = CallIds(agent.plan.operator_name, start.key, start.number, start.event_bytes)
         self._over = self._expired = self._cancelled = self._parked = False
+        # An error that ends the turn whatever its code does.
+        self._failure: Exception | None = None
         self._ended: Callable[[TurnOutcome | None], None] = _nobody
         self._observed: ActivityContext | None = None
         #: The task that runs the agent's code, while it runs.
@@ -126,9 +129,10 @@ class Turn:
         )
         self._records: TurnRecords | None = None
         self._problem = crash_problem(start.crashes, agent.config) if start.crashes else None
+        self._is_condemned = self._problem is not None
         self.identity = self._identified()
         self.files = TurnFiles(agent, start.key, self.identity.owner)
-        self._begin(start.journal if self._problem is None else ())
+        self._begin(() if self._is_condemned else start.journal)
 
     def _identified(self) -> Identity:
         """Read the key and find the conversation of the event. The turn fails if it cannot."""
@@ -203,6 +207,7 @@ class Turn:
             encode=self.encoding.all,
             failure=self._unusable_answer,
             stop=self._park,
+            fails=self._fail,
             rows=self.agent.rows,
             now=self._now,
         )
@@ -226,7 +231,6 @@ class Turn:
     def answer(self, answer: Answer) -> None:
         """Receive an answer to a wait of the turn, on the event loop of the turn."""
         if not (self._over or self._parked):
-            self._answers.append(answer)
             self.attempt.steps.answer(answer)
 
     def _park(self) -> None:
@@ -234,6 +238,13 @@ class Turn:
         if self.code is not None and not self._over:
             self._parked = self.scope.waiting = True
             self.attempt.steps.close()
+            stop(self.code, self._give_up)
+
+    def _fail(self, error: Exception) -> None:
+        """Fail the turn, whatever its code does."""
+        if self.code is not None and not self._over:
+            self._failure = error
+            self.attempt.steps.close_waits()
             stop(self.code, self._give_up)
 
     def _keep_step(self, step: str, entry: bytes) -> None:
@@ -307,6 +318,8 @@ class Turn:
             stop(self.code, self._give_up)
 
     def _of_cancelled_code(self) -> TurnOutcome:
+        if self._failure is not None:
+            return failed(self, self._failure)
         if self._expired:
             return failed(self, LimitError(self._limit_text()))
         return failed(
@@ -349,6 +362,8 @@ class Turn:
             outcome = None
             observed.end(CANCELLED, detached=continues)
         else:
+            if self._failure is not None and outcome.exception is not self._failure:
+                outcome = failed(self, self._failure)
             outcome = self._with_ended_waits(outcome)
             if telemetry:
                 self._describe(observed.activity.attributes, outcome)
@@ -365,12 +380,34 @@ class Turn:
         """Add the records of the waits that end with the turn."""
         if self._wait is None or outcome.status == TurnStatus.FAIL_JOB:
             return outcome
-        open_waits = self.attempt.steps.open_waits()
+        open_waits = self._open_waits()
         if not open_waits:
             return outcome
         port = self._turn_waits(self._wait)
         ended = [output for step, wait in open_waits.items() for output in port.cancelled(step, wait)]
         return replace(outcome, outputs=(*outcome.outputs, *ended))
+
+    def _open_waits(self) -> Mapping[str, OpenWait]:
+        """Return the waits that have not ended, by their step.
+
+        The attempt after the last crash that counts has no steps, because they may be what crashes. The operator
+        reports the waits of a turn that crashes its worker even in that attempt.
+        """
+        if not self._is_condemned:
+            return self.attempt.steps.open_waits()
+        if self.start.crashes > self.agent.config.get(SkillOptions.WORKER_MAX_CRASHES):
+            return {}
+        try:
+            return Journal(self.start.journal).open_waits
+        except (SkillsError, ValueError, LookupError, TypeError, RecursionError) as error:
+            _log.warning(
+                "agent %s, key %s, turn %d: its open waits have no record, because the journal cannot be read (%s)",
+                self.agent.plan.agent_id,
+                self.start.key,
+                self.start.number,
+                error_text(error),
+            )
+            return {}
 
     def _describe(self, attributes: dict[str, Any], outcome: TurnOutcome) -> None:
         attributes.update(
@@ -430,6 +467,7 @@ class Turn:
             raise TurnInterruptedError("the turn has ended") from mismatch
         emit("restart", step=mismatch.step, problem=str(mismatch), steps=steps.finished)
         emptied = steps.emptied()
+        self._answers = list(steps.unread_answers)
         steps.close()
         # With what belongs to no step, the note above for one: it is told exactly when the journal is emptied.
         self._append(emptied, True, self.encoding.all(self.agent.telemetry.outputs(self.scope, "")))

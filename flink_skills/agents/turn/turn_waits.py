@@ -10,7 +10,7 @@ from typing import Any
 from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.agents.rows.wait_record import WAITS_TAG, wait_record
 from flink_skills.agents.state.event import to_plain
-from flink_skills.agents.state.waits import CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
+from flink_skills.agents.state.waits import APPROVAL, CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
 from flink_skills.agents.turn.attempt import Identity
 from flink_skills.agents.turn.turn_encoding import Emitted
 from flink_skills.errors import TurnError
@@ -75,6 +75,7 @@ class TurnWaits:
         encode: Encodes outputs.
         failure: Returns the encoded error record of an error.
         stop: Stops the turn until a wait is answered.
+        fails: Fails the turn.
         rows: The rows of tables, for a job whose records are rows.
         now: Returns the processing time in milliseconds since 1970.
     """
@@ -88,6 +89,7 @@ class TurnWaits:
     encode: Callable[[Emitted], Emitted]
     failure: Callable[[TurnError], Emitted]
     stop: Callable[[], None]
+    fails: Callable[[Exception], None]
     rows: RecordRows | None = None
     now: Callable[[], int] = processing_time
 
@@ -95,16 +97,36 @@ class TurnWaits:
         """Append a journal entry of a wait that the operator already has."""
         self.append(step, entry)
 
-    def change(self, operation: int, step: str, wait: OpenWait, entry: bytes, result: WaitResult | None = None) -> None:
-        """Open or close a wait. The question or its end leaves together with the journal entry."""
-        observed = self.observed(step, wait, result)
-        self.send(self._change(operation, wait, entry, [*self.encode(self.records(wait, result)), *observed]))
+    def open(self, step: str, wait: OpenWait, entry: bytes) -> None:
+        """Open a wait. The question leaves together with the journal entry."""
+        self._change(WaitOperation.OPEN, wait, entry, self._outputs(step, wait, None))
 
-    def _change(self, operation: int, wait: OpenWait, entry: bytes, outputs: Emitted) -> WaitChange:
+    def close(self, step: str, wait: OpenWait, entry: bytes, result: WaitResult, *, unanswered: bool = False) -> None:
+        """Close a wait. The record of its end leaves together with the journal entry."""
+        self._change(WaitOperation.CLOSE, wait, entry, self._outputs(step, wait, result), unanswered=unanswered)
+
+    def _change(
+        self, operation: int, wait: OpenWait, entry: bytes, outputs: Emitted, *, unanswered: bool = False
+    ) -> None:
         asked = wait.request
-        return WaitChange(
-            operation, wait.id, asked.name, wait.deadline, asked.event_time, asked.kind == SLEEP, entry, outputs
+        self.send(
+            WaitChange(
+                operation,
+                wait.id,
+                asked.name,
+                wait.deadline,
+                event_time=asked.event_time,
+                is_sleep=asked.kind == SLEEP,
+                ids_only=asked.kind == APPROVAL,
+                unanswered=unanswered,
+                entry=entry,
+                outputs=outputs,
+            )
         )
+
+    def _outputs(self, step: str, wait: OpenWait, result: WaitResult | None) -> Emitted:
+        observed = self.observed(step, wait, result)
+        return [*self.encode(self.records(wait, result)), *observed]
 
     def records(self, wait: OpenWait, result: WaitResult | None) -> Emitted:
         """Return the record of a question, or of its end. A sleep has none."""
@@ -118,13 +140,12 @@ class TurnWaits:
 
     def cancelled(self, step: str, wait: OpenWait) -> Emitted:
         """Return the encoded record and events of a wait that ends with its turn."""
-        result = WaitResult(CANCELLED, at=self.now())
-        return [*self.encode(self.records(wait, result)), *self.observed(step, wait, result)]
+        return self._outputs(step, wait, WaitResult(CANCELLED, at=self.now()))
 
     def reject(self, wait: OpenWait, problem: str) -> None:
         """Emit an error record for an answer that is not usable. The wait continues."""
         error = TurnError(f"an answer to wait {wait.request.name!r} ({wait.id}) is not usable: {problem}")
-        self.send(self._change(WaitOperation.REJECT, wait, b"", self.failure(error)))
+        self._change(WaitOperation.REJECT, wait, b"", self.failure(error))
 
     def cancel(self, wait: str) -> None:
         """Cancel another turn's wait."""
@@ -133,3 +154,7 @@ class TurnWaits:
     def park(self) -> None:
         """Stop the turn until one of its waits is answered."""
         self.stop()
+
+    def fail(self, error: Exception) -> None:
+        """Fail the turn."""
+        self.fails(error)

@@ -14,7 +14,16 @@ from pydantic import ValidationError
 
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.step_codec import adapter_of
-from flink_skills.agents.state.waits import ANSWERED, CANCELLED, SLEEP, TIMED_OUT, WAIT, WaitRequest, WaitResult
+from flink_skills.agents.state.waits import (
+    ANSWERED,
+    CANCELLED,
+    SLEEP,
+    TIMED_OUT,
+    WAIT,
+    WaitRequest,
+    WaitResult,
+    is_wait_id,
+)
 from flink_skills.errors import ConfigError, TurnError, WaitCancelled, WaitTimeout
 from flink_skills.options.values import parse_duration
 
@@ -78,6 +87,10 @@ def wait_request(
     place = f"ctx.wait({name!r})"
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise TurnError(f"{place}: a name has up to 100 letters, digits, '_', '-' and '.', and no '-' or '.' first")
+    if is_wait_id(name):
+        raise TurnError(
+            f"{place}: the name has the form of a wait's id, 32 digits of 0-9 and a-f: put a letter before it"
+        )
     if not isinstance(question, str):
         raise TurnError(f"{place}: question is of type {type(question).__name__}: give a string")
     if timeout is None:

@@ -16,7 +16,6 @@ from flink_skills.agents.state.waits import (
     CANCELLED,
     Answer,
     OpenWait,
-    WaitOperation,
     WaitRequest,
     WaitResult,
 )
@@ -41,8 +40,11 @@ class WaitPort(Protocol):
     def keep(self, step: str, entry: bytes) -> None:
         """Append a journal entry of a wait that the operator already has."""
 
-    def change(self, operation: int, step: str, wait: OpenWait, entry: bytes, result: WaitResult | None = None) -> None:
-        """Open or close a wait, together with its journal entry."""
+    def open(self, step: str, wait: OpenWait, entry: bytes) -> None:
+        """Open a wait, together with its journal entry."""
+
+    def close(self, step: str, wait: OpenWait, entry: bytes, result: WaitResult, *, unanswered: bool = False) -> None:
+        """Close a wait, together with its journal entry. See :attr:`WaitChange.unanswered`."""
 
     def reject(self, wait: OpenWait, problem: str) -> None:
         """Report an answer that is not usable. The wait continues."""
@@ -52,6 +54,9 @@ class WaitPort(Protocol):
 
     def park(self) -> None:
         """Stop the turn until one of its waits is answered."""
+
+    def fail(self, error: Exception) -> None:
+        """Fail the turn."""
 
 
 class _NoWaits:
@@ -63,7 +68,10 @@ class _NoWaits:
     def keep(self, step: str, entry: bytes) -> None:
         pass
 
-    def change(self, operation: int, step: str, wait: OpenWait, entry: bytes, result: WaitResult | None = None) -> None:
+    def open(self, step: str, wait: OpenWait, entry: bytes) -> None:
+        pass
+
+    def close(self, step: str, wait: OpenWait, entry: bytes, result: WaitResult, *, unanswered: bool = False) -> None:
         pass
 
     def reject(self, wait: OpenWait, problem: str) -> None:
@@ -73,6 +81,9 @@ class _NoWaits:
         pass
 
     def park(self) -> None:
+        pass
+
+    def fail(self, error: Exception) -> None:
         pass
 
 
@@ -147,7 +158,7 @@ class Waits:
                 # Changed code asks something else there.
                 self._drop(step, other)
             wait = self._begun(wait_id, request)
-            port.change(WaitOperation.OPEN, step, wait, journal.open_wait(step, wait, asked))
+            port.open(step, wait, journal.open_wait(step, wait, asked))
         elif journal.has_wait(step):
             wait = kept.wait
             if kept.result is not None:
@@ -168,7 +179,7 @@ class Waits:
             return await waiting.future
         except asyncio.CancelledError:
             if not self._closed:
-                self._end(waiting, WaitResult(CANCELLED, at=port.now()))
+                self._end(waiting, WaitResult(CANCELLED, at=port.now()), unanswered=True)
             raise
         finally:
             self._waiting.pop(step, None)
@@ -202,16 +213,21 @@ class Waits:
             self._replays.pop(step, None)
 
     def receive(self, answer: Answer) -> None:
-        """Receive an answer."""
+        """Receive an answer. Those to one wait are read in their order, until one of them is usable."""
         self._answers.append(answer)
         self.touch()
+
+    @property
+    def unread(self) -> list[Answer]:
+        """The answers that were not delivered."""
+        return [*self._answers]
 
     def cancel(self, name: str) -> bool:
         """Cancel this attempt's waits with that id or name. Return False if it awaits none."""
         waiting_now = [of for of in self._waiting.values() if not of.has_ended]
         found = [of for of in waiting_now if name in (of.wait.id, of.wait.request.name)]
         for waiting in found:
-            self._end(waiting, WaitResult(CANCELLED, at=self._port.now()))
+            self._end(waiting, WaitResult(CANCELLED, at=self._port.now()), unanswered=True)
         return bool(found)
 
     def touch(self) -> None:
@@ -291,18 +307,28 @@ class Waits:
             result = _result(answer, waiting.read)
             self._end(waiting, result)
         except (ValueError, TypeError, LimitError, RecursionError) as error:
-            self._port.reject(waiting.wait, plain_message(error))
+            if answer.status == ANSWERED:
+                self._port.reject(waiting.wait, plain_message(error))
+            else:
+                # Nobody can correct it, so the operator would send it again. A journal of an earlier release has no
+                # bytes for it.
+                self._port.fail(error)
         self.touch()
 
-    def _end(self, waiting: _Waiting, result: WaitResult) -> None:
+    def _end(self, waiting: _Waiting, result: WaitResult, *, unanswered: bool = False) -> None:
         """End a wait. The first end counts."""
         if waiting.has_ended:
             return
         entry = self._journal.end_wait(waiting.step, result, waiting.asked)
         waiting.has_ended = True
-        self._port.change(WaitOperation.CLOSE, waiting.step, waiting.wait, entry, result)
+        self._forget_answers(waiting.wait)
+        self._port.close(waiting.step, waiting.wait, entry, result, unanswered=unanswered)
         if not waiting.future.done():
             waiting.future.set_result(result)
+
+    def _forget_answers(self, wait: OpenWait) -> None:
+        """Drop the answers to a wait that ends. The operator reports them."""
+        self._answers = [of for of in self._answers if of.wait_id != wait.id]
 
     def _drop_unrequested(self) -> None:
         """End the waits that the code has not requested again, so that their questions end."""
@@ -316,7 +342,8 @@ class Waits:
     def _drop(self, step: str, wait: OpenWait) -> None:
         """End a wait that the code does not request any more."""
         result = WaitResult(CANCELLED, at=self._port.now())
-        self._port.change(WaitOperation.CLOSE, step, wait, self._journal.drop_wait(wait, result.at), result)
+        self._forget_answers(wait)
+        self._port.close(step, wait, self._journal.drop_wait(wait, result.at), result, unanswered=True)
 
     def close(self) -> None:
         """Cancel everything that awaits an answer."""
