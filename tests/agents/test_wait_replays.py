@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
+import sys
+import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -290,7 +294,8 @@ async def test_the_id_of_a_wait_follows_from_its_question(waiting: Waiting) -> N
     async def wait_id(**start: Any) -> str:
         bench.changes.clear()
         await bench.turn(journal=(), **start)
-        return bench.changes[0].wait_id
+        found: str = bench.changes[0].wait_id
+        return found
 
     first = await wait_id()
     assert is_wait_id(first)
@@ -372,7 +377,7 @@ async def open_wait(waiting: Waiting, **options: Any) -> WaitBench:
     async def code(ctx: AgentContext) -> Any:
         return await asyncio.gather(ctx.wait("number"), ctx.sleep(5))
 
-    bench = await waiting(code, **options)
+    bench: WaitBench = await waiting(code, **options)
     await bench.turn()
     return bench
 
@@ -589,3 +594,151 @@ async def test_a_turn_that_waits_is_freed_without_a_garbage_collection(waiting: 
         await until(lambda: turn() is None, "the turn to be freed", within=5)
     finally:
         gc.enable()
+
+
+# Awaits that a stop ends
+
+
+async def with_wait_for(ctx: AgentContext) -> Any:
+    return await asyncio.wait_for(ctx.wait("number"), 1)  # here
+
+
+async def with_wait_for_in_a_helper(ctx: AgentContext) -> Any:
+    return await with_wait_for(ctx)
+
+
+async def with_wait(ctx: AgentContext) -> Any:
+    return await asyncio.wait([asyncio.ensure_future(ctx.wait("number"))], timeout=1)  # here
+
+
+async def with_sleep(ctx: AgentContext) -> Any:
+    return await asyncio.gather(ctx.wait("number"), slow())
+
+
+async def slow() -> None:
+    await asyncio.sleep(1)  # here
+
+
+async def with_shielded_sleep(ctx: AgentContext) -> Any:
+    return await asyncio.gather(ctx.wait("number"), asyncio.shield(asyncio.ensure_future(slow())))
+
+
+async def with_a_task_beside(ctx: AgentContext) -> Any:
+    task = asyncio.ensure_future(slow())
+    await ctx.wait("number")
+    return await task
+
+
+async def with_tasks_in_a_list(ctx: AgentContext) -> Any:
+    tasks = [asyncio.ensure_future(slow()) for _ in range(2)]
+    await ctx.wait("number")
+    return await asyncio.gather(*tasks)
+
+
+async def with_a_thread(ctx: AgentContext) -> Any:
+    async def thread() -> None:
+        await asyncio.to_thread(time.sleep, 0.1)  # here
+
+    return await asyncio.gather(ctx.wait("number"), thread())
+
+
+async def with_an_executor(ctx: AgentContext) -> Any:
+    async def thread() -> None:
+        await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.1)  # here
+
+    return await asyncio.gather(ctx.wait("number"), thread())
+
+
+async def with_call_later(ctx: AgentContext) -> Any:
+    async def timer() -> None:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        loop.call_later(1, future.set_result, None)
+        await future  # here
+
+    return await asyncio.gather(ctx.wait("number"), timer())
+
+
+async def with_a_step(ctx: AgentContext) -> Any:
+    async def inner() -> Any:
+        return await asyncio.wait_for(ctx.wait("number"), 1)  # here
+
+    return await ctx.step("inner", inner)
+
+
+STOPPED = [
+    (with_wait_for, "asyncio.wait_for", "set timeout= of ctx.wait or of later(…)"),
+    (with_wait_for_in_a_helper, "asyncio.wait_for", "set timeout= of ctx.wait or of later(…)"),
+    (with_wait, "asyncio.wait with timeout", "set timeout= of ctx.wait or of later(…)"),
+    (with_sleep, "asyncio.sleep", "use ctx.sleep"),
+    (with_shielded_sleep, "asyncio.sleep", "use ctx.sleep"),
+    (with_a_task_beside, "asyncio.sleep", "use ctx.sleep"),
+    (with_tasks_in_a_list, "asyncio.sleep", "use ctx.sleep"),
+    (with_a_thread, "a future", "await it in ctx.step"),
+    (with_an_executor, "a future", "await it in ctx.step"),
+    (with_call_later, "a future", "await it in ctx.step"),
+    (with_a_step, "asyncio.wait_for", "set timeout= of ctx.wait or of later(…)"),
+]
+if sys.version_info >= (3, 11):
+
+    async def with_timeout(ctx: AgentContext) -> Any:
+        async with asyncio.timeout(1):
+            return await ctx.wait("number")  # here
+
+    async def with_a_task_group(ctx: AgentContext) -> Any:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(slow())
+            group.create_task(ctx.wait("number"))
+
+    STOPPED += [
+        (with_timeout, "asyncio.timeout", "set timeout= of ctx.wait or of later(…)"),
+        (with_a_task_group, "asyncio.sleep", "use ctx.sleep"),
+    ]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "does not end while" in record.getMessage()]
+
+
+@pytest.mark.parametrize(("code", "what", "fix"), STOPPED, ids=[of[0].__name__ for of in STOPPED])
+async def test_an_await_that_ends_with_the_stop_of_its_turn_is_reported_once(
+    waiting: Waiting, caplog: pytest.LogCaptureFixture, code: Any, what: str, fix: str
+) -> None:
+    bench = await waiting(code)
+    for _ in range(2):
+        assert (await asyncio.wait_for(bench.turn(), 30)).status == TurnStatus.WAITING
+    (message,) = warnings(caplog)
+    line = int(re.search(rf"{re.escape(__file__)}:(\d+) awaits {what}, ", message)[1])  # type: ignore[index]
+    assert Path(__file__).read_text().splitlines()[line - 1].endswith("# here")
+    assert 'key "k", turn 1' in message
+    assert message.endswith(f"Instead, {fix}")
+
+
+async def test_code_that_awaits_only_what_is_durable_is_not_reported(
+    waiting: Waiting, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def code(ctx: AgentContext) -> Any:
+        async def first() -> Any:
+            found = await ctx.wait("number", timeout=5)
+            asked.set()
+            queue.put_nowait(found)
+            return found
+
+        async def second() -> Any:
+            await asyncio.wait_for(asked.wait(), None)
+            return await queue.get()
+
+        async def generated() -> Any:
+            yield await ctx.wait("other")
+
+        async def read() -> Any:
+            return [found async for found in generated()]
+
+        asked, queue = asyncio.Event(), asyncio.Queue[Any]()
+        held = asyncio.ensure_future(ctx.call_tool("hold"))
+        sleeping = asyncio.shield(asyncio.ensure_future(ctx.sleep(5)))
+        return await asyncio.gather(first(), second(), held, sleeping, read())
+
+    bench = await waiting(code, **{"skills.tool.timeout": "20 s"})
+    assert (await asyncio.wait_for(bench.turn(), 30)).status == TurnStatus.WAITING
+    assert warnings(caplog) == []

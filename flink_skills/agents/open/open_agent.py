@@ -68,6 +68,7 @@ class OpenAgent:
         metrics: The custom metrics that the agent's code updates.
         limits: The limits of its turns.
         deadlines: The deadlines of its turns.
+        reported_lines: The lines of its code whose awaits do not continue while a turn waits, after their report.
         rows: The tables of its records. None: records are dicts.
         records: True if its outputs are records.
         keeps_conversation: True if the conversation of a key continues in its next turn.
@@ -95,6 +96,7 @@ class OpenAgent:
     metrics: MetricGroup = field(init=False)
     limits: TurnLimits = field(init=False)
     deadlines: Deadlines = field(init=False)
+    reported_lines: set[str] = field(init=False)
     rows: RecordRows | None = field(init=False)
     records: bool = field(init=False)
     keeps_conversation: bool = field(init=False)
@@ -118,6 +120,7 @@ class OpenAgent:
             "metrics": host.telemetry.custom_metrics.of_agent(plan.agent_id),
             "limits": limits,
             "deadlines": Deadlines(limits.seconds),
+            "reported_lines": set(),
             "rows": RecordRows.from_json(plan.rows) if plan.rows is not None else None,
             "records": plan.outputs == "record",
             "keeps_conversation": plan.session == "key",

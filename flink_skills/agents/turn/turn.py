@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.open.supervision import CANCEL_PAUSES, ignore_result, stop
+from flink_skills.agents.open.supervision import CANCEL_PAUSES, ignore_result, stop, stopped_awaits
 from flink_skills.agents.state.error_text import error_text, plain_message
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.journal import Journal, JournalMismatchError
@@ -237,8 +237,27 @@ class Turn:
         """Stop the turn until one of its waits is answered."""
         if self.code is not None and not self._over:
             self._parked = self.scope.waiting = True
+            self._report_stopped_awaits(self.code)
             self.attempt.steps.close()
             stop(self.code, self._give_up)
+
+    def _report_stopped_awaits(self, code: asyncio.Task[Any]) -> None:
+        """Warn about each line whose await does not continue while the turn waits. A line is reported once."""
+        for line, what, fix in stopped_awaits(code):
+            if line not in self.agent.reported_lines:
+                self.agent.reported_lines.add(line)
+                names = ", ".join(repr(of.request.name) for of in self.attempt.steps.open_waits().values())
+                _log.warning(
+                    "agent %s, key %s, turn %d: %s awaits %s, which does not end while the turn waits: the turn has "
+                    "stopped at %s, and continues only when that wait ends. Instead, %s",
+                    self.agent.plan.agent_id,
+                    self.start.key,
+                    self.start.number,
+                    line,
+                    what,
+                    names,
+                    fix,
+                )
 
     def _fail(self, error: Exception) -> None:
         """Fail the turn, whatever its code does."""
