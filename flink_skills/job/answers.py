@@ -16,6 +16,7 @@ from flink_skills.job.input_shape import InputShape
 from flink_skills.job.model import AnswersSection
 from flink_skills.job.placing import Placing
 from flink_skills.job.stages import Stage
+from flink_skills.job.statements import tables_in
 from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def check_approvals(placing: Placing, stage: Stage, sources: Sequence[AgentSourc
         )
         placing.warnings.append(stage.title(warning))
     if stage.answers is not None:
+        _warn_of_own_answers(placing, stage, stage.answers)
         return
     agent, section = (f"agent {stage.name}", f"agents.{stage.name}") if stage.name else ("the agent", "the job")
     message = f"approve.by is 'answers', and {agent} has no answers: add the section 'answers' to {section}"
@@ -117,6 +119,19 @@ def check_approvals(placing: Placing, stage: Stage, sources: Sequence[AgentSourc
         else:
             problems.append(source.document.problem((*source.at, "approve", "by"), message))
     raise DocumentError(problems)
+
+
+def _warn_of_own_answers(placing: Placing, stage: Stage, answers: AnswersSection) -> None:
+    """Warn if who writes an event can write the answer to its approval as well."""
+    statements = placing.read.statements
+    of_events = tables_in(statements, stage.table or stage.query or "")
+    common = sorted(of_events & tables_in(statements, answers.table or answers.query or ""))
+    if common:
+        warning = (
+            f"'input' and 'answers' both read {common[0]}, so the author of an event can approve its calls: read the "
+            "answers from a table that only the approvers can write"
+        )
+        placing.warnings.append(stage.title(warning))
 
 
 def check_answers(placing: Placing, stage: Stage, answers: AnswersSection, given: InputShape | None) -> None:

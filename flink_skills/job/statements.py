@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flink_skills.errors import near_misses
 
-__all__ = ["Statement", "creating", "in_literals", "refusal", "split_statements"]
+__all__ = ["Statement", "creating", "in_literals", "refusal", "split_statements", "tables_in"]
 
 # What SQL has that may hold a semicolon or a quote of another kind: comments, texts, names in backticks.
 _TOKEN = re.compile(
@@ -91,6 +91,25 @@ def creating(statements: Iterable[Statement], table: str) -> Statement | None:
     wanted = _last_name(table)
     found = [statement for statement in statements if "TABLE" in statement.title.upper().split()[:-1]]
     return next((each for each in reversed(found) if _last_name(each.title) == wanted), None)
+
+
+def tables_in(statements: Sequence[Statement], text: str) -> set[str]:
+    """Return the tables that a query, or the table or view of a name, reads. Views are replaced by their tables.
+
+    >>> tables_in(split_statements("CREATE TABLE a (x INT); CREATE VIEW b AS SELECT x FROM a"), "SELECT * FROM b")
+    {'a'}
+    """
+    created = {_last_name(of.title): of for of in statements if {"TABLE", "VIEW"} & {*of.title.upper().split()[:-1]}}
+    found: set[str] = set()
+    todo = [text]
+    while todo:
+        for token in _tokens(todo.pop()):
+            name = _last_name(token[0]) if token.lastgroup in ("word", "name") else ""
+            if name in created and name not in found:
+                found.add(name)
+                if "VIEW" in created[name].title.upper().split()[:-1]:
+                    todo.append(created[name].text)
+    return {name for name in found if "VIEW" not in created[name].title.upper().split()[:-1]}
 
 
 def _last_name(text: str) -> str:

@@ -4,73 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, field_validator
 
-from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, SkillOptions, WaitCancelled, WaitTimeout
+from flink_skills import AgentContext, AgentsExecutionEnvironment, SkillOptions, WaitCancelled, WaitTimeout
 from flink_skills.testing.flink_rest import wait_until
-
-LOG: list[str] = []
+from tests.kit.waits import LOG, Code, answer, note, noted, run_code, wait_for
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_logged() -> None:
     LOG.clear()
-
-
-def note(text: str) -> str:
-    LOG.append(text)
-    return text
-
-
-def wait_for(text: str) -> None:
-    """Wait until the code has noted ``text``."""
-    wait_until(lambda: text in LOG, 30, f"{text!r} in the log of the code")
-
-
-async def noted(wait: Any) -> Any:
-    """Await a wait, and note when the turn stops at it."""
-    try:
-        return await wait
-    except asyncio.CancelledError:
-        note("stopped")
-        raise
-
-
-OnEvent = Callable[[Any, AgentContext], Any]
-
-
-class Code(Agent):
-    """Runs the code of a test."""
-
-    def __init__(self, code: OnEvent) -> None:
-        self.name = "code"
-        self.code = code
-
-    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
-        return await self.code(event, ctx)
-
-
-def run(
-    code: OnEvent,
-    answers: Iterable[Any] = (),
-    events: Sequence[Any] = ({"k": "a"},),
-    options: dict[Any, Any] | None = None,
-) -> Any:
-    """Run events, and return the output of the agent."""
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    for option, value in (options or {}).items():
-        env.get_config().set(option, value)
-    output = env.from_list(list(events), "k").apply(Code(code)).answers(answers, "k")
-    output.to_list()
-    return output
-
-
-def answer(wait: str, value: Any, key: str = "a", **more: Any) -> dict[str, Any]:
-    return {"k": key, "wait_id": wait, "answer": value, **more}
 
 
 class Decision(BaseModel):
@@ -86,7 +33,7 @@ def test_the_answer_is_validated_and_no_finished_step_runs_again() -> None:
         decision = await ctx.wait("approval", {"cents": 5}, question="Yes?", answer_type=Decision)
         return [type(decision).__name__, decision.approved]
 
-    output = run(code, [{"k": "a", "wait_id": "approval", "approved": True, "by": "ann"}])
+    output = run_code(code, [{"k": "a", "wait_id": "approval", "approved": True, "by": "ann"}])
     assert output.to_list() == [["Decision", True]]
     assert LOG.count("step") == 1
     asked, ended = output.to_wait_list()
@@ -98,8 +45,8 @@ def test_the_id_of_a_wait_is_an_address_as_well() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         return await ctx.wait("approval")
 
-    wait_id = run(code).to_wait_list()[0]["wait_id"]
-    assert run(code, [answer(wait_id, 7)]).to_list() == [7]
+    wait_id = run_code(code).to_wait_list()[0]["wait_id"]
+    assert run_code(code, [answer(wait_id, 7)]).to_list() == [7]
 
 
 def test_a_wait_without_an_answer_times_out() -> None:
@@ -109,7 +56,7 @@ def test_a_wait_without_an_answer_times_out() -> None:
         except WaitTimeout as error:
             return note(str(error))
 
-    output = run(code, _late())
+    output = run_code(code, _late())
     assert output.to_list() == ["wait 'approval' had no answer in time"]
     assert output.to_wait_list()[-1]["status"] == "timed_out"
 
@@ -126,7 +73,7 @@ def test_an_answer_after_the_timeout_is_an_error_record() -> None:
         except WaitTimeout as error:
             return note(str(error))
 
-    output = run(code, _late())
+    output = run_code(code, _late())
     assert "the answer to wait 'approval' is not used" in output.to_list("errors")[0]["error"]
 
 
@@ -136,7 +83,7 @@ def test_the_time_of_a_turn_does_not_run_while_it_sleeps() -> None:
         await ctx.sleep_until(int(time.time() * 1000) + 600)
         return "awake"
 
-    assert run(code, options={SkillOptions.TURN_TIMEOUT: 0.5}).to_list() == ["awake"]
+    assert run_code(code, options={SkillOptions.TURN_TIMEOUT: 0.5}).to_list() == ["awake"]
 
 
 def test_a_turn_waits_only_if_no_call_runs() -> None:
@@ -148,7 +95,7 @@ def test_a_turn_waits_only_if_no_call_runs() -> None:
         note("start")
         return await asyncio.gather(noted(ctx.wait("first")), ctx.step("slow", slow))
 
-    assert run(code, _soon("first", 1)).to_list() == [[1, "slow"]]
+    assert run_code(code, _soon("first", 1)).to_list() == [[1, "slow"]]
     assert LOG == ["start", "slow", "stopped", "start"]
 
 
@@ -169,7 +116,7 @@ def test_the_first_of_two_answers_is_the_first_in_a_replay_as_well(order: tuple[
         wait_for("stopped")
         yield from (answer(name, name) for name in order)
 
-    output = run(code, answers())
+    output = run_code(code, answers())
     assert output.to_list() == [[order[0]]]
     assert {*LOG} - {"stopped"} == {f"first {[order[0]]}", f"step after {[order[0]]}"}
     assert LOG.count(f"first {[order[0]]}") > 1
@@ -180,7 +127,7 @@ def test_an_answer_of_the_wrong_type_is_an_error_record_and_the_wait_continues()
     async def code(event: Any, ctx: AgentContext) -> Any:
         return await ctx.wait("number", answer_type=int)
 
-    output = run(code, [answer("number", "many"), answer("number", 3)])
+    output = run_code(code, [answer("number", "many"), answer("number", 3)])
     assert output.to_list() == [3]
     assert "an answer to wait 'number'" in output.to_list("errors")[0]["error"]
 
@@ -193,7 +140,7 @@ def test_a_text_column_has_the_answer_as_json(answer_type: Any, text: str, found
     async def code(event: Any, ctx: AgentContext) -> Any:
         return await ctx.wait("number", answer_type=answer_type) == found
 
-    assert run(code, [answer("number", text)]).to_list() == [True]
+    assert run_code(code, [answer("number", text)]).to_list() == [True]
 
 
 def test_events_have_the_end_of_a_wait_that_is_open_at_the_end_of_its_turn() -> None:
@@ -209,7 +156,7 @@ def test_events_have_the_end_of_a_wait_that_is_open_at_the_end_of_its_turn() -> 
         wait_for("second")
         yield from ()
 
-    output = run(code, nothing(), [{"k": "a", "n": 1}, {"k": "a", "n": 2}])
+    output = run_code(code, nothing(), [{"k": "a", "n": 1}, {"k": "a", "n": 2}])
     assert output.to_list() == [False, "second"]
     assert [event["action"] for event in output.to_event_list() if event["kind"] == "wait"] == ["open", "cancelled"]
 
@@ -218,7 +165,9 @@ def test_a_second_answer_and_one_that_nobody_asked_for_are_error_records() -> No
     async def code(event: Any, ctx: AgentContext) -> Any:
         return await ctx.wait("number")
 
-    output = run(code, [answer("number", 1), answer("number", 2), answer("other", 3), answer("number", 4, key="z")])
+    output = run_code(
+        code, [answer("number", 1), answer("number", 2), answer("other", 3), answer("number", 4, key="z")]
+    )
     assert output.to_list() == [1]
     assert len(output.to_list("errors")) == 3
 
@@ -242,7 +191,7 @@ def test_a_cancelled_wait_raises_in_the_code_that_waits() -> None:
         wait_for("wait 'approval' was cancelled")
         yield from ()
 
-    output = run(code, nothing())
+    output = run_code(code, nothing())
     assert output.to_list() == ["wait 'approval' was cancelled"]
     assert output.to_wait_list()[-1]["status"] == "cancelled"
 
@@ -254,7 +203,7 @@ def test_a_record_of_the_answers_can_cancel_a_wait() -> None:
         except WaitCancelled as error:
             return str(error)
 
-    assert run(code, [{"k": "a", "wait_id": "approval", "cancel": True, "by": "ann"}]).to_list() == [
+    assert run_code(code, [{"k": "a", "wait_id": "approval", "cancel": True, "by": "ann"}]).to_list() == [
         "wait 'approval' was cancelled by ann"
     ]
 
@@ -267,7 +216,7 @@ def test_waits_that_are_open_at_the_end_of_the_turn_are_cancelled() -> None:
         del task
         return "done"
 
-    output = run(code)
+    output = run_code(code)
     assert output.to_list() == ["done"]
     assert [record["status"] for record in output.to_wait_list()] == ["open", "cancelled"]
 
@@ -283,7 +232,7 @@ def test_code_that_does_not_accept_its_cancellation_resumes_as_well(swallowed: s
                 raise RuntimeError("stopped") from None
             return "wrong"
 
-    output = run(code, _soon("approval", 1))
+    output = run_code(code, _soon("approval", 1))
     assert output.to_list() == [1]
     assert LOG == ["start", "stopped", "start"]
     assert output.to_list("errors") == []
@@ -303,7 +252,7 @@ def test_the_next_events_of_a_key_wait_behind_a_turn_that_waits() -> None:
         return ctx.state["seen"]
 
     events = [{"k": "a", "n": 1}, {"k": "a", "n": 2}]
-    assert run(code, _soon("approval", 1), events).to_list() == [[1], [1, 2]]
+    assert run_code(code, _soon("approval", 1), events).to_list() == [[1], [1, 2]]
     assert LOG == ["1", "stopped", "1", "2"]
 
 
@@ -349,7 +298,7 @@ def test_a_check_of_the_answer_that_fails_is_an_error_record_and_the_wait_contin
     async def code(event: Any, ctx: AgentContext) -> Any:
         return (await ctx.wait("size", answer_type=Choosy)).size
 
-    output = run(code, [answer("size", {"size": "xxl"}), answer("size", {"size": "s"})])
+    output = run_code(code, [answer("size", {"size": "xxl"}), answer("size", {"size": "s"})])
     assert output.to_list() == ["small"]
     assert "is not usable: KeyError: 'xxl'" in output.to_list("errors")[0]["error"]
 
@@ -359,7 +308,7 @@ def test_an_answer_type_that_is_not_defined_fails_the_turn(answer_type: Any) -> 
     async def code(event: Any, ctx: AgentContext) -> Any:
         return await ctx.wait("size", answer_type=answer_type)
 
-    output = run(code, [answer("size", 1)])
+    output = run_code(code, [answer("size", 1)])
     assert "ctx.wait('size'): pydantic cannot validate answer_type" in output.to_list("errors")[0]["error"]
 
 
@@ -394,7 +343,7 @@ def test_an_answer_precedes_the_end_of_the_input() -> None:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         return [wait.result() for wait in done]
 
-    assert run(code, [answer("two", 2)]).to_list() == [[2]]
+    assert run_code(code, [answer("two", 2)]).to_list() == [[2]]
 
 
 def test_steps_count_over_all_attempts() -> None:
@@ -403,109 +352,8 @@ def test_steps_count_over_all_attempts() -> None:
             await ctx.step("step", note, str(number))
             await ctx.sleep(0.01)
 
-    output = run(code, options={SkillOptions.TURN_MAX_STEPS: 5})
+    output = run_code(code, options={SkillOptions.TURN_MAX_STEPS: 5})
     assert "skills.turn.max-steps = 5" in output.to_list("errors")[0]["error"]
-
-
-def test_two_equal_answers_with_a_name_answer_one_question() -> None:
-    async def code(event: Any, ctx: AgentContext) -> Any:
-        try:
-            return [event["cents"], await ctx.wait("approval")]
-        except WaitTimeout:
-            return [event["cents"], "nobody decided"]
-
-    events = [{"k": "a", "cents": 60}, {"k": "a", "cents": 9000}]
-    output = run(code, [answer("approval", True), answer("approval", True)], events)
-    assert output.to_list() == [[60, True], [9000, "nobody decided"]]
-    (unused,) = output.to_list("errors")
-    assert "The wait has an answer already." in unused["error"]
-
-
-def test_an_answer_with_a_name_is_not_kept_for_a_later_question() -> None:
-    async def code(event: Any, ctx: AgentContext) -> Any:
-        for name in ("first", "second"):
-            try:
-                note(str(await noted(ctx.wait(name, timeout=30))))
-            except WaitTimeout:
-                return f"{name} has no answer"
-        return "both have one"
-
-    def answers() -> Iterable[Any]:
-        wait_for("stopped")
-        yield answer("second", "early")
-        yield answer("first", "read")
-        wait_for("read")
-
-    output = run(code, answers())
-    assert output.to_list() == ["second has no answer"]
-    assert "No open wait has this name" in output.to_list("errors")[0]["error"]
-
-
-def test_an_answer_after_a_cancel_is_no_answer_to_the_next_question() -> None:
-    async def code(event: Any, ctx: AgentContext) -> Any:
-        if event["n"] == 1:
-            task = asyncio.ensure_future(ctx.wait("approval"))
-            await ctx.step("started", note, "started")
-            await ctx.cancel_wait("approval")
-            await asyncio.wait([task])
-            return note("cancelled")
-        try:
-            return await ctx.wait("approval")
-        except WaitTimeout:
-            return "nobody decided"
-
-    def events() -> Iterable[Any]:
-        yield {"k": "a", "n": 1}
-        wait_for("answered")
-        yield {"k": "a", "n": 2}
-
-    def answers() -> Iterable[Any]:
-        wait_for("cancelled")
-        yield answer("approval", 1)
-        note("answered")
-
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    output = env.from_list(events(), "k").apply(Code(code)).answers(answers(), "k")
-    assert output.to_list() == ["cancelled", "nobody decided"]
-    assert len(output.to_list("errors")) == 1
-
-
-def test_answers_that_the_code_does_not_read_are_error_records() -> None:
-    async def code(event: Any, ctx: AgentContext) -> Any:
-        tasks = [asyncio.ensure_future(noted(ctx.wait(name))) for name in ("first", "second", "third")]
-        done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        cancelled = rest.pop()
-        cancelled.cancel()
-        await asyncio.wait([cancelled])
-        return [task.result() for task in done]
-
-    output = run(code, [answer(name, name) for name in ("first", "second", "third")])
-    assert output.to_list() == [["first"]]
-    unused = [record["error"] for record in output.to_list("errors")]
-    assert sorted(text.rpartition("not used. ")[2] for text in unused) == [
-        "The turn of the wait has ended.",
-        "The wait was cancelled.",
-    ]
-    assert [of["status"] for of in output.to_wait_list()].count("cancelled") == 2
-
-
-def test_an_answer_with_an_id_can_precede_its_question() -> None:
-    async def code(event: Any, ctx: AgentContext) -> Any:
-        await ctx.sleep(0.05)
-        return await ctx.wait("approval")
-
-    wait_id = run(code).to_wait_list()[0]["wait_id"]
-    output = run(code, [answer(wait_id, 1), answer(wait_id, 2)])
-    assert output.to_list() == [1]
-    assert "The wait has an answer already." in output.to_list("errors")[0]["error"]
-
-
-def test_an_answer_with_a_name_in_a_list_arrives_when_its_turn_has_slept() -> None:
-    async def code(event: Any, ctx: AgentContext) -> Any:
-        await ctx.sleep(0.05)
-        return await asyncio.gather(ctx.wait("approval"), ctx.sleep(0.05))
-
-    assert run(code, [answer("approval", 1)]).to_list() == [[1, None]]
 
 
 @pytest.mark.parametrize(
@@ -530,4 +378,4 @@ def test_an_argument_that_cannot_be_used_fails_the_turn_with_the_fix(wait: Any, 
     async def code(event: Any, ctx: AgentContext) -> Any:
         return await wait(ctx)
 
-    assert said in run(code).to_list("errors")[0]["error"]
+    assert said in run_code(code).to_list("errors")[0]["error"]

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, ConfigError, PlanError, SkillOptions
+from flink_skills import (
+    Agent,
+    AgentContext,
+    AgentsExecutionEnvironment,
+    ApprovalRequest,
+    ConfigError,
+    PlanError,
+    SkillOptions,
+    WaitTimeout,
+    agent_tool,
+    later,
+)
+from tests.kit.waits import LOG, Code, answer, note, noted, run_code, wait_for
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_logged() -> None:
+    LOG.clear()
 
 
 class Asking(Agent):
@@ -69,6 +88,32 @@ def test_an_event_with_the_answer_field_is_an_answer() -> None:
     assert asking(events, InTheInput).to_list() == [1]
 
 
+def test_approvals_and_an_answer_field_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    class Approving(InTheInput):
+        def approve(self, request: ApprovalRequest) -> Any:
+            return later("Sure?")
+
+    class Calling(InTheInput):
+        @agent_tool
+        @staticmethod
+        def ask() -> type[Agent]:
+            """Ask."""
+            return Approver
+
+    class Approver(Asking):
+        name = "approver"
+
+        def approve(self, request: ApprovalRequest) -> Any:
+            return later("Sure?")
+
+    asking(agent=InTheInput)
+    assert "answer_field" not in caplog.text
+    for agent, name in ((Approving, "Approving"), (Calling, "Approver")):
+        caplog.clear()
+        asking(agent=agent)
+        assert f"agent asking: answer_field = 'wait' and approve() of {name}: the author of an event" in caplog.text
+
+
 def test_answers_are_added_one_time_and_before_the_outputs_are_read() -> None:
     output = asking().answers([], "k")
     with pytest.raises(ConfigError, match="called before"):
@@ -121,3 +166,104 @@ def test_the_side_output_of_questions_is_reserved() -> None:
             ctx.emit_to("waits", 1)
 
     assert "choose another tag" in asking(agent=Emitting()).to_list("errors")[0]["error"]
+
+
+def test_two_equal_answers_with_a_name_answer_one_question() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        try:
+            return [event["cents"], await ctx.wait("approval")]
+        except WaitTimeout:
+            return [event["cents"], "nobody decided"]
+
+    events = [{"k": "a", "cents": 60}, {"k": "a", "cents": 9000}]
+    output = run_code(code, [answer("approval", True), answer("approval", True)], events)
+    assert output.to_list() == [[60, True], [9000, "nobody decided"]]
+    (unused,) = output.to_list("errors")
+    assert "The wait has an answer already." in unused["error"]
+
+
+def test_an_answer_with_a_name_is_not_kept_for_a_later_question() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        for name in ("first", "second"):
+            try:
+                note(str(await noted(ctx.wait(name, timeout=30))))
+            except WaitTimeout:
+                return f"{name} has no answer"
+        return "both have one"
+
+    def answers() -> Iterable[Any]:
+        wait_for("stopped")
+        yield answer("second", "early")
+        yield answer("first", "read")
+        wait_for("read")
+
+    output = run_code(code, answers())
+    assert output.to_list() == ["second has no answer"]
+    assert "No open wait has this name" in output.to_list("errors")[0]["error"]
+
+
+def test_an_answer_after_a_cancel_is_no_answer_to_the_next_question() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        if event["n"] == 1:
+            task = asyncio.ensure_future(ctx.wait("approval"))
+            await ctx.step("started", note, "started")
+            await ctx.cancel_wait("approval")
+            await asyncio.wait([task])
+            return note("cancelled")
+        try:
+            return await ctx.wait("approval")
+        except WaitTimeout:
+            return "nobody decided"
+
+    def events() -> Iterable[Any]:
+        yield {"k": "a", "n": 1}
+        wait_for("answered")
+        yield {"k": "a", "n": 2}
+
+    def answers() -> Iterable[Any]:
+        wait_for("cancelled")
+        yield answer("approval", 1)
+        note("answered")
+
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    output = env.from_list(events(), "k").apply(Code(code)).answers(answers(), "k")
+    assert output.to_list() == ["cancelled", "nobody decided"]
+    assert len(output.to_list("errors")) == 1
+
+
+def test_answers_that_the_code_does_not_read_are_error_records() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        tasks = [asyncio.ensure_future(noted(ctx.wait(name))) for name in ("first", "second", "third")]
+        done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        cancelled = rest.pop()
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        return [task.result() for task in done]
+
+    output = run_code(code, [answer(name, name) for name in ("first", "second", "third")])
+    assert output.to_list() == [["first"]]
+    unused = [record["error"] for record in output.to_list("errors")]
+    assert sorted(text.rpartition("not used. ")[2] for text in unused) == [
+        "The turn of the wait has ended.",
+        "The wait was cancelled.",
+    ]
+    assert [of["status"] for of in output.to_wait_list()].count("cancelled") == 2
+
+
+def test_an_answer_with_an_id_can_precede_its_question() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        await ctx.sleep(0.05)
+        return await ctx.wait("approval")
+
+    wait_id = run_code(code).to_wait_list()[0]["wait_id"]
+    output = run_code(code, [answer(wait_id, 1), answer(wait_id, 2)])
+    assert output.to_list() == [1]
+    assert "The wait has an answer already." in output.to_list("errors")[0]["error"]
+
+
+def test_an_answer_with_a_name_in_a_list_arrives_when_its_turn_has_slept() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        await ctx.sleep(0.05)
+        return await asyncio.gather(ctx.wait("approval"), ctx.sleep(0.05))
+
+    assert run_code(code, [answer("approval", 1)]).to_list() == [[1, None]]

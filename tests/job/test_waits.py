@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -73,21 +74,21 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.flink
 @pytest.mark.both_versions
 def test_people_approve_refuse_and_change_calls_of_an_agent_without_code(folder: Path) -> None:
-    lines(
-        folder / "decisions.json",
-        {"order": "A-1", "wait": "approval", "approved": True, "who": "ann"},
-        {"order": "A-2", "wait": "approval", "approved": False, "reason": "too late", "who": "bob"},
-        {
-            "order": "A-3",
-            "wait": "approval",
-            "approved": True,
-            "arguments": '{"order": "A-3", "cents": 7}',
-            "who": "eve",
-        },
-    )
+    decisions: list[dict[str, Any]] = [
+        {"order": "A-1", "approved": True, "who": "ann"},
+        {"order": "A-2", "approved": False, "reason": "too late", "who": "bob"},
+        {"order": "A-3", "approved": True, "arguments": '{"order": "A-3", "cents": 7}', "who": "eve"},
+    ]
+    lines(folder / "decisions.json")
     told: list[str] = []
     with ScriptedModelServer(model) as server:
         (folder / "job.yaml").write_text(JOB.replace("URL", server.url))
+        assert run_job_file(folder / "job.yaml", local=True, tell=told.append) == 0
+        # The ids are the same in each run with these events.
+        ids = {row["order"]: row["wait_id"] for row in rows(folder / "questions")}
+        lines(folder / "decisions.json", *({**of, "wait": ids[of["order"]]} for of in decisions))
+        for output in ("results", "questions"):
+            shutil.rmtree(folder / output)
         assert run_job_file(folder / "job.yaml", local=True, tell=told.append) == 0
     answers = {row["order"]: row["answer"] for row in rows(folder / "results")}
     assert answers["A-1"] == "paid 100 for A-1"
@@ -143,6 +144,11 @@ def test_the_check_shows_answers_and_questions(folder: Path) -> None:
         ("deadline TIMESTAMP_LTZ(3)", "deadline DATE", "deadline"),
         ("\nanswers:", "\n#", "agent.approve.by: approve.by is 'answers', and the agent has no answers"),
         ("\nwaits:", "\n#", "there is no 'waits' table, so people cannot see which calls need their approval"),
+        (
+            "`by` FROM decisions",
+            "`by` FROM decisions JOIN orders USING (`order`)",
+            "'input' and 'answers' both read orders, so the author of an event can approve its calls",
+        ),
     ],
 )
 def test_the_check_finds_mistakes_of_answers_and_questions(folder: Path, old: str, new: str, message: str) -> None:
@@ -326,14 +332,25 @@ tables: |
   WITH ('connector' = 'filesystem', 'path' = '${job:dir}/checks.json', 'format' = 'json');
   CREATE TABLE results (answer STRING)
   WITH ('connector' = 'filesystem', 'path' = '${job:dir}/results', 'format' = 'json');
+  CREATE TABLE questions (wait_id STRING, name STRING)
+  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/questions', 'format' = 'json');
+waits: {table: questions}
 """
 
 
 @pytest.mark.flink
 def test_answers_come_from_the_table_of_the_events_and_reach_an_agent_behind_another(tmp_path: Path) -> None:
     (tmp_path / "desks_of_people.py").write_text(CODE)
-    lines(tmp_path / "rows.json", {"order": "A"}, {"order": "A", "wait": "size", "size": 7})
-    lines(tmp_path / "checks.json", {"order": "A", "wait_id": "check", "report": {"by": "ann", "marks": [1, 2]}})
     (tmp_path / "job.yaml").write_text(BEHIND)
-    assert run_job_file(tmp_path / "job.yaml", local=True, tell=print) == 0
+    ids = {"size": "", "check": ""}
+    # The ids are the same in each run. The second question is asked after the answer to the first one.
+    for _ in range(3):
+        lines(tmp_path / "rows.json", {"order": "A"}, {"order": "A", "wait": ids["size"], "size": 7})
+        report = {"by": "ann", "marks": [1, 2]}
+        lines(tmp_path / "checks.json", {"order": "A", "wait_id": ids["check"], "report": report})
+        for output in ("results", "questions"):
+            shutil.rmtree(tmp_path / output, ignore_errors=True)
+        failed = run_job_file(tmp_path / "job.yaml", local=True, tell=print)
+        ids |= {row["name"]: row["wait_id"] for row in rows(tmp_path / "questions")}
+    assert failed == 0
     assert [row["answer"] for row in rows(tmp_path / "results")] == ["A: 7, ann [1, 2]"]

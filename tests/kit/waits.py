@@ -1,14 +1,29 @@
-"""Turns that wait, run one attempt at a time with what a Flink operator would keep."""
+"""Turns that wait: code over a list, and one attempt at a time with what a Flink operator would keep."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
 from flink_skills.agents import Answer, Session, Turn, TurnOutcome, TurnStart, WaitChange, WaitOperation
+from flink_skills.testing.flink_rest import wait_until
 from tests.kit.agents import Bench
 
-__all__ = ["INPUT_ENDED", "TIMED_OUT", "WaitBench", "WaitOperation"]
+__all__ = [
+    "INPUT_ENDED",
+    "LOG",
+    "TIMED_OUT",
+    "Code",
+    "WaitBench",
+    "WaitOperation",
+    "answer",
+    "note",
+    "noted",
+    "run_code",
+    "wait_for",
+]
 
 ANSWERED, INPUT_ENDED, TIMED_OUT = "answered", "input_ended", "timed_out"
 
@@ -99,3 +114,61 @@ class WaitBench:
 
         self._running = Turn(self.bench.runtime, TurnStart(**given), append, wait=change)
         return await self._running.run()
+
+
+#: The notes of the code of a test.
+LOG: list[str] = []
+
+
+def note(text: str) -> str:
+    """Add a text to the log."""
+    LOG.append(text)
+    return text
+
+
+def wait_for(text: str) -> None:
+    """Wait until the code has noted ``text``."""
+    wait_until(lambda: text in LOG, 30, f"{text!r} in the log of the code")
+
+
+async def noted(wait: Any) -> Any:
+    """Await a wait, and note when the turn stops at it."""
+    try:
+        return await wait
+    except asyncio.CancelledError:
+        note("stopped")
+        raise
+
+
+OnEvent = Callable[[Any, AgentContext], Any]
+
+
+class Code(Agent):
+    """Runs the code of a test."""
+
+    def __init__(self, code: OnEvent) -> None:
+        self.name = "code"
+        self.code = code
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        return await self.code(event, ctx)
+
+
+def run_code(
+    code: OnEvent,
+    answers: Iterable[Any] = (),
+    events: Sequence[Any] = ({"k": "a"},),
+    options: dict[Any, Any] | None = None,
+) -> Any:
+    """Run events, and return the output of the agent."""
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    for option, value in (options or {}).items():
+        env.get_config().set(option, value)
+    output = env.from_list(list(events), "k").apply(Code(code)).answers(answers, "k")
+    output.to_list()
+    return output
+
+
+def answer(wait: str, value: Any, key: str = "a", **more: Any) -> dict[str, Any]:
+    """Return the record of an answer."""
+    return {"k": key, "wait_id": wait, "answer": value, **more}

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import CoroutineType, FrameType, GeneratorType, MethodType
 from typing import Any, NamedTuple, Protocol
 
-import flink_skills
-
 __all__ = ["CANCEL_PAUSES", "Deadlines", "Expiring", "StoppedAwait", "ignore_result", "stop", "stopped_awaits"]
 
 #: Seconds to wait after each cancellation of a task for its end.
@@ -105,14 +103,14 @@ class StoppedAwait(NamedTuple):
 _TIMEOUT = "set timeout= of ctx.wait or of later(…)"
 _SLEEP = "use ctx.sleep"
 _STEP = "await it in ctx.step"
-_OURS = str(Path(flink_skills.__file__).parent)
+_OURS = str(Path(__file__).parents[2])
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 # Larger collections in variables are not searched for tasks.
 _MOST_HELD = 1000
-# Their awaits end when other code of the turn continues, or are examined with their variables.
+# Modules of asyncio whose awaits end when other code of the turn continues, or are examined with the variables.
 _WITHIN_TURN = ("locks.py", "queues.py", "tasks.py", "taskgroups.py")
-# The end of the time of context managers, None without one.
+# Deadlines from context managers, None without one.
 _TIMEOUTS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("asyncio.timeouts", "Timeout"): lambda timeout: timeout.when(),
     ("async_timeout", "Timeout"): lambda timeout: timeout.deadline,
@@ -120,10 +118,10 @@ _TIMEOUTS: dict[tuple[str, str], Callable[[Any], Any]] = {
 
 
 def stopped_awaits(code: asyncio.Task[Any]) -> list[StoppedAwait]:
-    """Return the awaits in the code of a turn that its stop cancels: timers, and results of threads.
+    """Return the awaits in a turn's code that its stop cancels: timers, and results from threads.
 
-    The turn resumes only when one of its waits ends, and not when such an await would have ended. Examined are the task
-    ``code``, the tasks that it awaits, and those in its local variables.
+    The turn resumes only when one of its waits ends, even if such an await would have ended before. Examined are the
+    task ``code``, the tasks that it awaits, and those in its local variables.
     """
     walk = _Walk()
     walk.futures.append((code, ""))
@@ -141,7 +139,7 @@ def stopped_awaits(code: asyncio.Task[Any]) -> list[StoppedAwait]:
 class _Walk:
     """The tasks and futures of a turn's code that are examined, and what was found.
 
-    A future has the line of the agent's code that awaits it, an empty one if code of the package does.
+    A future has the line in the agent's code that awaits it, an empty one if this package does.
     """
 
     def __init__(self) -> None:
@@ -150,7 +148,7 @@ class _Walk:
         self.found: list[StoppedAwait] = []
 
     def task(self, task: asyncio.Task[Any]) -> None:
-        """Examine the coroutines of a task, from the outermost one to the future that it awaits."""
+        """Examine a task's coroutines, from the outermost one to the future that it awaits."""
         coroutine: Any = task.get_coro()
         line, is_ours, is_within = "", False, False
         while (frame := _frame(coroutine)) is not None:
@@ -199,7 +197,7 @@ class _Walk:
                     self.found.append(StoppedAwait(line, "asyncio.timeout", _TIMEOUT))
 
     def future(self, future: asyncio.Future[Any], line: str) -> None:
-        """Examine a future that is no task."""
+        """Examine a future other than a task."""
         children = getattr(future, "_children", None)
         if children is not None:
             self.futures += [(of, line) for of in children]
@@ -219,8 +217,8 @@ class _Walk:
 
 
 def _frame(coroutine: Any) -> FrameType | None:
-    """Return the frame of a coroutine or a generator that is suspended, None for other awaitables."""
-    # Not by isinstance() or hasattr(), which can run code of the object.
+    """Return the frame of a suspended coroutine or generator, None for other awaitables."""
+    # Not by isinstance() or hasattr(), which can run the object's code.
     kind = type(coroutine)
     frame: FrameType | None = None
     if kind is CoroutineType:

@@ -132,7 +132,7 @@ def compile_plan(
     if model is not None:
         models = [replace(of, setup=_replaced(of.setup, model), fallback=()) for of in models]
     if not _callers:
-        check_waits(declared.agent_id, agent, fields, config)
+        check_waits(declared.agent_id, agent, fields, config, shared)
     if fields is None:
         fields = fields_of_input(agent.input_type, is_tool=bool(_callers))
     used = (of.prompt for of in models if of.prompt is not None)

@@ -253,8 +253,8 @@ class Journal:
     def open_wait(self, step: str, wait: OpenWait, asked: Asked) -> bytes:
         """Add a wait that begins. Return its entry.
 
-        Raises :class:`LimitError` as :meth:`add` does: its end without an answer must fit as well, because nobody can
-        correct that.
+        Raises :class:`LimitError` as :meth:`add` does: the end without an answer, which no correction follows, must fit
+        as well.
         """
         entry = _placed({"id": step, "fp": asked.what}, asked)
         end = _end_size(entry)
@@ -379,7 +379,7 @@ def _placed(entry: dict[str, Any], asked: Asked) -> dict[str, Any]:
 def _end_size(entry: Mapping[str, Any]) -> int:
     """Return the bytes that the end of a wait without an answer needs at most. ``entry`` has its step and position."""
     dropped = {"id": _DROPPED, "fp": "", "r": {"w": "0" * 32, "at": _LONGEST_END.at}}
-    return max(len(encode(of, WAIT_VERSION)) for of in (entry | {"r": _LONGEST_END.to_json()}, dropped))
+    return max(len(encode(of, WAIT_VERSION)) for of in ({**entry, "r": _LONGEST_END.to_json()}, dropped))
 
 
 def _call(step: str) -> str:

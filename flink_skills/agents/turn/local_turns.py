@@ -121,7 +121,7 @@ class LocalTurns:
         self._by_key: dict[str, _Key] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = 0
-        # The keys whose turns have stopped, and answers with a name for other keys.
+        # Keys whose turns have stopped, and answers with a name for other keys.
         self._stopped: set[str] = set()
         self._held: dict[str, list[GivenAnswer]] = {}
 
@@ -200,9 +200,9 @@ class LocalTurns:
             self._receive_answer(answer)
 
     def _receive_answer(self, answer: GivenAnswer) -> None:
-        """Receive an answer. One with a name arrives when the turns of its key have stopped for the first time.
+        """Receive an answer. One with a name arrives when its key's turns have stopped for the first time.
 
-        Events and answers of lists come at once, so no question is open before.
+        Events and answers in lists arrive together, so no question is open before.
         """
         if is_wait_id(answer.wait) or answer.key in self._stopped:
             self._waits.answer(answer)

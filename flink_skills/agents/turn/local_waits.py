@@ -61,7 +61,7 @@ _CANCELLED = "The wait was cancelled."
 
 
 class _Given(NamedTuple):
-    """An answer for a turn. ``given`` is None for an end that nobody has sent."""
+    """An answer for a turn. ``given`` is None for the end of a wait without an answer."""
 
     answer: Answer
     given: GivenAnswer | None = None

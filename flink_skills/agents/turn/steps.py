@@ -31,8 +31,8 @@ class CallIds:
     def of(self, step: str, number: int = 0, request: str = "") -> str:
         """Return the id of the call of ``step``.
 
-        ``number`` is that of :meth:`Journal.call_number`. ``request`` is the digest of the request of a wait: an answer
-        to one question is no answer to another one.
+        ``number`` is that of :meth:`Journal.call_number`. ``request`` is the digest of the request of a wait, so that
+        each question has its own answers.
         """
         step = f"{step}~{number}" if number else step
         text = f"{self._text}{step}\0{request}\0" if request else f"{self._text}{step}\0"

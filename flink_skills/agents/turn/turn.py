@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.open.supervision import CANCEL_PAUSES, ignore_result, stop, stopped_awaits
+from flink_skills.agents.open.supervision import CANCEL_PAUSES, ignore_result, stop
 from flink_skills.agents.state.error_text import error_text, plain_message
-from flink_skills.agents.state.event import to_plain
-from flink_skills.agents.state.journal import Journal, JournalMismatchError
+from flink_skills.agents.state.journal import JournalMismatchError
 from flink_skills.agents.state.keys import key_failure, key_from_text
 from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.state.session import NO_CONVERSATION, UNCHANGED
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import stored_state
-from flink_skills.agents.state.waits import Answer, OpenWait, WaitResult
+from flink_skills.agents.state.waits import Answer
 from flink_skills.agents.turn.agent_call import call_agent
 from flink_skills.agents.turn.agent_run import AgentRun
 from flink_skills.agents.turn.agent_turn import AgentTurn
@@ -27,13 +26,19 @@ from flink_skills.agents.turn.steps import CallIds, Steps
 from flink_skills.agents.turn.turn_encoding import Emitted, Encoding
 from flink_skills.agents.turn.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus, crash_problem
 from flink_skills.agents.turn.turn_files import TurnFiles
-from flink_skills.agents.turn.turn_outputs import emitted, error_outputs, failed
+from flink_skills.agents.turn.turn_outputs import emitted, failed
 from flink_skills.agents.turn.turn_record import TurnRecords
-from flink_skills.agents.turn.turn_waits import SendWait, TurnWaits, open_records, processing_time, wait_event
+from flink_skills.agents.turn.turn_waits import (
+    SendWait,
+    TurnWaits,
+    condemned_waits,
+    open_records,
+    processing_time,
+    report_stopped_awaits,
+)
 from flink_skills.agents.turn.waits import WaitPort, no_waits
 from flink_skills.artifacts import owner_of
-from flink_skills.errors import LimitError, SkillsError, TurnError, WorkerError
-from flink_skills.options import SkillOptions
+from flink_skills.errors import LimitError, TurnError, WorkerError
 from flink_skills.telemetry import CANCELLED, WAITING, ActivityContext, TurnScope, emit
 from flink_skills.tools.base import TurnInterruptedError
 
@@ -104,7 +109,7 @@ class Turn:
         )
         self._append = append
         self._flush = flush
-        self._wait, self._now = wait, now
+        self._wait, self.now = wait, now
         self._answers = list(start.answers)
         self._abandoned = abandoned or ignore_result
         self.limits = agent.limits
@@ -114,7 +119,8 @@ class Turn:
         # An error that ends the turn whatever its code does.
         self._failure: Exception | None = None
         self._ended: Callable[[TurnOutcome | None], None] = _nobody
-        self._observed: ActivityContext | None = None
+        #: The observation of the turn while it runs.
+        self.observed: ActivityContext | None = None
         #: The task that runs the agent's code, while it runs.
         self.code: asyncio.Task[Any] | None = None
         self.scope = TurnScope(
@@ -158,7 +164,7 @@ class Turn:
             steps = Steps(
                 entries,
                 self._ids,
-                append=self._keep_step,
+                append=self.keep_step,
                 flush=self._flush,
                 attempt=start.crashes + 1,
                 max_steps=limits.steps,
@@ -194,79 +200,30 @@ class Turn:
 
     def _port(self) -> WaitPort:
         """Return the port of the waits of an attempt."""
-        return no_waits() if self._wait is None else self._turn_waits(self._wait)
-
-    def _turn_waits(self, send: SendWait) -> TurnWaits:
-        return TurnWaits(
-            self.agent.plan.operator_name,
-            to_plain(self.identity.key),
-            self.start.number,
-            send,
-            append=self._keep_step,
-            observed=self._observed_wait,
-            encode=self.encoding.all,
-            failure=self._unusable_answer,
-            stop=self._park,
-            fails=self._fail,
-            rows=self.agent.rows,
-            now=self._now,
-        )
-
-    def _observed_wait(self, step: str, wait: OpenWait, result: WaitResult | None) -> Emitted:
-        """Report the beginning or the end of a wait to observers. Return their outputs."""
-        telemetry, observed = self.agent.telemetry, self._observed
-        if not telemetry or observed is None:
-            return ()
-        event = wait_event(observed.activity, step, wait, result)
-        telemetry.emitted(event)
-        return self.encoding.all(telemetry.outputs(self.scope, event.activity.step if event.activity else step))
-
-    def _unusable_answer(self, error: TurnError) -> Emitted:
-        """Return the error record of an answer."""
-        _log.warning(
-            "agent %s, key %s, turn %d: %s", self.agent.plan.agent_id, self.start.key, self.start.number, error
-        )
-        return error_outputs(self, error)
+        return no_waits() if self._wait is None else TurnWaits(self, self._wait)
 
     def answer(self, answer: Answer) -> None:
         """Receive an answer to a wait of the turn, on the event loop of the turn."""
         if not (self._over or self._parked):
             self.attempt.steps.answer(answer)
 
-    def _park(self) -> None:
+    def park(self) -> None:
         """Stop the turn until one of its waits is answered."""
         if self.code is not None and not self._over:
             self._parked = self.scope.waiting = True
-            self._report_stopped_awaits(self.code)
+            report_stopped_awaits(self.agent, self.start, self.attempt.steps.open_waits().values(), self.code)
             self.attempt.steps.close()
             stop(self.code, self._give_up)
 
-    def _report_stopped_awaits(self, code: asyncio.Task[Any]) -> None:
-        """Warn about each line whose await does not continue while the turn waits. A line is reported once."""
-        for line, what, fix in stopped_awaits(code):
-            if line not in self.agent.reported_lines:
-                self.agent.reported_lines.add(line)
-                names = ", ".join(repr(of.request.name) for of in self.attempt.steps.open_waits().values())
-                _log.warning(
-                    "agent %s, key %s, turn %d: %s awaits %s, which does not end while the turn waits: the turn has "
-                    "stopped at %s, and continues only when that wait ends. Instead, %s",
-                    self.agent.plan.agent_id,
-                    self.start.key,
-                    self.start.number,
-                    line,
-                    what,
-                    names,
-                    fix,
-                )
-
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Fail the turn, whatever its code does."""
         if self.code is not None and not self._over:
             self._failure = error
             self.attempt.steps.close_waits()
             stop(self.code, self._give_up)
 
-    def _keep_step(self, step: str, entry: bytes) -> None:
+    def keep_step(self, step: str, entry: bytes) -> None:
+        """Append a journal entry of a step."""
         self._append(entry, False, self.encoding.all(self.agent.telemetry.outputs(self.scope, step)))
 
     async def run(self) -> TurnOutcome:
@@ -298,8 +255,8 @@ class Turn:
         """
         self._ended = ended
         self.code = asyncio.current_task()
-        self._observed = self.agent.telemetry.turn(self.scope)
-        self._observed.__enter__()
+        self.observed = self.agent.telemetry.turn(self.scope)
+        self.observed.__enter__()
         if self._problem is not None:
             self._conclude(failed(self, TurnError(self._problem)))
             return
@@ -315,7 +272,7 @@ class Turn:
                 raise
             if not _runs(self.code):
                 # The loop has ended, and all that waits for the outcome with it.
-                self._observed.end("GeneratorExit", detached=True)
+                self.observed.end("GeneratorExit", detached=True)
                 raise
             # The agent's code raised it, or a task that the code awaits. Python closes the awaiting coroutines.
             self._conclude(None if self._parked else failed(self, error))
@@ -366,7 +323,7 @@ class Turn:
         """End the turn, whose code may continue. A turn that was cancelled from outside has no outcome."""
         if self._over:
             return
-        code, observed, telemetry = self.code, self._observed, self.agent.telemetry
+        code, observed, telemetry = self.code, self.observed, self.agent.telemetry
         if code is None or observed is None:
             raise RuntimeError("the turn has not begun")
         self.agent.deadlines.discard(self)
@@ -399,34 +356,11 @@ class Turn:
         """Add the records of the waits that end with the turn."""
         if self._wait is None or outcome.status == TurnStatus.FAIL_JOB:
             return outcome
-        open_waits = self._open_waits()
-        if not open_waits:
+        is_condemned = self._is_condemned
+        waits = condemned_waits(self.agent, self.start) if is_condemned else self.attempt.steps.open_waits()
+        if not waits:
             return outcome
-        port = self._turn_waits(self._wait)
-        ended = [output for step, wait in open_waits.items() for output in port.cancelled(step, wait)]
-        return replace(outcome, outputs=(*outcome.outputs, *ended))
-
-    def _open_waits(self) -> Mapping[str, OpenWait]:
-        """Return the waits that have not ended, by their step.
-
-        The attempt after the last crash that counts has no steps, because they may be what crashes. The operator
-        reports the waits of a turn that crashes its worker even in that attempt.
-        """
-        if not self._is_condemned:
-            return self.attempt.steps.open_waits()
-        if self.start.crashes > self.agent.config.get(SkillOptions.WORKER_MAX_CRASHES):
-            return {}
-        try:
-            return Journal(self.start.journal).open_waits
-        except (SkillsError, ValueError, LookupError, TypeError, RecursionError) as error:
-            _log.warning(
-                "agent %s, key %s, turn %d: its open waits have no record, because the journal cannot be read (%s)",
-                self.agent.plan.agent_id,
-                self.start.key,
-                self.start.number,
-                error_text(error),
-            )
-            return {}
+        return replace(outcome, outputs=(*outcome.outputs, *TurnWaits(self, self._wait).ended(waits)))
 
     def _describe(self, attributes: dict[str, Any], outcome: TurnOutcome) -> None:
         attributes.update(
@@ -447,7 +381,7 @@ class Turn:
         self._over = True
         self.attempt.steps.close()
         self.scope.emit = None
-        self.code = self._observed = None
+        self.code = self.observed = None
         self._ended = _nobody
         del self.main, self.agent_run
 

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
 
-from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.open.supervision import stopped_awaits
 from flink_skills.agents.rows.wait_record import WAITS_TAG, wait_record
+from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.event import to_plain
+from flink_skills.agents.state.journal import Journal
 from flink_skills.agents.state.waits import APPROVAL, CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
 from flink_skills.agents.turn.attempt import Identity
 from flink_skills.agents.turn.turn_encoding import Emitted
-from flink_skills.errors import TurnError
-from flink_skills.telemetry import Activity, PointEvent
+from flink_skills.agents.turn.turn_ends import TurnStart
+from flink_skills.agents.turn.turn_outputs import Ending, error_outputs
+from flink_skills.errors import SkillsError, TurnError
+from flink_skills.options import SkillOptions
+from flink_skills.telemetry import Activity, ActivityContext, PointEvent, TurnScope
 
-__all__ = ["SendWait", "TurnWaits", "open_records", "processing_time", "wait_event"]
+if TYPE_CHECKING:
+    from flink_skills.agents.open.open_agent import OpenAgent
+
+__all__ = [
+    "SendWait",
+    "TurnWaits",
+    "condemned_waits",
+    "open_records",
+    "processing_time",
+    "report_stopped_awaits",
+    "wait_event",
+]
+
+_log = logging.getLogger("flink_skills.turn")
 
 #: Sends a change of a wait.
 SendWait = Callable[[WaitChange], None]
@@ -61,41 +81,80 @@ def open_records(waits: Iterable[OpenWait], agent: str, identity: Identity) -> C
     return records
 
 
-@dataclass
-class TurnWaits:
-    """The port of one turn's waits.
+def report_stopped_awaits(
+    agent: OpenAgent, start: TurnStart, waits: Iterable[OpenWait], code: asyncio.Task[Any]
+) -> None:
+    """Warn about awaits that do not continue while a turn waits. Each line of the agent's code is reported once."""
+    for line, what, fix in stopped_awaits(code):
+        if line not in agent.reported_lines:
+            agent.reported_lines.add(line)
+            _log.warning(
+                "agent %s, key %s, turn %d: %s awaits %s, which does not end while the turn waits: the turn has "
+                "stopped at %s, and continues only when that wait ends. Instead, %s",
+                agent.plan.agent_id,
+                start.key,
+                start.number,
+                line,
+                what,
+                ", ".join(repr(of.request.name) for of in waits),
+                fix,
+            )
 
-    Attributes:
-        agent: The agent's name in records.
-        key: The key as plain data.
-        turn: The turn's number.
-        send: Sends a change.
-        append: Appends a journal entry of a step.
-        observed: Reports a wait to observers, and returns their encoded outputs.
-        encode: Encodes outputs.
-        failure: Returns the encoded error record of an error.
-        stop: Stops the turn until a wait is answered.
-        fails: Fails the turn.
-        rows: The rows of tables, for a job whose records are rows.
-        now: Returns the processing time in milliseconds since 1970.
+
+def condemned_waits(agent: OpenAgent, start: TurnStart) -> Mapping[str, OpenWait]:
+    """Return the open waits of a turn that ends at the crash limit, by their step.
+
+    Such a turn has no steps, because they may be what crashes. The operator reports the waits of a turn that crashes
+    its worker even without them.
     """
+    if start.crashes > agent.config.get(SkillOptions.WORKER_MAX_CRASHES):
+        return {}
+    try:
+        return Journal(start.journal).open_waits
+    except (SkillsError, ValueError, LookupError, TypeError, RecursionError) as error:
+        _log.warning(
+            "agent %s, key %s, turn %d: its open waits have no record, because the journal cannot be read (%s)",
+            agent.plan.agent_id,
+            start.key,
+            start.number,
+            error_text(error),
+        )
+        return {}
 
-    agent: str
-    key: Any
-    turn: int
-    send: SendWait
-    append: Callable[[str, bytes], None]
-    observed: Callable[[str, OpenWait, WaitResult | None], Emitted]
-    encode: Callable[[Emitted], Emitted]
-    failure: Callable[[TurnError], Emitted]
-    stop: Callable[[], None]
-    fails: Callable[[Exception], None]
-    rows: RecordRows | None = None
-    now: Callable[[], int] = processing_time
+
+class WaitingTurn(Ending, Protocol):
+    """A turn, as far as its waits need it."""
+
+    identity: Identity
+    scope: TurnScope
+    #: Returns the processing time in milliseconds since 1970.
+    now: Callable[[], int]
+    #: The observation of the turn while it runs.
+    observed: ActivityContext | None
+
+    def keep_step(self, step: str, entry: bytes) -> None:
+        """Append a journal entry of a step."""
+
+    def park(self) -> None:
+        """Stop until a wait is answered."""
+
+    def fail(self, error: Exception) -> None:
+        """Fail, whatever the code does."""
+
+
+class TurnWaits:
+    """The port of one turn's waits. ``send`` sends a change."""
+
+    def __init__(self, turn: WaitingTurn, send: SendWait) -> None:
+        self._turn, self._send = turn, send
+
+    def now(self) -> int:
+        """Return the processing time in milliseconds since 1970."""
+        return self._turn.now()
 
     def keep(self, step: str, entry: bytes) -> None:
         """Append a journal entry of a wait that the operator already has."""
-        self.append(step, entry)
+        self._turn.keep_step(step, entry)
 
     def open(self, step: str, wait: OpenWait, entry: bytes) -> None:
         """Open a wait. The question leaves together with the journal entry."""
@@ -109,7 +168,7 @@ class TurnWaits:
         self, operation: int, wait: OpenWait, entry: bytes, outputs: Emitted, *, unanswered: bool = False
     ) -> None:
         asked = wait.request
-        self.send(
+        self._send(
             WaitChange(
                 operation,
                 wait.id,
@@ -125,36 +184,47 @@ class TurnWaits:
         )
 
     def _outputs(self, step: str, wait: OpenWait, result: WaitResult | None) -> Emitted:
-        observed = self.observed(step, wait, result)
-        return [*self.encode(self.records(wait, result)), *observed]
+        """Return the encoded record of a question or of its end, and what observers emit for it."""
+        turn, found = self._turn, self._records(wait, result)
+        outputs = turn.encoding.all(found) if found else []
+        telemetry = turn.agent.telemetry
+        if not telemetry or turn.observed is None:
+            return outputs
+        event = wait_event(turn.observed.activity, step, wait, result)
+        telemetry.emitted(event)
+        step = event.activity.step if event.activity else step
+        return [*outputs, *turn.encoding.all(telemetry.outputs(turn.scope, step))]
 
-    def records(self, wait: OpenWait, result: WaitResult | None) -> Emitted:
+    def _records(self, wait: OpenWait, result: WaitResult | None) -> Emitted:
         """Return the record of a question, or of its end. A sleep has none."""
         if wait.request.kind == SLEEP:
             return ()
-        record = wait_record(wait, result, agent=self.agent, key=self.key, turn=self.turn)
-        if self.rows is None:
-            return [(WAITS_TAG, record)]
-        row = self.rows.of_wait(record)
+        agent, identity = self._turn.agent, self._turn.identity
+        name, key = agent.plan.operator_name, to_plain(identity.key)
+        record = wait_record(wait, result, agent=name, key=key, turn=identity.number)
+        row = record if agent.rows is None else agent.rows.of_wait(record)
         return () if row is None else [(WAITS_TAG, row)]
 
-    def cancelled(self, step: str, wait: OpenWait) -> Emitted:
-        """Return the encoded record and events of a wait that ends with its turn."""
-        return self._outputs(step, wait, WaitResult(CANCELLED, at=self.now()))
+    def ended(self, waits: Mapping[str, OpenWait]) -> Emitted:
+        """Return the encoded records and events of waits that end with their turn, by their step."""
+        result = WaitResult(CANCELLED, at=self.now())
+        return [output for step, wait in waits.items() for output in self._outputs(step, wait, result)]
 
     def reject(self, wait: OpenWait, problem: str) -> None:
         """Emit an error record for an answer that is not usable. The wait continues."""
+        turn, start = self._turn, self._turn.start
         error = TurnError(f"an answer to wait {wait.request.name!r} ({wait.id}) is not usable: {problem}")
-        self._change(WaitOperation.REJECT, wait, b"", self.failure(error))
+        _log.warning("agent %s, key %s, turn %d: %s", turn.agent.plan.agent_id, start.key, start.number, error)
+        self._change(WaitOperation.REJECT, wait, b"", error_outputs(turn, error))
 
     def cancel(self, wait: str) -> None:
         """Cancel another turn's wait."""
-        self.send(WaitChange(WaitOperation.CANCEL, wait))
+        self._send(WaitChange(WaitOperation.CANCEL, wait))
 
     def park(self) -> None:
         """Stop the turn until one of its waits is answered."""
-        self.stop()
+        self._turn.park()
 
     def fail(self, error: Exception) -> None:
         """Fail the turn."""
-        self.fails(error)
+        self._turn.fail(error)

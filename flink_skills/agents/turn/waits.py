@@ -310,8 +310,7 @@ class Waits:
             if answer.status == ANSWERED:
                 self._port.reject(waiting.wait, plain_message(error))
             else:
-                # Nobody can correct it, so the operator would send it again. A journal of an earlier release has no
-                # bytes for it.
+                # The operator would send the same end again. A journal of an earlier release has no bytes for it.
                 self._port.fail(error)
         self.touch()
 
