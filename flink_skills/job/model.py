@@ -88,7 +88,7 @@ class AnswersSection(StrictPart):
     key: Text | Annotated[list[Text], Field(min_length=1)] | None = Field(
         None, description="Column, or columns, with the key of the event that waits. Default: `key` of the input."
     )
-    wait_id: Text = Field("wait_id", description="Column with the id or the name of the wait.")
+    wait_id: Text = Field("wait_id", description="Column with the id of the wait, or the name of an open one.")
 
 
 Names = Text | Annotated[list[Text], Field(min_length=1)]

@@ -101,7 +101,8 @@ class Agent:
     content_fields: Sequence[str] = ()
 
     #: Field of an event with the id or the name of a wait. An event with a value in this field is the answer to that
-    #: wait of its key, and has no turn. Empty: no event is an answer.
+    #: wait of its key, and has no turn. Do not combine it with approvals, which the author of an event could answer.
+    #: Empty: no event is an answer.
     answer_field: str = ""
 
     #: Name of the agent in plans, metrics and call ids; empty: the class's qualified name.

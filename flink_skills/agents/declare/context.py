@@ -247,7 +247,8 @@ class AgentContext(ABC):
 
         The turn occupies no worker while it waits. When the answer arrives, the turn runs again from its beginning, and
         finished steps return their results from the journal. The question is emitted to the side output ``waits``. The
-        answer comes from the stream of ``.answers(…)``, by the id of the wait, or by its name and the key.
+        answer comes from the stream of ``.answers(…)``, with the key and the id of the wait. Its name instead of the id
+        answers the oldest open wait of that name.
 
         Args:
             name: The name of the wait: letters, digits, ``_``, ``-`` and ``.``.
