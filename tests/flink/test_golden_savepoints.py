@@ -92,15 +92,20 @@ def test_turns_that_wait_are_restored(savepoint: Path, backend: str, tmp_path: P
     place = copied(savepoint, tmp_path)
     steps = tmp_path / "steps"
     yes = json.dumps({"approved": True, "by": "eve"})
+    # These waits are open in the savepoint, so their names answer them.
     answers = [("one", "approval", yes), ("two", "legal", yes), ("tool", "approval", yes), ("queue", "approval", yes)]
-    records = restored(
-        waiting.Asker(steps),
-        place,
-        [(waiting.EARLY, "ask", "scarf"), ("fresh", "refund", "belt")],
-        {"state.backend.type": backend, "skills.waits.keep": KEEP},
-        ["key", "kind", "text"],
-        [*answers, ("queue", "approval", yes), ("fresh", "approval", json.dumps({"approved": False, "reason": "no"}))],
-    )
+
+    def run(*more: tuple[str, str, str]) -> list[Any]:
+        steps.unlink(missing_ok=True)
+        events = [(waiting.EARLY, "ask", "scarf"), ("fresh", "refund", "belt")]
+        options = {"state.backend.type": backend, "skills.waits.keep": KEEP}
+        fields = ["key", "kind", "text"]
+        return restored(waiting.Asker(steps), place, events, options, fields, [*answers, *more], waits=True)
+
+    # The questions after the restore have the same ids in each run.
+    ids = {record["key"]: record["wait_id"] for record in run() if record.get("status") == "open"}
+    no = json.dumps({"approved": False, "reason": "no"})
+    records = run(("queue", ids["queue"], yes), ("fresh", ids["fresh"], no))
     results = {(record["key"], record["turn"]): record["result"] for record in records if "result" in record}
     assert results == {
         ("one", 1): "True by eve",

@@ -69,8 +69,9 @@ def restored(
     options: dict[str, str],
     fields: Sequence[str] = ("key", "chat", "text"),
     answers: Sequence[tuple[str, str, str]] = (),
+    waits: bool = False,
 ) -> list[Any]:
-    """Return the outputs and error records of a job from its savepoint on.
+    """Return the outputs and error records of a job from its savepoint on, and with ``waits`` the records of questions.
 
     Args:
         agent: The agent of the savepoint.
@@ -79,6 +80,7 @@ def restored(
         options: Options of the job.
         fields: The names of the fields. The first is the key.
         answers: Answers with key, wait and JSON. Without any, the agent has no input for answers.
+        waits: True to return the records of questions as well.
     """
     from pyflink.common import Types
 
@@ -103,4 +105,4 @@ def restored(
     output = agents.from_datastream(rows(events, fields, "new events"), fields[0]).apply(agent)
     if answers:
         output.answers(rows(answers, ["key", "wait_id", "answer"], "new answers"), "key")
-    return collect(output.to_datastream(), output.to_datastream(tag="errors"))
+    return collect(output.to_datastream(), output.to_datastream(tag="errors"), *([output.to_wait_stream()] * waits))

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import signal
 import struct
 import subprocess
@@ -150,6 +151,20 @@ def test_an_answer_right_behind_its_turn_is_not_lost(shared: Bridge) -> None:
         if struct.unpack_from(">IQ", body)[1] == 1:
             of_turn.append(kind)
     assert of_turn == [frames.WAIT, frames.WAIT, frames.END]
+
+
+class WaitsForASecond(Agent):
+    """Limits the time of a wait with asyncio, which does not count while the turn waits."""
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        return await asyncio.wait_for(ctx.wait("approval"), 1)
+
+
+def test_the_log_has_the_line_of_an_await_that_ends_with_the_stop_of_its_turn(bridge: Bridge) -> None:
+    bridge.open(WaitsForASecond)
+    bridge.turn(1, "a")
+    assert [bridge.receive()[0], bridge.receive()[0]] == [frames.WAIT, frames.PARK]
+    assert re.search(r"test_worker\.py:\d+ awaits asyncio\.wait_for, .* stopped at 'approval'", bridge.stderr())
 
 
 def test_turn_state_and_replay(shared: Bridge) -> None:

@@ -148,7 +148,8 @@ class LocalWaits:
             pause = max(0, change.deadline - processing_time()) / 1000
             opened.timer = loop.call_later(pause, self._time_out, opened)
         question = next((record for tag, record in change.outputs if tag == WAITS_TAG), None)
-        if not opened.answers and self._ask is not None and question is not None:
+        is_asking = opened.asking is not None and not opened.asking.done()
+        if not opened.answers and not is_asking and self._ask is not None and question is not None:
             asked = {**question, "problem": problem} if problem else question
             opened.asking = loop.create_task(self._asked(opened, self._ask(asked)))
 
