@@ -92,7 +92,7 @@ def test_turns_that_wait_are_restored(savepoint: Path, backend: str, tmp_path: P
     place = copied(savepoint, tmp_path)
     steps = tmp_path / "steps"
     yes = json.dumps({"approved": True, "by": "eve"})
-    # These waits are open in the savepoint, so their names answer them.
+    # Waits that are open in the savepoint accept their names.
     answers = [("one", "approval", yes), ("two", "legal", yes), ("tool", "approval", yes), ("queue", "approval", yes)]
 
     def run(*more: tuple[str, str, str]) -> list[Any]:

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from flink_skills import Agent
-from flink_skills.agents import decode
+from flink_skills.agents import WaitChange, WaitOperation, decode
 from flink_skills.errors import TurnError
 from flink_skills.manager import SkillScope
 from flink_skills.worker import frames
@@ -151,6 +151,17 @@ def test_an_answer_right_behind_its_turn_is_not_lost(shared: Bridge) -> None:
         if struct.unpack_from(">IQ", body)[1] == 1:
             of_turn.append(kind)
     assert of_turn == [frames.WAIT, frames.WAIT, frames.END]
+
+
+@pytest.mark.parametrize(
+    ("fields", "flags"),
+    [({}, 0), ({"event_time": True}, 1), ({"is_sleep": True}, 2), ({"ids_only": True}, 4), ({"unanswered": True}, 8)],
+)
+def test_a_frame_of_a_wait_has_the_flags_of_its_change(fields: dict[str, Any], flags: int) -> None:
+    frame = frames.encode_wait(7, 1, WaitChange(WaitOperation.OPEN, "id", "name", **fields))
+    before = struct.pack(">IQB", 7, 1, WaitOperation.OPEN) + sized(b"id") + sized(b"name")
+    assert frame[5 : 5 + len(before)] == before
+    assert struct.unpack_from(">qB", frame, 5 + len(before)) == (2**63 - 1, flags)
 
 
 class WaitsForASecond(Agent):
