@@ -183,6 +183,16 @@ def test_a_tool_waits_and_runs_again_from_its_beginning() -> None:
     assert PAID == [("A-1", 500)]
 
 
+def test_another_call_of_a_tool_asks_another_question() -> None:
+    asked = run(Clerk, [], cents=500).to_wait_list()[0]
+    assert run(Clerk, [], cents=500).to_wait_list()[0]["wait_id"] == asked["wait_id"]
+    output = run(Clerk, [{"order": "A-1", "wait_id": asked["wait_id"], "answer": True}], cents=900000)
+    assert output.to_wait_list()[0]["payload"] == asked["payload"]
+    assert PAID == []
+    (unused,) = output.to_list("errors")
+    assert "No turn has asked for it" in unused["error"]
+
+
 class Checker(Agent):
     """An agent as a tool that waits."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
 from flink_skills.agents.state.messages import NO_USAGE, Usage
-from flink_skills.agents.state.waits import Answer, OpenWait, WaitRequest, WaitResult
+from flink_skills.agents.state.waits import APPROVAL, Answer, OpenWait, WaitRequest, WaitResult
 from flink_skills.agents.turn.waits import ReadAnswer, WaitPort, Waits, no_waits
 from flink_skills.errors import LimitError
 from flink_skills.tools.base import TurnInterruptedError
@@ -31,8 +31,8 @@ class CallIds:
     def of(self, step: str, number: int = 0, request: str = "") -> str:
         """Return the id of the call of ``step``.
 
-        ``number`` is that of :meth:`Journal.call_number`. ``request`` is the digest of the request of a wait, so that
-        each question has its own answers.
+        ``number`` is that of :meth:`Journal.call_number`. ``request`` has the digest of a wait's request, so that each
+        question has its own answers.
         """
         step = f"{step}~{number}" if number else step
         text = f"{self._text}{step}\0{request}\0" if request else f"{self._text}{step}\0"
@@ -79,6 +79,7 @@ class Steps:
         "_max_tokens",
         "_parents",
         "_port",
+        "_requests",
         "_running",
         "_waits",
         "attempt",
@@ -108,6 +109,8 @@ class Steps:
         self._running: set[str] = set()
         # The step in whose function a step or a wait was requested. Empty outside steps.
         self._parents: dict[str, str] = {}
+        # The requests of running steps, as fingerprints.
+        self._requests: dict[str, str] = {}
         # Created when the turn first waits, or reads a wait from its journal.
         self._waits: Waits | None = None
         self._append = append
@@ -207,6 +210,7 @@ class Steps:
         token = _current_step.set(step)
         # As enter and leave do, without two calls for each step.
         self._running.add(step)
+        self._requests[step] = asked.what
         if self._waits is not None:
             self._waits.touch()
         try:
@@ -214,6 +218,7 @@ class Steps:
         finally:
             _current_step.reset(token)
             self._running.discard(step)
+            del self._requests[step]
             if self._waits is not None:
                 self._waits.touch()
         if self.closed:
@@ -275,8 +280,19 @@ class Steps:
             raise
         self._call_numbers[step] = self._journal.call_number(step, asked.what)
         self._parents[step] = _current_step.get()
-        wait_id = self._ids.of(step, self._call_numbers[step], request.digest()) if kept is None else kept.wait.id
+        wait_id = self._wait_id(step, request) if kept is None else kept.wait.id
         return await self._opened_waits().wait(step, wait_id, kept, request=request, read=read, asked=asked)
+
+    def _wait_id(self, step: str, request: WaitRequest) -> str:
+        """Return the id of a new wait. It follows from what is asked, and who asks: the calls that contain the wait.
+
+        The request of an approval contains its call.
+        """
+        calls, call = [], "" if request.kind == APPROVAL else _current_step.get()
+        while call:
+            calls.append(self._requests.get(call, ""))
+            call = self._parents.get(call, "")
+        return self._ids.of(step, self._call_numbers[step], "/".join([request.digest(), *calls]))
 
     def cancel_wait(self, wait: str) -> None:
         """Cancel a wait of the turn, or of another turn of the key. ``wait`` is its id or its name."""
