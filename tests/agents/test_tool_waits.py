@@ -119,7 +119,7 @@ def test_an_approval_accepts_the_id_of_its_question_only() -> None:
         "pay was not called: the call was not approved: There was no decision before the deadline."
     ]
     (problem,) = output.to_list("errors")
-    assert "the answer to wait 'approval' is not used. An approval accepts only the id of its wait" in problem["error"]
+    assert "the answer to wait 'approval' is not used. An approval accepts its id only" in problem["error"]
     assert problem["event"] == {"order": "A-1", "wait_id": "approval", "approved": True}
 
 

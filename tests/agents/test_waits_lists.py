@@ -199,7 +199,7 @@ def test_an_answer_with_a_name_is_not_kept_for_a_later_question() -> None:
 
     output = run_code(code, answers())
     assert output.to_list() == ["second has no answer"]
-    assert "No open wait has this name" in output.to_list("errors")[0]["error"]
+    assert "No open wait of its key has this name" in output.to_list("errors")[0]["error"]
 
 
 def test_an_answer_after_a_cancel_is_no_answer_to_the_next_question() -> None:

@@ -58,6 +58,7 @@ _REASONS = {
     INPUT_ENDED: "The wait has ended with the inputs.",
 }
 _CANCELLED = "The wait was cancelled."
+_USE_THE_ID = "Set wait_id of the answer to wait_id of the question."
 
 
 class _Given(NamedTuple):
@@ -184,9 +185,9 @@ class LocalWaits:
         found = [of for of in self._of(key) if of.change.name == name and not of.change.is_sleep]
         accepting = [of for of in found if by_code or not of.change.ids_only]
         if not found:
-            return "No open wait has this name, and only an answer with the id of a wait is kept until its question."
+            return f"No open wait of its key has this name, and an answer with a name is not kept. {_USE_THE_ID}"
         if not accepting:
-            return "An approval accepts only the id of its wait, which is wait_id in the record of the question."
+            return f"An approval accepts its id only. {_USE_THE_ID}"
         return next((of for of in accepting if not of.answers), accepting[0])
 
     def _cancel(self, given: GivenAnswer) -> None:
