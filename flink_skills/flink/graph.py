@@ -79,6 +79,8 @@ def _wait_settings(config: SkillConfig) -> dict[str, Any]:
         found["whenWaiting"] = config.get(SkillOptions.TURN_WHEN_WAITING)
     if config.get(SkillOptions.WAITS_KEEP) != SkillOptions.WAITS_KEEP.default:
         found["waitsKeepMs"] = int(config.get(SkillOptions.WAITS_KEEP) * 1000)
+    if config.get(SkillOptions.WAITS_MAX_EARLY) != SkillOptions.WAITS_MAX_EARLY.default:
+        found["waitsMaxEarly"] = config.get(SkillOptions.WAITS_MAX_EARLY)
     if config.get(SkillOptions.WAITS_ON_DRAIN) != SkillOptions.WAITS_ON_DRAIN.default:
         found["drainEndsWaits"] = True
     return found

@@ -320,6 +320,13 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "Time for which an answer is kept that arrives before its question, and for which the end of a wait is known,"
         " so that a second answer has a clear error record.",
     )
+    WAITS_MAX_EARLY = Option[int](
+        "skills.waits.max-early",
+        parse_count,
+        100,
+        "Maximum number of answers of a key that arrived before their questions, and of further answers of one wait."
+        " Above it, an answer becomes an error record.",
+    )
     WAITS_ON_DRAIN = Option[str](
         "skills.waits.on-drain",
         one_of("refuse", "time-out"),

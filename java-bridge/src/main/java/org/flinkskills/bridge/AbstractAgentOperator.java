@@ -117,7 +117,8 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
                 launchers.open(scratch, pythonConfig, settings, getRuntimeContext(), environment));
     connection = lease.pool().connect(plan, settings, getUserCodeClassloader());
     TurnWaits waits =
-        new TurnWaits(keyedWaits, waitTimers(), outputs, metrics, settings, plan.json(), clock);
+        new TurnWaits(
+            keyedWaits, waitTimers(keyedWaits), outputs, metrics, settings, plan.json(), clock);
     turns =
         new TurnRunner(
             getOperatorName(),
@@ -129,25 +130,33 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
             metrics,
             counts,
             waits,
-            new WaitingTurns(state, keyedWaits, settings, metrics, clock));
+            new WaitingTurns(state, keyedWaits, settings, metrics, clock),
+            settings.maxCrashes());
     listener = new OperatorMailbox(mailbox, turns, outputs, metrics, lease.pool().reports());
     scheduler.connect(connection, connection.attach(listener));
     turns.restoreAll(StateFormat.markerOf(getRuntimeContext().getTaskInfo()));
     turns.startTurns();
   }
 
-  private WaitTimers waitTimers() {
+  private WaitTimers waitTimers(KeyedWaits waits) {
     return new WaitTimers(
         () -> getInternalTimerService(KeyedWaits.WAITS, StringSerializer.INSTANCE, this),
-        () -> watermark);
+        () -> watermark,
+        getProcessingTimeService(),
+        (key, id) -> {
+          setCurrentKey(key);
+          return waits.wait(id);
+        });
   }
 
-  /** Handle an answer. One without a wait becomes an error record. */
+  /**
+   * Handle an answer. One without a wait becomes an error record. An answer never waits for
+   * capacity: it ends a wait, or is kept in the state.
+   */
   final void acceptAnswer(Row row) throws Exception {
     Object wait = row.getArity() > 2 ? row.getField(2) : null;
     turns.answer(
         (String) row.getField(0), wait == null ? "" : (String) wait, (byte[]) row.getField(1));
-    awaitCapacity();
   }
 
   /** Handle an event, or an answer in the stream of events. */
@@ -157,10 +166,10 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
     byte[] event = (byte[]) row.getField(1);
     if (row.getArity() > 2 && row.getField(2) != null) {
       turns.answer(key, (String) row.getField(2), event);
-    } else {
-      long timestamp = element.hasTimestamp() ? element.getTimestamp() : 0;
-      turns.accept(key, TurnState.Event.encode(element.hasTimestamp(), timestamp, event));
+      return;
     }
+    long timestamp = element.hasTimestamp() ? element.getTimestamp() : 0;
+    turns.accept(key, TurnState.Event.encode(element.hasTimestamp(), timestamp, event));
     awaitCapacity();
   }
 

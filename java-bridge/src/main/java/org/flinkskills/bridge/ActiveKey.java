@@ -2,9 +2,13 @@ package org.flinkskills.bridge;
 
 import java.util.ArrayDeque;
 import java.util.Deque;
+import java.util.LinkedHashSet;
+import java.util.Set;
 
 /** A key with unfinished events, or about to have one, and its counters in the state. */
 final class ActiveKey {
+  static final long NOBODY = -1;
+
   final String name;
   long turnsDone;
 
@@ -31,20 +35,23 @@ final class ActiveKey {
   /** The first unfinished event if its turn may start immediately, or null. */
   byte[] first;
 
-  /** For each unfinished event from the head its position among the watermarks. */
+  /** For each event from the head its position among the watermarks; empty while it waits. */
   final Deque<EventTimeGate.Epoch> epochs = new ArrayDeque<>(2);
 
-  /** The numbers of events before the head whose turns resume. */
-  final Deque<Long> resumed = new ArrayDeque<>(0);
+  /** The numbers of events before the head whose turns resume, in the order of their answers. */
+  final Set<Long> resumed = new LinkedHashSet<>(0);
 
-  /** The turn of the head runs before those that resume, because the journal has its steps. */
-  boolean headFirst;
+  /** The number of the event whose turn runs next because the journal has its steps. */
+  long owner = NOBODY;
 
   /** The turn of the head waits, and the events behind it wait for it. */
   boolean blocked;
 
   /** The state may have waits of an unfinished turn. */
   boolean hasWaits;
+
+  /** The number of turns that can run and have waited, or were behind such a turn. */
+  int waited;
 
   /** The turn that was started and has not ended; null if none was. */
   WorkerSlot.Turn started;
@@ -64,20 +71,33 @@ final class ActiveKey {
 
   /** Return the number of the event whose turn starts next. */
   long next() {
-    if (headFirst || resumed.isEmpty()) {
-      headFirst = false;
-      return head;
+    long number = head;
+    if (owner != NOBODY) {
+      number = owner;
+      owner = NOBODY;
+    } else if (!resumed.isEmpty()) {
+      number = resumed.iterator().next();
     }
-    return resumed.removeFirst();
+    resumed.remove(number);
+    return number;
+  }
+
+  /** Return true if the turn of an event can run, or will when the turns before it have. */
+  boolean resumes(long number) {
+    return number == head ? !blocked : owner == number || resumed.contains(number);
   }
 
   /** Return true if a turn of the key can start. */
   boolean canStart() {
-    return started == null && (!resumed.isEmpty() || !blocked && !epochs.isEmpty());
+    return started == null && canRun();
   }
 
   /** Return true if the key has no turn that runs or can run. */
   boolean isIdle() {
-    return started == null && resumed.isEmpty() && (blocked || epochs.isEmpty());
+    return started == null && !canRun();
+  }
+
+  private boolean canRun() {
+    return owner != NOBODY || !resumed.isEmpty() || !epochs.isEmpty();
   }
 }

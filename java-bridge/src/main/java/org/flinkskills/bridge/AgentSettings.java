@@ -30,6 +30,8 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
  * @param overtake whether the next events of a key overtake a turn that waits
  * @param waitsKeepMs time in milliseconds for which early answers and ended waits are kept
  * @param drainEndsWaits whether a stop with drain ends waits, instead of being refused
+ * @param waitsMaxEarly maximum number of answers of a key that arrived before their questions, and
+ *     of the further answers of one wait
  */
 record AgentSettings(
     int maxInFlight,
@@ -46,7 +48,8 @@ record AgentSettings(
     boolean showPrints,
     boolean overtake,
     long waitsKeepMs,
-    boolean drainEndsWaits)
+    boolean drainEndsWaits,
+    int waitsMaxEarly)
     implements Serializable {
 
   /** The number of further crashes after which the TaskManager builds the error record. */
@@ -70,7 +73,8 @@ record AgentSettings(
           "showPrints",
           "whenWaiting",
           "waitsKeepMs",
-          "drainEndsWaits");
+          "drainEndsWaits",
+          "waitsMaxEarly");
 
   AgentSettings {
     atLeast("maxInFlight", maxInFlight, 1);
@@ -81,6 +85,7 @@ record AgentSettings(
     atLeast("maxCrashes", maxCrashes, 1);
     atLeast("sessionTtlMs", sessionTtlMs, 0);
     atLeast("waitsKeepMs", waitsKeepMs, 0);
+    atLeast("waitsMaxEarly", waitsMaxEarly, 0);
   }
 
   static AgentSettings defaults() {
@@ -99,7 +104,8 @@ record AgentSettings(
         false,
         false,
         3_600_000,
-        false);
+        false,
+        100);
   }
 
   /** Return the crashes of a turn after one more crash of its worker. */
@@ -175,7 +181,8 @@ record AgentSettings(
         node.path("showPrints").asBoolean(),
         node.path("whenWaiting").asText("queue").equals("next"),
         number(node, "waitsKeepMs", defaults.waitsKeepMs()),
-        node.path("drainEndsWaits").asBoolean());
+        node.path("drainEndsWaits").asBoolean(),
+        (int) number(node, "waitsMaxEarly", defaults.waitsMaxEarly()));
   }
 
   private static long number(JsonNode node, String name, long defaultValue) {

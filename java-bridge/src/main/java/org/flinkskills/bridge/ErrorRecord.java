@@ -10,9 +10,10 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 
 /**
- * The error record of a turn that no worker can end, or of an answer that no turn uses. It has what
- * the TaskManager knows: agent, key, turn and error, as the records of workers ({@code
- * flink_skills/agents/turn/turn_record.py}), and neither the event nor the calls of the turn.
+ * The error record of a turn that no worker can end, or of an answer that no turn uses, and the
+ * record of a wait that ends with such a turn. It has what the TaskManager knows: agent, key, turn
+ * and error, as the records of workers ({@code flink_skills/agents/turn/turn_record.py}), and
+ * neither the event nor the calls of the turn.
  */
 final class ErrorRecord {
   private static final String TAG = "errors";
@@ -89,12 +90,45 @@ final class ErrorRecord {
 
   /** Returns the record, or a row of the table of errors, or nothing without such a table. */
   List<Frame.Output> outputs() throws IOException {
-    Map<String, Object> record = record();
+    return outputs(plan, TAG, record());
+  }
+
+  /**
+   * Return the record of the side output {@code waits} for a wait that ended with its turn, as the
+   * records of workers ({@code flink_skills/agents/rows/wait_record.py}). The state has neither the
+   * question nor its payload: the record of the question has them, under the same id.
+   */
+  static List<Frame.Output> ofWait(
+      String planJson, String key, String id, WaitState.Wait wait, long now) throws IOException {
+    JsonNode plan = JSON.readTree(planJson);
+    Map<String, Object> record = new LinkedHashMap<>();
+    record.put("wait_id", id);
+    record.put("status", "cancelled");
+    record.put("agent", agent(plan));
+    record.put("key", plain(key));
+    record.put("turn", wait.turn() + 1);
+    record.put("kind", wait.isIdOnly() ? "approval" : "wait");
+    record.put("name", wait.name());
+    record.put("question", "");
+    record.put("payload", null);
+    record.put("tool", "");
+    record.put("arguments", null);
+    record.put("deadline", wait.deadline() == WaitState.NO_DEADLINE ? null : wait.deadline());
+    record.put("since", wait.since());
+    record.put("attempt", null);
+    record.put("answer", null);
+    record.put("by", "");
+    record.put("at", now);
+    return outputs(plan, "waits", record);
+  }
+
+  private static List<Frame.Output> outputs(JsonNode plan, String tag, Map<String, Object> record)
+      throws IOException {
     JsonNode rows = plan.path("rows");
     if (!rows.isObject()) {
-      return List.of(output(record));
+      return List.of(output(tag, record));
     }
-    JsonNode columns = rows.path("errors").path("columns");
+    JsonNode columns = rows.path(tag).path("columns");
     if (!columns.isArray()) {
       return List.of();
     }
@@ -102,7 +136,12 @@ final class ErrorRecord {
     for (int i = 0; i < row.length; i++) {
       row[i] = value(columns.get(i), record);
     }
-    return List.of(output(row));
+    return List.of(output(tag, row));
+  }
+
+  private static String agent(JsonNode plan) {
+    String operator = plan.path("operator").asText("");
+    return operator.isEmpty() ? plan.path("agent_id").asText("") : operator;
   }
 
   private Map<String, Object> record() {
@@ -111,8 +150,7 @@ final class ErrorRecord {
       usage.put(name, 0);
     }
     Map<String, Object> record = new LinkedHashMap<>();
-    String operator = plan.path("operator").asText("");
-    record.put("agent", operator.isEmpty() ? plan.path("agent_id").asText("") : operator);
+    record.put("agent", agent(plan));
     record.put("key", plain(key));
     record.put("turn", number);
     record.put("output", null);
@@ -149,11 +187,17 @@ final class ErrorRecord {
     return switch (type) {
       case "STRING", "VARCHAR", "CHAR" -> String.valueOf(value);
       case "BIGINT", "INTEGER", "INT" -> value instanceof Number ? value : null;
+      case "TIMESTAMP_LTZ", "TIMESTAMP" -> value instanceof Long millis ? moment(millis) : null;
       default -> null;
     };
   }
 
-  private static Frame.Output output(Object value) throws IOException {
-    return new Frame.Output(TAG, new Pickler().dumps(value));
+  /** Seconds and nanoseconds, see {@link TableRows}. */
+  private static Object[] moment(long millis) {
+    return new Object[] {Math.floorDiv(millis, 1000L), Math.floorMod(millis, 1000) * 1_000_000};
+  }
+
+  private static Frame.Output output(String tag, Object value) throws IOException {
+    return new Frame.Output(tag, new Pickler().dumps(value));
   }
 }

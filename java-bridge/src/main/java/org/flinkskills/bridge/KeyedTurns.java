@@ -2,7 +2,7 @@ package org.flinkskills.bridge;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Collection;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -105,22 +105,14 @@ final class KeyedTurns {
       return key;
     }
     // The counters can expire while a turn of the key waits.
-    return begin(
-        name,
-        waits.exist()
-            ? countersFromPending(WaitingTurns.overtaken(waits.turns()))
-            : TurnState.Counters.NONE);
+    return begin(name, waits.exist() ? countersFromPending(waits) : TurnState.Counters.NONE);
   }
 
-  /**
-   * Load a key with unfinished events.
-   *
-   * @param overtaken the numbers of events whose turns wait, and behind which no event waits
-   */
-  ActiveKey restore(String name, Collection<Long> overtaken) throws Exception {
+  /** Load a key with unfinished events. */
+  ActiveKey restore(String name, KeyedWaits waits) throws Exception {
     ActiveKey key = find(name);
     if (key == null) {
-      key = begin(name, countersFromPending(overtaken));
+      key = begin(name, countersFromPending(waits));
     }
     key.hasJournal = true;
     return key;
@@ -150,17 +142,17 @@ final class KeyedTurns {
     return new ActiveKey(name, counters, false, clock.getAsLong());
   }
 
-  private TurnState.Counters countersFromPending(Collection<Long> overtaken) throws Exception {
-    long first = Long.MAX_VALUE;
-    long last = -1;
-    for (long number : pending.keys()) {
-      last = Math.max(last, number);
-      if (!overtaken.contains(number)) {
-        first = Math.min(first, number);
-      }
+  private TurnState.Counters countersFromPending(KeyedWaits waits) throws Exception {
+    List<Long> numbers = new ArrayList<>();
+    pending.keys().forEach(numbers::add);
+    if (numbers.isEmpty()) {
+      return TurnState.Counters.NONE;
     }
-    first = Math.min(first, last + 1);
-    return new TurnState.Counters(first, first, last + 1, 0);
+    long tail = Collections.max(numbers) + 1;
+    // No event waits behind these turns.
+    numbers.removeAll(waits.overtaken());
+    long first = numbers.isEmpty() ? tail : Collections.min(numbers);
+    return new TurnState.Counters(first, first, tail, 0);
   }
 
   /** Write the format's marker to the current key. */

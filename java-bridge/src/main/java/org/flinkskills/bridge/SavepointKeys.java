@@ -150,8 +150,8 @@ final class SavepointKeys {
       row.setField("session", state.session().chunks());
       row.setField("waits", waitRows());
       List<List<byte[]>> journals = new ArrayList<>();
-      for (WaitState.WaitingTurn turn : waits.turns().values()) {
-        journals.add(turn.journal());
+      for (long turn : waits.turns().keySet()) {
+        journals.add(waits.content(turn).journal());
       }
       row.setField("journals", journals);
       out.collect(PythonPickle.dumps(row, null));

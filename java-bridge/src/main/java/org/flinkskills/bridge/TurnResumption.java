@@ -1,6 +1,7 @@
 package org.flinkskills.bridge;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import org.apache.flink.runtime.state.KeyedStateBackend;
@@ -103,14 +104,14 @@ final class TurnResumption {
     switch (operation) {
       case Frames.WAIT_OPEN -> {
         turn.key.hasWaits = true;
-        return waits.open(turn.number, id, waitName, flags, deadline);
+        return waits.open(turn.key.name, turn.number, id, waitName, flags, deadline);
       }
       case Frames.WAIT_CLOSE -> {
-        waits.close(id);
+        waits.close(turn.key.name, id, (flags & WaitState.UNANSWERED) == 0);
         return null;
       }
       case Frames.WAIT_REJECT -> {
-        return waits.reject(id);
+        return waits.reject(turn.key.name, id);
       }
       default -> {
         WaitState.Answer cancel = WaitState.Answer.without(Frames.CANCELLED, waits.now());
@@ -134,24 +135,25 @@ final class TurnResumption {
       }
       return;
     }
-    if (!waiting.isWaiting(delivery.turn())
-        || key != null && key.resumed.contains(delivery.turn())) {
+    if (!waiting.isWaiting(delivery.turn()) || key != null && key.resumes(delivery.turn())) {
       return;
     }
     if (key == null) {
-      key = state.restore(keyName, WaitingTurns.overtaken(waits.state().turns()));
+      key = state.load(keyName, waits.state());
+      waiting.load(key);
       active.put(keyName, key);
     }
     key.hasWaits = true;
-    if (delivery.turn() != key.head) {
-      key.resumed.addLast(delivery.turn());
-      scheduler.add(key);
-    } else if (key.epochs.isEmpty()) {
+    if (delivery.turn() == key.head) {
+      key.blocked = false;
       // Watermarks have passed the events of the key.
       for (long i = key.head; i < key.tail; i++) {
         key.epochs.addLast(gate.passed());
       }
-      scheduler.add(key, key.epochs.size());
+      scheduler.resume(key, key.epochs.size());
+    } else {
+      key.resumed.add(delivery.turn());
+      scheduler.resume(key, 1);
     }
   }
 
@@ -163,27 +165,23 @@ final class TurnResumption {
     }
     if (!waits.state().answers(turn.number).isEmpty()) {
       // An answer has arrived in the meantime, or the inputs have ended.
-      if (turn.number == key.head) {
-        key.headFirst = true;
-      } else {
-        key.resumed.addFirst(turn.number);
-      }
-      scheduler.stopped(turn, 0);
+      key.owner = turn.number;
+      scheduler.stopped(turn, 0, 0);
       return;
     }
     List<EventTimeGate.Epoch> released = new ArrayList<>();
-    if (waiting.isOvertaken(key, turn.number)) {
-      if (turn.number == key.head) {
-        released.add(key.epochs.removeFirst());
-      }
-      waiting.park(key, turn.number);
-      scheduler.stopped(turn, 1);
-    } else {
-      waiting.park(key, turn.number);
+    if (!waiting.isOvertaken(key, turn.number)) {
       key.blocked = true;
-      scheduler.stopped(turn, key.epochs.size());
       released.addAll(key.epochs);
+      key.epochs.clear();
+    } else if (turn.number == key.head) {
+      released.add(key.epochs.removeFirst());
+    } else {
+      released.add(gate.passed());
     }
+    waiting.park(key, turn.number);
+    int waited = Collections.frequency(released, gate.passed());
+    scheduler.stopped(turn, released.size(), waited);
     if (key.isIdle()) {
       active.remove(key.name);
     }

@@ -5,7 +5,6 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.stream.Stream;
 import org.apache.flink.runtime.state.KeyedStateBackend;
 import org.apache.flink.runtime.state.VoidNamespace;
@@ -38,6 +37,7 @@ final class TurnRunner {
   private final TurnCounts counts;
   private final TurnWaits waits;
   private final WaitingTurns waiting;
+  private final int maxCrashes;
 
   private final TurnResumption resumption;
 
@@ -49,6 +49,7 @@ final class TurnRunner {
   /**
    * @param name the name of the operator in logs
    * @param keys sets the current key of {@code state}
+   * @param maxCrashes the number of crashes after which a worker does not read a turn
    */
   TurnRunner(
       String name,
@@ -60,7 +61,8 @@ final class TurnRunner {
       AgentMetrics metrics,
       TurnCounts counts,
       TurnWaits waits,
-      WaitingTurns waiting) {
+      WaitingTurns waiting,
+      int maxCrashes) {
     this.name = name;
     this.keys = keys;
     this.state = state;
@@ -71,6 +73,7 @@ final class TurnRunner {
     this.counts = counts;
     this.waits = waits;
     this.waiting = waiting;
+    this.maxCrashes = maxCrashes;
     this.resumption =
         new TurnResumption(keys, state, scheduler, connection, waits, waiting, gate, active);
   }
@@ -113,18 +116,18 @@ final class TurnRunner {
   }
 
   private ActiveKey restore(String keyName) throws Exception {
-    TreeMap<Long, WaitState.WaitingTurn> stored = waits.state().turns();
-    ActiveKey key = state.restore(keyName, WaitingTurns.overtaken(stored));
+    ActiveKey key = state.restore(keyName, waits.state());
     if (waits.state().exist()) {
-      waiting.restore(key, stored);
+      waits.restore(keyName);
+      waiting.restore(key);
     }
-    if (key.blocked) {
-      return key;
+    if (!key.blocked) {
+      for (long i = key.head; i < key.tail; i++) {
+        key.epochs.addLast(gate.accept());
+      }
     }
-    for (long i = key.head; i < key.tail; i++) {
-      key.epochs.addLast(gate.accept());
-    }
-    scheduler.add(key, key.epochs.size() + key.resumed.size());
+    scheduler.add(key, key.epochs.size());
+    scheduler.resume(key, key.resumed.size());
     return key;
   }
 
@@ -133,16 +136,20 @@ final class TurnRunner {
     ActiveKey key = active.get(keyName);
     if (key == null) {
       key = state.load(keyName, waits.state());
-      if (key.head != key.tail) {
-        // The first turn of the key waits. It has no other unfinished events in memory.
-        state.append(key, event);
-        return;
-      }
-      active.put(keyName, key);
+      waiting.load(key);
     }
     state.append(key, event);
-    key.epochs.addLast(gate.accept());
-    if (scheduler.add(key)) {
+    if (key.blocked) {
+      // Only the state has the events behind a waiting turn.
+      state.releaseFirst(key);
+      return;
+    }
+    active.put(keyName, key);
+    int added = 0;
+    for (; key.epochs.size() < key.tail - key.head; added++) {
+      key.epochs.addLast(gate.accept());
+    }
+    if (scheduler.add(key, added)) {
       startTurns();
       state.releaseFirst(key);
     }
@@ -301,7 +308,8 @@ final class TurnRunner {
     if (status == Frames.END_FAIL_JOB) {
       throw new AgentTurnException(message);
     }
-    boolean isHead = endState(turn, sessionOp, chunks);
+    // A worker that cannot read the turn any more knows no waits.
+    boolean isHead = endState(turn, sessionOp, chunks, turn.crashes <= maxCrashes);
     outputs.emit(turn.timestamp, emitted);
     ended(turn, isHead, status == Frames.END_ERROR_RECORD, message);
   }
@@ -313,18 +321,23 @@ final class TurnRunner {
     if (record.failsJob()) {
       throw new AgentTurnException(record.message());
     }
-    boolean isHead = endState(turn, Frames.SESSION_KEEP, List.of());
+    boolean isHead = endState(turn, Frames.SESSION_KEEP, List.of(), false);
     outputs.emit(turn.timestamp, record.outputs());
     ended(turn, isHead, true, record.error());
   }
 
-  /** Write the end of a turn. Return false if other turns of its key have overtaken it. */
-  private boolean endState(Turn turn, int sessionOp, List<byte[]> chunks) throws Exception {
+  /**
+   * Write the end of a turn. Return false if other turns of its key have overtaken it.
+   *
+   * @param recorded whether the worker has written the records of the waits that end
+   */
+  private boolean endState(Turn turn, int sessionOp, List<byte[]> chunks, boolean recorded)
+      throws Exception {
     ActiveKey key = turn.key;
     boolean isHead = turn.number == key.head;
     state.end(key, turn.number, turn.epoch, sessionOp, chunks);
     if (key.hasWaits) {
-      waits.endTurn(turn.number);
+      waits.endTurn(key.name, turn.number, recorded);
     }
     return isHead;
   }
@@ -334,7 +347,7 @@ final class TurnRunner {
     metrics.ended(failed);
     counts.ended(error, key.name, turn.number + 1);
     EventTimeGate.Epoch accepted = isHead ? key.epochs.removeFirst() : gate.passed();
-    scheduler.ended(turn);
+    scheduler.stopped(turn, 1, accepted == gate.passed() ? 1 : 0);
     if (key.isIdle()) {
       active.remove(key.name);
     }

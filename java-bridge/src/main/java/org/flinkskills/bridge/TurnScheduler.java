@@ -36,6 +36,9 @@ final class TurnScheduler {
   /** The number of events whose turns have not ended, without those that wait for an answer. */
   private int unfinished;
 
+  /** The number of turns behind one of their key that have waited, or were behind such a turn. */
+  private int backlog;
+
   /** The number of keys whose next turn can start. */
   private int ready;
 
@@ -75,15 +78,23 @@ final class TurnScheduler {
     return unfinished - started.size();
   }
 
-  /** Add an event of the key. Return true if its turn can start. */
-  boolean add(ActiveKey key) {
-    return add(key, 1);
-  }
-
   /** Add turns of the key that can run. Return true if one of them can start. */
   boolean add(ActiveKey key, int turns) {
     unfinished += turns;
     return makeReady(key);
+  }
+
+  /** Add turns of the key that have waited, or were behind such a turn. */
+  void resume(ActiveKey key, int turns) {
+    unfinished += turns;
+    addWaited(key, turns);
+    makeReady(key);
+  }
+
+  private void addWaited(ActiveKey key, int turns) {
+    backlog -= Math.max(0, key.waited - 1);
+    key.waited += turns;
+    backlog += Math.max(0, key.waited - 1);
   }
 
   private boolean makeReady(ActiveKey key) {
@@ -104,12 +115,13 @@ final class TurnScheduler {
    *
    * <p>Keys of a worker that is absent or quarantined do not wait for a place. They must not stop
    * the keys of other workers, so {@code maxPending} limits them, together with the events that
-   * wait behind their key.
+   * wait behind their key. Events that were behind a waiting turn are only in the state and do not
+   * count: its answer must not stop the inputs.
    */
   boolean acceptsMore() {
     int forPlace = WorkerSlot.waitingForPlace(slots);
     int forWorker = ready - forPlace;
-    int behindTheirKey = waiting() - ready;
+    int behindTheirKey = waiting() - ready - backlog;
     return forPlace <= 1 && behindTheirKey + forWorker <= settings.maxPending();
   }
 
@@ -167,17 +179,13 @@ final class TurnScheduler {
     start.accept(turn);
   }
 
-  /** Remove a turn that has ended from its worker and key. */
-  void ended(Turn turn) {
-    stopped(turn, 1);
-  }
-
   /**
    * Remove a turn that has stopped from its worker and key.
    *
    * @param turns the number of turns of the key that cannot run any more
+   * @param waited how many of them were added by {@link #resume}
    */
-  void stopped(Turn turn, int turns) {
+  void stopped(Turn turn, int turns, int waited) {
     turn.slot.leaveQuarantine(turn);
     started.remove(turn.id);
     turn.key.started = null;
@@ -185,6 +193,7 @@ final class TurnScheduler {
       inFlight--;
     }
     unfinished -= turns;
+    addWaited(turn.key, -waited);
     makeReady(turn.key);
   }
 

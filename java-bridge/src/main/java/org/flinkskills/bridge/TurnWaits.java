@@ -62,58 +62,81 @@ final class TurnWaits {
     return state;
   }
 
+  /** Restore the waits of the current key, from the state of this or of an earlier release. */
+  void restore(String key) throws Exception {
+    for (Map.Entry<String, WaitState.Wait> entry : state.upgrade().entrySet()) {
+      if (entry.getValue().isUnanswered()) {
+        timers.watch(key, entry.getKey(), entry.getValue());
+      }
+    }
+  }
+
   /** Open a wait. Return its answer if it has one already, else null. */
-  Delivery open(long turn, String id, String name, int flags, long deadline) throws Exception {
+  Delivery open(String key, long turn, String id, String name, int flags, long deadline)
+      throws Exception {
     WaitState.Wait known = state.wait(id);
-    if (known != null && known.status() == WaitState.Status.OPEN && known.turn() == turn) {
+    if (known != null && known.isOpen() && known.turn() == turn) {
       return known.answer() == null ? null : new Delivery(turn, id, known.answer());
     }
     long now = clock.getAsLong();
-    WaitState.Wait opened =
-        new WaitState.Wait(WaitState.Status.OPEN, turn, name, flags, now, deadline, null);
-    WaitState.Answer answer = takeEarly(id, known);
-    if (answer == null && !opened.isSleep()) {
-      answer = takeEarly(name, state.wait(name));
-    }
-    if (answer == null && timers.isPast(opened)) {
-      answer = WaitState.Answer.without(Frames.TIMED_OUT, now);
-    }
-    if (known != null && known.status() == WaitState.Status.DONE) {
+    WaitState.Wait opened = WaitState.Wait.asked(turn, name, flags, now, deadline);
+    if (known != null) {
       timers.delete(id, known);
+      if (known.status() == WaitState.Status.EARLY) {
+        state.addEarly(-known.answers().size());
+        opened = opened.with(known.answers());
+      }
+    }
+    if (opened.answer() == null && timers.isPast(opened)) {
+      opened = opened.and(WaitState.Answer.without(Frames.TIMED_OUT, now));
     }
     timers.register(id, opened);
-    state.put(id, opened.with(answer));
-    return answer == null ? null : new Delivery(turn, id, answer);
-  }
-
-  private WaitState.Answer takeEarly(String given, WaitState.Wait known) throws Exception {
-    if (known == null || known.status() != WaitState.Status.EARLY) {
-      return null;
-    }
-    timers.delete(given, known);
-    state.remove(given);
-    return known.answer();
-  }
-
-  /** End a wait whose answer its turn has consumed, or that its turn has cancelled. */
-  void close(String id) throws Exception {
-    WaitState.Wait wait = state.wait(id);
-    if (wait != null && wait.status() == WaitState.Status.OPEN) {
-      end(id, wait, wait.answer() == null ? Frames.CANCELLED : wait.answer().kind());
-    }
+    state.add(id, opened);
+    timers.watch(key, id, opened);
+    return opened.answer() == null ? null : new Delivery(turn, id, opened.answer());
   }
 
   /**
-   * Drop an answer that the turn cannot use. The wait continues. Return its end if its deadline has
-   * passed, else null.
+   * End a wait whose answer its turn has consumed, or that its turn has cancelled. Report its other
+   * answers.
+   *
+   * @param answered whether the turn has consumed the current answer
    */
-  Delivery reject(String id) throws Exception {
+  void close(String key, String id, boolean answered) throws Exception {
     WaitState.Wait wait = state.wait(id);
-    if (wait == null || wait.status() != WaitState.Status.OPEN) {
+    if (wait == null || !wait.isOpen()) {
+      return;
+    }
+    boolean consumed = answered && wait.answer() != null;
+    int kind = consumed ? wait.answer().kind() : Frames.CANCELLED;
+    rejectAll(key, id, consumed ? wait.next() : wait, ending(kind));
+    end(id, wait, kind);
+  }
+
+  /**
+   * Drop an answer that the turn cannot use. The wait continues with its next answer. Return this
+   * answer, or the end of the wait if its deadline has passed, else null.
+   */
+  Delivery reject(String key, String id) throws Exception {
+    WaitState.Wait wait = state.wait(id);
+    if (wait == null || !wait.isOpen() || wait.answer() == null) {
       return null;
     }
+    if (!wait.answer().isGiven()) {
+      // The same end would return again and again.
+      throw new AgentTurnException(
+          String.format(
+              "key %s, turn %d failed: the worker rejects the end of the wait '%s' (%s), and only"
+                  + " answers can be rejected. Worker and bridge jar must be of the same release.",
+              key, wait.turn() + 1, id, ending(wait.answer().kind())));
+    }
     metrics.unusedAnswers.inc();
-    WaitState.Wait open = wait.with(null);
+    WaitState.Wait open = wait.next();
+    if (open.answer() != null) {
+      state.put(id, open);
+      return new Delivery(wait.turn(), id, open.answer());
+    }
+    state.free(open);
     if (timers.isPast(open)) {
       return endOpen(id, open, Frames.TIMED_OUT);
     }
@@ -123,17 +146,37 @@ final class TurnWaits {
     return null;
   }
 
-  /** End the open waits of a turn that ends. */
-  void endTurn(long turn) throws Exception {
+  /**
+   * End the open waits of a turn that ends. Report their answers.
+   *
+   * @param recorded whether the worker has written the records of these ends
+   */
+  void endTurn(String key, long turn, boolean recorded) throws Exception {
     for (Map.Entry<String, WaitState.Wait> open : state.open(turn).entrySet()) {
-      end(open.getKey(), open.getValue(), TURN_ENDED);
+      String id = open.getKey();
+      WaitState.Wait wait = open.getValue();
+      rejectAll(key, id, wait, ending(TURN_ENDED));
+      end(id, wait, TURN_ENDED);
+      if (!recorded && !wait.isSleep()) {
+        outputs.emit(null, ErrorRecord.ofWait(planJson, key, id, wait, clock.getAsLong()));
+      }
     }
     state.removeTurn(turn);
+  }
+
+  private void rejectAll(String key, String id, WaitState.Wait wait, String reason)
+      throws Exception {
+    for (WaitState.Answer answer : wait.answers()) {
+      if (answer.isGiven()) {
+        reject(key, id, wait, reason);
+      }
+    }
   }
 
   private void end(String id, WaitState.Wait wait, int kind) throws Exception {
     long now = clock.getAsLong();
     timers.delete(id, wait);
+    state.leave(wait);
     if (kind == Frames.TIMED_OUT && !wait.isSleep()) {
       metrics.timedOut.inc();
     }
@@ -147,64 +190,90 @@ final class TurnWaits {
   }
 
   /**
-   * Store an answer. Return the turn that receives it, or null if no turn does.
+   * Store an answer. Return the turn that receives it, or null if no turn does now.
    *
    * @param key the current key
    * @param given the id or the wait's name
    */
   Delivery answer(String key, String given, WaitState.Answer answer) throws Exception {
-    if (given.isEmpty()) {
+    String id = WaitState.isId(given) ? given : named(key, given, answer);
+    if (id == null) {
+      return null;
+    }
+    WaitState.Wait wait = state.wait(id);
+    if (wait == null || wait.status() == WaitState.Status.EARLY) {
+      keepEarly(key, id, wait, answer);
+      return null;
+    }
+    if (wait.isUnanswered()) {
+      state.put(id, wait.and(answer));
+      return new Delivery(wait.turn(), id, answer);
+    }
+    // An ended wait has the kind of its end as its answer.
+    if (!wait.isOpen() || !wait.answer().isGiven() || !answer.isGiven()) {
+      reject(key, given, wait, ending(wait.answer().kind()));
+    } else if (wait.answers().size() > settings.waitsMaxEarly()) {
+      reject(
+          key,
+          given,
+          wait,
+          String.format(
+              "The wait has skills.waits.max-early = %d further answers already.",
+              settings.waitsMaxEarly()));
+    } else {
+      // The turn may reject the answers before it.
+      state.put(id, wait.and(answer));
+    }
+    return null;
+  }
+
+  /** Return the id of the wait that a name stands for. Without one, report the answer. */
+  private String named(String key, String name, WaitState.Answer answer) throws Exception {
+    if (name.isEmpty()) {
       reject(key, "", null, "The answer has no wait id.");
       return null;
     }
-    String id = given;
-    WaitState.Wait wait = state.wait(id);
-    if (wait == null || wait.status() == WaitState.Status.EARLY) {
-      String named = oldestWithName(given);
-      if (named == null) {
-        keepEarly(key, given, wait, answer);
-        return null;
-      }
-      id = named;
-      wait = state.wait(id);
+    String id = state.oldest(name, false);
+    String approval = state.oldest(name, true);
+    if (id == null && !answer.isGiven()) {
+      // The code of the agent cancels it.
+      id = approval;
     }
-    // An ended wait has the kind of its end as its answer.
-    if (wait.answer() != null) {
-      reject(key, given, wait, ending(wait.answer().kind()));
-      return null;
+    if (id == null) {
+      String reason =
+          approval == null
+              ? "No open wait of its key has this name, and an answer with a name is not kept."
+              : "An approval accepts its id only.";
+      reject(key, name, null, reason + " Set wait_id of the answer to wait_id of the question.");
     }
-    state.put(id, wait.with(answer));
-    return new Delivery(wait.turn(), id, answer);
-  }
-
-  private String oldestWithName(String name) throws Exception {
-    String oldest = null;
-    long since = Long.MAX_VALUE;
-    for (Map.Entry<String, WaitState.Wait> entry : state.all().entrySet()) {
-      WaitState.Wait wait = entry.getValue();
-      if (wait.isUnanswered()
-          && !wait.isSleep()
-          && wait.name().equals(name)
-          && wait.since() < since) {
-        oldest = entry.getKey();
-        since = wait.since();
-      }
-    }
-    return oldest;
+    return id;
   }
 
   private void keepEarly(String key, String id, WaitState.Wait known, WaitState.Answer answer)
       throws Exception {
-    if (known != null) {
-      reject(key, id, null, "An earlier answer waits for the same question.");
-    } else if (inputEnded || answer.kind() != Frames.ANSWERED) {
+    if (inputEnded || !answer.isGiven()) {
       reject(key, id, null, "No turn waits for it.");
-    } else {
-      WaitState.Wait early =
-          WaitState.Wait.early(answer, clock.getAsLong() + settings.waitsKeepMs());
-      timers.register(id, early);
-      state.put(id, early);
+      return;
     }
+    if (state.early() >= settings.waitsMaxEarly()) {
+      reject(
+          key,
+          id,
+          null,
+          String.format(
+              "No turn has asked for it, and its key has skills.waits.max-early = %d such answers"
+                  + " already.",
+              settings.waitsMaxEarly()));
+      return;
+    }
+    state.addEarly(1);
+    if (known != null) {
+      state.put(id, known.and(answer));
+      return;
+    }
+    WaitState.Wait early = WaitState.Wait.early(answer, clock.getAsLong() + settings.waitsKeepMs());
+    timers.register(id, early);
+    state.put(id, early);
   }
 
   /** Handle a timer of the current key. Return the turn that receives the end of its wait. */
@@ -213,14 +282,14 @@ final class TurnWaits {
     if (wait == null) {
       return null;
     }
-    if (wait.status() == WaitState.Status.OPEN) {
+    if (wait.isOpen()) {
       return wait.answer() == null ? endOpen(id, wait, Frames.TIMED_OUT) : null;
     }
     if (wait.status() == WaitState.Status.EARLY) {
-      reject(
+      dropEarly(
           key,
           id,
-          null,
+          wait,
           String.format(
               "No turn has asked for it within skills.waits.keep = %d ms.",
               settings.waitsKeepMs()));
@@ -229,9 +298,17 @@ final class TurnWaits {
     return null;
   }
 
+  private void dropEarly(String key, String id, WaitState.Wait early, String reason)
+      throws Exception {
+    state.addEarly(-early.answers().size());
+    for (int i = 0; i < early.answers().size(); i++) {
+      reject(key, id, null, reason);
+    }
+  }
+
   private Delivery endOpen(String id, WaitState.Wait wait, int kind) throws Exception {
     WaitState.Answer answer = WaitState.Answer.without(kind, clock.getAsLong());
-    state.put(id, wait.with(answer));
+    state.put(id, wait.and(answer));
     return new Delivery(wait.turn(), id, answer);
   }
 
@@ -270,7 +347,11 @@ final class TurnWaits {
       if (entry.getValue().status() == WaitState.Status.EARLY) {
         timers.delete(entry.getKey(), entry.getValue());
         state.remove(entry.getKey());
-        reject(key, entry.getKey(), null, "The inputs have ended, and no turn has asked for it.");
+        dropEarly(
+            key,
+            entry.getKey(),
+            entry.getValue(),
+            "The inputs have ended, and no turn has asked for it.");
       }
     }
   }

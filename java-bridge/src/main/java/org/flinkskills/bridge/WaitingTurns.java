@@ -1,9 +1,7 @@
 package org.flinkskills.bridge;
 
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.LongSupplier;
@@ -55,9 +53,8 @@ final class WaitingTurns {
   /** Write a turn to the state that begins to wait. */
   void park(ActiveKey key, long number) throws Exception {
     long now = clock.getAsLong();
-    WaitState.WaitingTurn earlier = waits.turn(number);
+    List<byte[]> session = waits.content(number).session();
     List<byte[]> journal = List.of();
-    List<byte[]> session = earlier == null ? null : earlier.session();
     boolean overtaken = isOvertaken(key, number);
     if (overtaken) {
       if (session == null) {
@@ -67,7 +64,10 @@ final class WaitingTurns {
     } else if (settings.sessionTtlMs() > 0 && key.hasSession) {
       session = turns.session().chunks();
     }
-    waits.putTurn(number, new WaitState.WaitingTurn(false, overtaken, now, journal, session));
+    waits.putTurn(
+        number,
+        new WaitState.WaitingTurn(false, overtaken, now),
+        new WaitState.Content(journal, session));
     add(now);
   }
 
@@ -79,75 +79,108 @@ final class WaitingTurns {
     WaitState.WaitingTurn turn = waits.turn(number);
     List<byte[]> base = null;
     if (turn != null) {
+      WaitState.Content content = waits.content(number);
       if (!turn.running()) {
         remove(turn.since());
         metrics.resumed.inc();
-        resume(key, number, turn);
+        resume(key, number, turn, content);
       }
-      base = turn.overtaken() ? turn.session() : null;
+      base = turn.overtaken() ? content.session() : null;
     }
     return new TurnFrame.Resumed(waits.answers(number), base);
   }
 
-  private void resume(ActiveKey key, long number, WaitState.WaitingTurn turn) throws Exception {
+  private void resume(
+      ActiveKey key, long number, WaitState.WaitingTurn turn, WaitState.Content content)
+      throws Exception {
     if (turn.overtaken()) {
-      turns.putJournal(key, turn.journal());
-      waits.putTurn(number, turn.resumed());
+      keepJournalOfHead(key);
+      turns.putJournal(key, content.journal());
+      waits.putTurn(
+          number,
+          new WaitState.WaitingTurn(true, true, turn.since()),
+          new WaitState.Content(List.of(), content.session()));
       return;
     }
-    if (turn.session() != null && !turn.session().isEmpty() && key.sessionVersion == 0) {
+    if (content.session() != null && !content.session().isEmpty() && key.sessionVersion == 0) {
       // The counters have expired while the turn waited, and the session with them.
-      turns.putSession(key, turn.session());
+      turns.putSession(key, content.session());
+    }
+    if (!content.journal().isEmpty()) {
+      turns.putJournal(key, content.journal());
     }
     waits.removeTurn(number);
+  }
+
+  /** Store the journal of a head that waits, before a turn that it follows writes its own. */
+  private void keepJournalOfHead(ActiveKey key) throws Exception {
+    WaitState.WaitingTurn head = key.head == key.tail ? null : waits.turn(key.head);
+    if (head == null) {
+      return;
+    }
+    List<byte[]> journal = turns.takeJournal(key);
+    if (!journal.isEmpty()) {
+      waits.putTurn(
+          key.head, head, new WaitState.Content(journal, waits.content(key.head).session()));
+    }
   }
 
   /**
    * Restore a key's turns that have waited.
    *
    * @param key the key, whose unfinished events are added by the caller
-   * @param stored its turns that have waited
    */
-  void restore(ActiveKey key, TreeMap<Long, WaitState.WaitingTurn> stored) throws Exception {
-    key.hasWaits = true;
-    boolean isResumed = false;
-    for (Map.Entry<Long, WaitState.WaitingTurn> entry : stored.entrySet()) {
-      long number = entry.getKey();
-      WaitState.WaitingTurn turn = entry.getValue();
+  void restore(ActiveKey key) throws Exception {
+    TreeMap<Long, WaitState.WaitingTurn> stored = waits.turns();
+    for (WaitState.WaitingTurn turn : stored.values()) {
       if (!turn.running()) {
         add(turn.since());
       }
-      boolean isAnswered = !waits.answers(number).isEmpty();
-      if (!turn.overtaken()) {
-        key.blocked = !isAnswered && !turn.running();
-      } else if (turn.running()) {
-        // The key's journal contains this turn's steps.
-        key.resumed.addFirst(number);
-        isResumed = true;
-      } else if (isAnswered) {
-        key.resumed.addLast(number);
+    }
+    derive(key, stored);
+  }
+
+  /** Load the turns of a key without unfinished events in memory: its head may wait. */
+  void load(ActiveKey key) throws Exception {
+    if (key.head != key.tail && waits.exist()) {
+      WaitState.WaitingTurn head = waits.turn(key.head);
+      derive(key, head == null ? Map.of() : Map.of(key.head, head));
+    }
+  }
+
+  /**
+   * Derive from the state which turns of a key can run, whatever the option was that it was written
+   * with.
+   *
+   * @param stored turns that have waited: all, or only the head if no other one can run
+   */
+  private void derive(ActiveKey key, Map<Long, WaitState.WaitingTurn> stored) throws Exception {
+    key.hasWaits = true;
+    key.hasJournal = true;
+    for (Map.Entry<Long, WaitState.WaitingTurn> entry : stored.entrySet()) {
+      long number = entry.getKey();
+      boolean runs = entry.getValue().running() || !waits.answers(number).isEmpty();
+      if (number == key.head) {
+        key.blocked = !runs;
+      } else if (runs) {
+        key.resumed.add(number);
+        if (entry.getValue().running()) {
+          key.owner = number;
+        }
       }
     }
-    key.headFirst =
-        !isResumed && !key.blocked && key.head != key.tail && !turns.journal().isEmpty();
+    if (key.owner == ActiveKey.NOBODY
+        && key.head != key.tail
+        && !stored.containsKey(key.head)
+        && !turns.journal().isEmpty()) {
+      key.owner = key.head;
+    }
   }
 
   /** Return true if the turn waits, and its answer can start it. */
   boolean isWaiting(long number) throws Exception {
     WaitState.WaitingTurn turn = waits.turn(number);
     return turn != null && !turn.running();
-  }
-
-  /** Return the numbers of the turns that later events have overtaken. */
-  static Set<Long> overtaken(TreeMap<Long, WaitState.WaitingTurn> stored) {
-    Set<Long> numbers = new HashSet<>();
-    stored.forEach(
-        (number, turn) -> {
-          if (turn.overtaken()) {
-            numbers.add(number);
-          }
-        });
-    return numbers;
   }
 
   private void add(long time) {

@@ -63,6 +63,7 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     private boolean overtake;
     private long waitsKeepMs = 3_600_000;
     private boolean drainEndsWaits;
+    private int waitsMaxEarly = 100;
     private int parallelism = 1;
     private int subtask;
     private List<String> resources = List.of();
@@ -143,6 +144,16 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
       return this;
     }
 
+    Builder overtake(boolean value) {
+      overtake = value;
+      return this;
+    }
+
+    Builder waitsMaxEarly(int value) {
+      waitsMaxEarly = value;
+      return this;
+    }
+
     Builder drainEndsWaits() {
       drainEndsWaits = true;
       return this;
@@ -209,7 +220,8 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
               false,
               overtake,
               waitsKeepMs,
-              drainEndsWaits);
+              drainEndsWaits,
+              waitsMaxEarly);
       AgentPlan agentPlan = new AgentPlan(plan, secrets, events);
       AgentOperatorFactory factory =
           launchers == null
@@ -283,9 +295,9 @@ final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, byte[]> 
     processElement(new StreamRecord<>(row(key, event), timestamp));
   }
 
-  /** Send an answer to the wait with that id or name. */
+  /** Send an answer to the wait with that name, or that label of {@link FakeWorkers#id}. */
   void sendAnswer(String key, String wait, String answer) throws Exception {
-    Row row = Row.of(key, answer.getBytes(StandardCharsets.UTF_8), wait);
+    Row row = Row.of(key, answer.getBytes(StandardCharsets.UTF_8), FakeWorkers.id(wait));
     processElement(new StreamRecord<>(row));
   }
 

@@ -17,6 +17,8 @@ import org.apache.flink.types.Row;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** A turn whose worker dies instead of returning its error record ends in the TaskManager. */
 @Timeout(120)
@@ -99,6 +101,83 @@ class CondemnedTurnTest {
       assertTrue(row[2].toString().contains("no worker returned its error record"));
       assertEquals(null, row[3]);
       assertEquals(4, row.length, Arrays.toString(row));
+    }
+  }
+
+  /** Let a turn ask two questions and sleep, and then crash its worker again and again. */
+  private void askAndCrash(boolean withoutWorker) {
+    workers.onTurn =
+        (worker, turn) -> {
+          if (turn.journal().isEmpty()) {
+            worker.open(turn, "w1", "approval", 5000, WaitState.ID_ONLY);
+            worker.open(turn, "w2", "sleep", 5000, WaitState.SLEEP);
+            worker.open(turn, "w3", "answered", "outputs>asked");
+            worker.close(turn, "w3");
+          }
+          if (turn.crashes() > 2 && !withoutWorker) {
+            worker.end(
+                turn, Frames.END_ERROR_RECORD, Frames.SESSION_KEEP, List.of(), "e", "errors>e");
+          } else {
+            worker.die(139);
+          }
+        };
+  }
+
+  private static List<Object> waits(AgentHarness agent) throws Exception {
+    agent.await("the record of the wait", () -> !agent.emitted("waits").isEmpty());
+    List<Object> found = new ArrayList<>();
+    ConcurrentLinkedQueue<StreamRecord<byte[]>> records =
+        agent.getSideOutput(AgentOutputs.tag("waits"));
+    for (StreamRecord<byte[]> record : records) {
+      found.add(new Unpickler().loads(record.getValue()));
+    }
+    return found;
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {true, false})
+  void itsOpenQuestionEnds(boolean withoutWorker) throws Exception {
+    askAndCrash(withoutWorker);
+    try (AgentHarness agent =
+        new AgentHarness.Builder(workers.provider(), tmp)
+            .maxCrashes(2)
+            .plan("{\"agent_id\": \"desk\", \"rows\": null}")
+            .open()) {
+      agent.send("\"bad\"", "poison");
+      List<Object> records = waits(agent);
+      assertEquals(1, records.size());
+      Map<?, ?> record = (Map<?, ?>) records.get(0);
+      assertEquals("cancelled", record.get("status"));
+      assertEquals(FakeWorkers.id("w1"), record.get("wait_id"));
+      assertEquals("approval", record.get("kind"));
+      assertEquals("approval", record.get("name"));
+      assertEquals("bad", record.get("key"));
+      assertEquals(1, ((Number) record.get("turn")).intValue());
+      assertEquals(5000, ((Number) record.get("deadline")).longValue());
+      assertEquals(1, agent.emitted("errors").size());
+      agent.sendAnswer("\"bad\"", "w1", "late");
+      assertTrue(agent.emitted("errors").get(1).contains("The turn of the wait has ended"));
+    }
+  }
+
+  @Test
+  void aTableOfQuestionsHasARowOfTheEnd() throws Exception {
+    askAndCrash(true);
+    String columns =
+        "[\"wait\", [\"STRING\", true, 0, 0, []], [[\"wait_id\"]]],"
+            + "[\"status\", [\"STRING\", true, 0, 0, []], [[\"status\"]]],"
+            + "[\"deadline\", [\"TIMESTAMP_LTZ\", true, 3, 0, []], [[\"deadline\"]]],"
+            + "[\"payload\", [\"STRING\", true, 0, 0, []], [[\"payload\"]]]";
+    String plan =
+        "{\"agent_id\": \"desk\", \"rows\": {\"waits\": {\"columns\": [" + columns + "]}}}";
+    try (AgentHarness agent =
+        new AgentHarness.Builder(workers.provider(), tmp).maxCrashes(2).plan(plan).open()) {
+      agent.send("7", "poison");
+      Object[] row = (Object[]) waits(agent).get(0);
+      assertEquals(FakeWorkers.id("w1"), row[0]);
+      assertEquals("cancelled", row[1]);
+      assertEquals(5, ((Number) ((Object[]) row[2])[0]).intValue());
+      assertEquals(null, row[3]);
     }
   }
 

@@ -98,6 +98,13 @@ final class FakeWorkers implements WorkerLauncher {
     }
   }
 
+  /** Return the id of a wait that tests call w1, w2, …; any other text is a name. */
+  static String id(String label) {
+    return label.matches("w\\d+")
+        ? String.format("%032d", Long.parseLong(label.substring(1)))
+        : label;
+  }
+
   AgentOperatorFactory.LauncherProvider provider() {
     return new Provider(id);
   }
@@ -233,7 +240,7 @@ final class FakeWorkers implements WorkerLauncher {
               .u32(turn.operator)
               .u64(turn.id)
               .u8(operation)
-              .str(id)
+              .str(id(id))
               .str(name)
               .u64(deadline)
               .u8(flags)
@@ -468,7 +475,7 @@ final class FakeWorkers implements WorkerLauncher {
     int kind = frame.u8();
     frame.u64();
     String value = frame.str();
-    return id + "=" + (kind == Frames.ANSWERED ? value : "#" + kind);
+    return "w" + Long.parseLong(id) + "=" + (kind == Frames.ANSWERED ? value : "#" + kind);
   }
 
   private static List<String> texts(List<byte[]> values) {

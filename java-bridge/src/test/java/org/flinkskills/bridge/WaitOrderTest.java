@@ -1,6 +1,7 @@
 package org.flinkskills.bridge;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
 import java.util.ArrayList;
@@ -11,6 +12,12 @@ import org.apache.flink.metrics.Gauge;
 import org.apache.flink.metrics.Metric;
 import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
 import org.apache.flink.streaming.api.watermark.Watermark;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.LogManager;
+import org.apache.logging.log4j.core.LogEvent;
+import org.apache.logging.log4j.core.Logger;
+import org.apache.logging.log4j.core.appender.AbstractAppender;
+import org.apache.logging.log4j.core.config.Property;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
 import org.flinkskills.bridge.FakeWorkers.Turn;
 import org.junit.jupiter.api.AfterEach;
@@ -135,6 +142,49 @@ class WaitOrderTest {
     Turn turn = worker.takeTurn("a1");
     worker.open(turn, "w1", "", 50, 1, "waits>w1");
     agent.await("the timeout", () -> !worker.given.isEmpty());
+  }
+
+  @Test
+  void aWaitInEventTimeWithoutWatermarksIsReported() throws Exception {
+    List<String> lines = new ArrayList<>();
+    Logger logger = (Logger) LogManager.getLogger(WaitTimers.class);
+    AbstractAppender appender =
+        new AbstractAppender("kept", null, null, true, Property.EMPTY_ARRAY) {
+          @Override
+          public void append(LogEvent event) {
+            lines.add(event.getMessage().getFormattedMessage());
+          }
+        };
+    appender.start();
+    logger.addAppender(appender);
+    logger.setLevel(Level.WARN);
+    try {
+      agent = builder(workers).open();
+      FakeWorker worker = workers.only();
+      agent.processWatermark(new Watermark(5));
+      agent.send("a", "a1", 10);
+      Turn turn = worker.takeTurn("a1");
+      worker.open(turn, "w1", "shipped", 500, WaitState.EVENT_TIME);
+      worker.park(turn);
+      agent.await("the wait", () -> gauge("waiting") == 1);
+      agent.processWatermark(new Watermark(20));
+      agent.setProcessingTime(WaitTimers.SILENCE_MS);
+      assertEquals(List.of(), lines);
+      agent.setProcessingTime(2 * WaitTimers.SILENCE_MS);
+      agent.setProcessingTime(9 * WaitTimers.SILENCE_MS);
+      assertEquals(1, lines.size());
+      for (String part : List.of("'shipped'", "key a, turn 1", "the last one is 20", "with_idle")) {
+        assertTrue(lines.get(0).contains(part), lines.get(0));
+      }
+      OperatorSubtaskState snapshot = agent.snapshot(1, 1);
+      agent.close();
+      agent = builder(new FakeWorkers()).open(snapshot);
+      agent.setProcessingTime(WaitTimers.SILENCE_MS);
+      assertEquals(2, lines.size());
+      assertTrue(lines.get(1).contains("none has arrived at all"), lines.get(1));
+    } finally {
+      logger.removeAppender(appender);
+    }
   }
 
   @Test
