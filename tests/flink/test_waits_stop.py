@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -79,11 +80,11 @@ def answered(agent: Agent, folder: Path) -> Callable[[AgentsExecutionEnvironment
     return build
 
 
-def give(folder: Path, *customers: str) -> None:
+def give(folder: Path, *customers: str, name: str = "") -> None:
     hidden = folder / ".new"
     lines = [{"customer": customer, "wait_id": "vote", "answer": "yes"} for customer in customers]
     hidden.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    hidden.rename(folder / "-".join(customers))
+    hidden.rename(folder / (name or "-".join(customers)))
 
 
 def all_left(place: Place, *lines: str) -> None:
@@ -102,7 +103,15 @@ def test_a_drain_is_refused_with_the_number_of_waiting_turns_and_the_job_continu
         stopping.result()
     job.resumed()
     assert re.search(r"refused: 3 turns of .*gated", _causes(refused.value.java_exception))
-    give(tmp_path / "answers", "a", "b", "c")
+
+    def left() -> bool:
+        # An answer with a name needs a wait that is open: turns that the checkpoint does not have ask again.
+        waiting = [customer for customer in "abc" if f"{customer}1 yes" not in place.left()]
+        give(tmp_path / "answers", *waiting, name=str(next(numbers)))
+        return not waiting
+
+    numbers = itertools.count()
+    wait_until(left, DEADLINE, "the answers to be used")
     all_left(place, "a1 yes", "b1 yes", "c1 yes")
 
 
