@@ -1,10 +1,33 @@
-"""The base class of what agents declare by name."""
+"""What agents declare by name: the base class, and the marks of decorators."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-__all__ = ["Resource"]
+__all__ = ["MARK_ATTRIBUTE", "Mark", "Resource", "mark_of"]
+
+#: The attribute in which a decorator stores its mark.
+MARK_ATTRIBUTE = "__flink_skills_mark__"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Mark on a decorated attribute. An empty ``name`` stands for the attribute's own name."""
+
+    kind: str
+    name: str = ""
+    description: str = ""
+    dynamic: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def mark_of(attribute: object) -> Mark | None:
+    """Return the mark on a function or a class attribute, None without one."""
+    function = attribute.__func__ if isinstance(attribute, (staticmethod, classmethod)) else attribute
+    mark = getattr(function, MARK_ATTRIBUTE, None)
+    return mark if isinstance(mark, Mark) else None
 
 
 class Resource:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flink_skills.agents import compile_plan
-from flink_skills.agents.declare.declaration import declared_pool, read_declaration
+from flink_skills.agents.declare.declaration import read_declaration
+from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.cli.agent_args import find_agent
 from flink_skills.options import SkillConfig
 from flink_skills.tools import SkillSettings
@@ -26,9 +27,7 @@ def offered_tools(reference: str, config: SkillConfig) -> OfferedTools:
     agent = find_agent(reference, "")
     plan = compile_plan(agent, config=config)
     declared = read_declaration(agent)
-    pool = declared_pool(declared)
     names = {name for model in plan.models for name in SkillSettings.of(config, model.skill_settings).tools}
-    names |= {str(spec["name"]) for spec in plan.tools}
-    names |= set(pool.names) if pool is not None else set()
+    names |= NamedAgent(plan, agent, declared).tool_names()
     toolsets = tuple(one.name or type(one).__name__ for one in declared.all_toolsets)
     return OfferedTools(frozenset(names), plan.agent_id, toolsets)

@@ -39,6 +39,9 @@ def explain(
     stages = explanation.get("agents", {"": explanation})
     for stage in stages.values():
         _print_stage(stage)
+    for name in explanation["names"]:
+        if name["problem"] is None:
+            print_line(("names ", "bold"), f"{name['in']}: {name['name']} → {', '.join(name['matches'])}")
     _print_checkpoints(explanation)
     if "size" in explanation:
         _print_size(explanation["size"])

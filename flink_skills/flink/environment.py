@@ -19,7 +19,14 @@ from flink_skills.agents.declare.resource import ResourceDescriptor
 from flink_skills.agents.declare.shared import SharedResources
 from flink_skills.agents.declare.skill_sources import declared_sources
 from flink_skills.agents.models.setup import ModelSetup
-from flink_skills.agents.plan.compilation import compile_plan
+from flink_skills.agents.plan.compilation import compile_plan, instantiate
+from flink_skills.agents.plan.name_checks import (
+    NamedAgent,
+    check_matches,
+    elsewhere_of,
+    job_matches,
+    named_tree,
+)
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.state.key_selection import check_key_selector
 from flink_skills.errors import ConfigError, UnknownNameError
@@ -88,6 +95,8 @@ class AgentsExecutionEnvironment(FixedAttributes):
         self._scope = SkillScope(level="job")
         self._shared = SharedResources()
         self._plans: list[AgentPlan] = []
+        self._trees: list[list[NamedAgent]] = []
+        self._operators: list[tuple[Any, AgentPlan]] = []
         self._names: set[str] = set()
         self.list_outputs = []
         self.stream_outputs = []
@@ -263,6 +272,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         from flink_skills.flink.execution import execute
 
         self.check_options()
+        self.check_names()
         result, summary = execute(self._env, self.stream_outputs, job_name)
         if summary is not None:
             sys.stderr.write("".join(f"{line}\n" for line in summary.lines()))
@@ -338,19 +348,47 @@ class AgentsExecutionEnvironment(FixedAttributes):
         check_artifacts(plan, local=local)
         carried = [skill for each in plan.tree() for scope in each.scopes for skill in scope.skills]
         check_carried(carried, f"agent {plan.agent_id}")
+        tree = named_tree(plan, instantiate(agent))
         if not check_skills:
             check_paths(plan)
-            return self._compiled(plan)
+            return self._compiled(plan, tree)
         plan = embed_lock(plan, local=local)
         names = plan.resources if config.get(SkillOptions.VALIDATE_ON_SUBMIT) != "never" else ()
         with client_resources(self._job_jars() if names else [], names, Limits.from_config(config)) as resource_paths:
             plan = resolve_skills(plan, local=local, resource_paths=resource_paths)
-        return self._compiled(plan)
+        return self._compiled(plan, tree)
 
-    def _compiled(self, plan: AgentPlan) -> AgentPlan:
+    def _compiled(self, plan: AgentPlan, tree: list[NamedAgent]) -> AgentPlan:
         self._plans.append(plan)
+        self._trees.append(tree)
         self._config.close(plan.agent_id)
         return plan
+
+    def check_names(self) -> None:
+        """Check the names of tools and skills in options.
+
+        Raises :class:`UnmatchedNamesError` for a name that no agent of the job has, and that nothing can bring.
+        """
+        check_matches(job_matches(self._trees))
+
+    def with_others(self, plan: AgentPlan) -> AgentPlan:
+        """Return ``plan`` with the names in options that other agents of the job have. Workers do not look for them."""
+        others = [tree for tree in self._trees if tree[0].plan.agent_id != plan.agent_id]
+        return replace(plan, elsewhere=elsewhere_of(others))
+
+    def placed(self, flink: StreamExecutionEnvironment, stream: Any, plan: AgentPlan) -> None:
+        """Tell the agents that were applied before about the tools of a new one.
+
+        ``stream`` is the Java stream of outputs of the agent.
+        """
+        from flink_skills.flink.graph import replace_plan
+
+        for number, (earlier, before) in enumerate(self._operators):
+            changed = self.with_others(before)
+            if changed.elsewhere != before.elsewhere:
+                replace_plan(flink, earlier, changed)
+                self._operators[number] = (earlier, changed)
+        self._operators.append((stream, plan))
 
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:
         """Whether the job runs in a mini cluster of this process."""

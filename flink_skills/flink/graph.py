@@ -16,7 +16,7 @@ from flink_skills.flink.bridge import add_bridge
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Limits
 
-__all__ = ["add_operator", "is_local", "max_silence"]
+__all__ = ["add_operator", "is_local", "max_silence", "replace_plan"]
 
 # The watchdog of a worker ends it first where it can, because it logs the turn's name.
 _SILENCE_MARGIN = 30.0
@@ -70,6 +70,12 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -
         json.dumps(settings),
         json.dumps(secrets),
     )
+
+
+def replace_plan(env: StreamExecutionEnvironment, outputs: Any, plan: AgentPlan) -> None:
+    """Give an agent that is part of a job another plan with the same secrets. ``outputs`` is its Java stream."""
+    sealed, _ = plan.seal()
+    add_bridge(env).replacePlan(outputs, json.dumps(sealed.to_json()))
 
 
 def _wait_settings(config: SkillConfig) -> dict[str, Any]:

@@ -56,6 +56,12 @@ class Job(Protocol):
     def check_options(self) -> None:
         """Raise :class:`ConfigError` if options were changed after they were read."""
 
+    def with_others(self, plan: AgentPlan) -> AgentPlan:
+        """Return ``plan`` with the names in options that other agents of the job have."""
+
+    def placed(self, flink: StreamExecutionEnvironment, stream: Any, plan: AgentPlan) -> None:
+        """Note the Java stream of outputs of an agent."""
+
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:
         """Return True if the job runs in a mini cluster of this process."""
 
@@ -183,7 +189,7 @@ class ListInput(AgentInput):
         plan = self._job.compile(agent, local=True)
         overrides = current_overrides()
         overrides.of(plan)  # checks them
-        output = _ListOutput(plan, self._events, overrides)
+        output = _ListOutput(self._job, plan, self._events, overrides)
         self._job.list_outputs.append(output)
         return output
 
@@ -191,8 +197,8 @@ class ListInput(AgentInput):
 class _ListOutput(AgentOutput):
     """Runs the turns when outputs are first requested, once."""
 
-    def __init__(self, plan: AgentPlan, events: Iterable[tuple[Any, Any]], overrides: ModelOverrides) -> None:
-        self._plan, self._events, self._overrides = plan, events, overrides
+    def __init__(self, job: Job, plan: AgentPlan, events: Iterable[tuple[Any, Any]], overrides: ModelOverrides) -> None:
+        self._job, self._plan, self._events, self._overrides = job, plan, events, overrides
         self._answers: Iterable[GivenAnswer] | None = None
         self._outcome: ListOutcome | None = None
 
@@ -210,8 +216,9 @@ class _ListOutput(AgentOutput):
             overrides = self._overrides | current_overrides()
             overrides.of(self._plan)
             # With events, in case they are requested later: turns do not run a second time.
+            plan = self._job.with_others(self._plan)
             self._outcome = run_outcomes(
-                self._plan, self._events, record=True, overrides=overrides, answers=self._answers or ()
+                plan, self._events, record=True, overrides=overrides, answers=self._answers or ()
             )
         return self._outcome
 
@@ -341,8 +348,10 @@ class StreamInput(AgentInput):
         operator = self._job.unique_name(name or plan.agent_id)
         if operator != plan.agent_id:
             plan = replace(plan, operator=operator)
+        plan = self._job.with_others(plan)
         stream = add_operator(self._flink, self._with_answers(agent), plan)
         outputs = OutputTypes(operator) if agent is None else outputs_of(agent, operator)
+        self._job.placed(self._flink, stream, plan)
         output = _StreamOutput(self._job, self._flink, stream, outputs, plan.operator_name)
         self._job.stream_outputs.append(output)
         return output

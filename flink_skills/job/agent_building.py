@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.plan.declarative import DeclarativeAgent
+from flink_skills.agents.plan.name_checks import NamedAgent, UnmatchedNamesError, named_tree
 from flink_skills.agents.rows.columns import OutputShape
 from flink_skills.agents.rows.next_event import NextEvent
 from flink_skills.agents.rows.record_rows import RecordRows
@@ -24,7 +25,7 @@ from flink_skills.job.model_problems import problems_of_models
 from flink_skills.job.placing import Placing, known
 from flink_skills.job.stages import Stage
 from flink_skills.job.table_filling import AgentTables
-from flink_skills.options import SkillConfig
+from flink_skills.tools.name_patterns import NameMatch
 
 if TYPE_CHECKING:
     from flink_skills.agents.plan.plan import AgentPlan
@@ -50,6 +51,8 @@ class AgentBuilder:
         self.source: AgentSource | None = None
         self.shape: InputShape | None = None
         self.plan: AgentPlan | None = None
+        #: The agent and the agents that it calls, with the names of their tools, when the plan is compiled.
+        self.named: list[NamedAgent] = []
         self.output = OutputShape()
         self.rows: RecordRows | None = None
         self.placed: PlacedAgent | None = None
@@ -106,9 +109,9 @@ class AgentBuilder:
         if self.stage.answers is not None and self.stage.path("answers") not in self._read.broken:
             check_answers(self._placing, self.stage, self.stage.answers, self.shape)
 
-    def approvals(self, plan: AgentPlan) -> list[Approvals]:
+    def approvals(self) -> list[Approvals]:
         """Return the approvals of the agent, and of the agents that it calls."""
-        return approvals_of(self._sources.called(self.stage.name), SkillConfig(plan.options))
+        return approvals_of(self.named)
 
     def _path_of_key(self, number: int) -> Path:
         path = self.stage.path("input", "key")
@@ -146,14 +149,27 @@ class AgentBuilder:
             plan = self._placing.graph.compile(agent, fields=fields, check_skills=check_skills)
         except DocumentError:
             raise
+        except UnmatchedNamesError as error:
+            raise DocumentError([self._problem_of(match) for match in error.matches]) from error
         except SkillsError as error:
             problems = problems_of_models(self._read, self.source)
             if problems:
                 raise DocumentError(problems) from error
             raise self._read.problem(self.stage.agent_at, str(error)) from error
         self.plan = plan
+        self.named = named_tree(plan, agent)
         self.output = output_shape(agent, plan)
         return plan
+
+    def _problem_of(self, match: NameMatch) -> Problem:
+        """Return a name that matches no tool, at its place if the agent's file contains it."""
+        source, use = self.source, match.use
+        if source is not None and source.document is not None and use.place == "approve.tools":
+            listed = (source.spec.get("approve") or {}).get("tools") or []
+            if use.pattern in listed:
+                path = (*source.at, "approve", "tools", listed.index(use.pattern))
+                return source.document.problem(path, self._read.references.hide(match.reason))
+        return self._read.problem(self.stage.agent_at, match.problem).problems[0]
 
     def check_tables(self) -> None:
         """Check the names and types of columns of the tables, for an agent whose input is not known."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.plan.declarative import DeclarativeAgent
+from flink_skills.agents.plan.name_checks import NamedAgent, approver_of, job_matches, own_matches
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import UnknownNameError
 from flink_skills.job.agent_source import AgentSource
@@ -17,7 +17,6 @@ from flink_skills.job.model import AnswersSection
 from flink_skills.job.placing import Placing
 from flink_skills.job.stages import Stage
 from flink_skills.job.statements import tables_in
-from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import TableShape
@@ -31,7 +30,7 @@ class Approvals:
 
     Args:
         agent: The name of the agent.
-        tools: The names or patterns of the tools.
+        tools: The names or patterns of the tools, each with the names of the tools that it matches now.
         by: ``answers`` if people decide, or the function or method that decides. None: all calls are refused.
         timeout: The time to decide, as the file has it. None: no limit.
         on_timeout: What happens after this time. None: people do not decide.
@@ -39,14 +38,14 @@ class Approvals:
     """
 
     agent: str
-    tools: tuple[str, ...]
+    tools: Mapping[str, tuple[str, ...]]
     by: str | None
     timeout: str | float | None = None
     on_timeout: str | None = None
     question: str | None = None
 
     def __str__(self) -> str:
-        tools = ", ".join(self.tools)
+        tools = ", ".join(_shown(pattern, names) for pattern, names in self.tools.items())
         if self.by is None:
             return f"{tools}: the calls are refused, because the agent has no 'approve'"
         if self.by != "answers":
@@ -58,19 +57,29 @@ class Approvals:
         return f"{tools}: people decide; after {limit} {outcome[self.on_timeout or 'refuse']}"
 
 
-def approvals_of(sources: Sequence[AgentSource], options: SkillConfig) -> list[Approvals]:
+def _shown(pattern: str, names: Sequence[str]) -> str:
+    return pattern if tuple(names) == (pattern,) else f"{pattern} ({', '.join(names) or 'no tool yet'})"
+
+
+def approvals_of(tree: Sequence[NamedAgent]) -> list[Approvals]:
     """Return the approvals of these agents. Agents without approvals are omitted."""
     found = []
-    for agent in (source.agent for source in sources):
+    for named in tree:
+        agent = named.agent
         section = agent.approvals if isinstance(agent, DeclarativeAgent) else {}
-        tools = (*options.get(SkillOptions.TOOLS_APPROVE), *agent.approve_tools)
-        has_method = type(agent).approve not in (Agent.approve, DeclarativeAgent.approve)
-        by = section.get("by") or (f"{type(agent).__name__}.approve" if has_method else None)
+        # A name that this agent does not have may be that of another agent of the job.
+        matches = [*job_matches([[named]]), *own_matches(named)]
+        tools = {of.use.pattern: of.names for of in matches if of.use.approves and not of.is_error}
+        tools |= {name: (name,) for name in named.approved_tools()}
+        by = approver_of(agent)
+        if not tools:
+            continue
         if by == "answers":
             limits = {key: section.get(key) for key in ("timeout", "question")}
-            found.append(Approvals(agent.name, tools, by, on_timeout=section.get("on_timeout") or "refuse", **limits))
-        elif tools:
-            found.append(Approvals(agent.name, tools, by))
+            outcome = section.get("on_timeout") or "refuse"
+            found.append(Approvals(named.plan.agent_id, tools, by, on_timeout=outcome, **limits))
+        else:
+            found.append(Approvals(named.plan.agent_id, tools, by))
     return found
 
 

@@ -7,6 +7,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.plan.agent_file import absolute_path
+from flink_skills.agents.plan.name_checks import job_matches, own_matches
 from flink_skills.agents.plan.spec import SkillsSection, SourcePins
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError
@@ -17,6 +18,7 @@ from flink_skills.job.placing import Placing, known
 from flink_skills.job.reading import ReadJob
 from flink_skills.job.resources import add_resources
 from flink_skills.options import SkillConfig
+from flink_skills.tools.name_patterns import NameMatch
 
 if TYPE_CHECKING:
     from flink_skills.flink.environment import AgentsExecutionEnvironment
@@ -79,7 +81,29 @@ class JobBuilder:
             agent.check_columns(agent.find_input())
             agent.check_answers()
             agent.compile(code, check_skills=check_skills)
+        self.check_names()
         return graph
+
+    def name_matches(self) -> list[NameMatch]:
+        """Return what the names of tools and skills in agents and options match.
+
+        Those in options are compared when all agents are compiled.
+        """
+        trees = [agent.named for agent in self.agents]
+        found = [match for tree in trees for named in tree for match in own_matches(named)]
+        return [*found, *(job_matches(trees) if all(trees) else ())]
+
+    def check_names(self) -> None:
+        """Check these names. Raises :class:`DocumentError` for names that match nothing, and that nothing can bring."""
+        problems: list[Problem] = []
+        for match in self.name_matches():
+            if match.is_error:
+                key = match.use.place.removeprefix("option ")
+                placed = key in self.read.job.options
+                path: Path = ("options", key) if placed else ()
+                problems += self.read.problem(path, match.reason if placed else match.problem).problems
+        if problems:
+            raise DocumentError(problems)
 
     def build(self) -> JobGraph:
         """Take all steps, and return the job, which is ready to run."""

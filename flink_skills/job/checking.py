@@ -15,6 +15,7 @@ from flink_skills.agents.models.fallback import Fallback
 from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan.agent_file import with_absolute_paths
 from flink_skills.agents.plan.declarative import DeclarativeAgent
+from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.agents.state.messages import ModelRequest, UserMessage
@@ -27,7 +28,7 @@ from flink_skills.job.machine import agent_requirements, job_requirements
 from flink_skills.job.model_problems import problems_of_declared, sound_part
 from flink_skills.job.reading import ReadJob, survey_job
 from flink_skills.job.servers_here import declared_servers, reached_servers
-from flink_skills.job.skills_here import SkillsHere, skills_here
+from flink_skills.job.skills_here import SkillsHere, skills_here, with_skills_here
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -172,13 +173,14 @@ class _Checker:
         connected = self._connectors(builder)
         if connected and filled and len(filled) == len(builder.agents):
             self._plan(builder)
-        for warning in job_warnings(builder):
-            self._add(Check("warning", "warning", warning))
         if reach:
             for each in builder.agents:
                 if each.plan is not None:
                     self._models(each.stage, each.plan)
-                    self._servers(each.stage, agents[each.stage.name], each.plan)
+                    self._servers(each.stage, each.named)
+        self._names(builder, graph, reach=reach)
+        for warning in job_warnings(builder):
+            self._add(Check("warning", "warning", warning))
 
     def _agent(
         self, builder: JobBuilder, each: AgentBuilder, graph: JobGraph, agent: Agent | None, *, reach: bool
@@ -202,9 +204,10 @@ class _Checker:
             models = ", ".join(map(_model_title, plan.models)) or "no model"
             routed = f"; {plan.route.described()}" if plan.route is not None else ""
             self._ok("agent", f"agent {stage.name or plan.agent_id}: {models}{routed}")
-            for approvals in each.approvals(plan):
+            for approvals in each.approvals():
                 whose = "" if approvals.agent == plan.agent_id else f"agent {approvals.agent}: "
-                self._ok("approvals", stage.title(f"{whose}{approvals}"))
+                if approvals.by is not None:
+                    self._ok("approvals", stage.title(f"{whose}{approvals}"))
             self._skills(stage, graph, plan, reach=reach)
             self._here("machine", agent_requirements(builder, each, plan))
             if not reach:
@@ -315,8 +318,18 @@ class _Checker:
             seconds = time.monotonic() - started
             self._ok("models", f"{title} answered in {seconds:.1f} s{text}")
 
-    def _servers(self, stage: Stage, agent: Agent, plan: AgentPlan) -> None:
-        for server in reached_servers(agent, plan):
+    def _names(self, builder: JobBuilder, graph: JobGraph, *, reach: bool) -> None:
+        """Check the names of tools and skills, and report what they match. Servers that were reached have tools."""
+        for each in builder.agents:
+            if each.plan is not None and SkillConfig(each.plan.options).family(SkillOptions.SKILL_ENV):
+                each.named = [with_skills_here(named, graph, remote=reach) for named in each.named]
+        self._step("names", builder.check_names)
+        for match in builder.name_matches():
+            if not match.problem and not match.use.approves:  # those are with the approvals
+                self._ok("names", str(match))
+
+    def _servers(self, stage: Stage, tree: Sequence[NamedAgent]) -> None:
+        for server in reached_servers(tree):
             if server.problem is None:
                 self._ok("servers", stage.title(f"{server.title} answers"))
             elif server.required:

@@ -20,6 +20,7 @@ from flink_skills.job.sizing import Load, size_of
 from flink_skills.job.skills_here import skills_here
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.tools.name_patterns import NameMatch
 
 if TYPE_CHECKING:
     from flink_skills.agents.plan.plan import AgentPlan
@@ -68,6 +69,7 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool, load: Load | Non
     builder = JobBuilder(read, local=True)
     graph = builder.prepare(check_skills=False)
     agents = {each.stage.name: _stage(each, graph, reach=reach) for each in builder.agents}
+    builder.check_names()  # again, because servers were reached
     found: dict[str, Any] = {
         "job": read.job.name,
         "file": str(read.file),
@@ -76,6 +78,7 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool, load: Load | Non
         **agents.get("", {"agents": agents}),
         "checkpoints": {name: graph.option(key) for name, key in _CHECKPOINTS.items()},
         "options": public_options(effective_options(graph).to_json()),
+        "names": [_name(match) for match in builder.name_matches()],
         "warnings": job_warnings(builder),
     }
     if load is not None:
@@ -110,14 +113,14 @@ def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any
         "agent": {
             "uid": operator_uid(stage.name or plan.operator_name),
             **_agent(plan, graph, reach=reach),
-            "mcp_servers": _servers(each, plan, reach=reach),
+            "mcp_servers": _servers(each, reach=reach),
         },
         "output": _table(filled.output) if filled.output is not None else None,
         "next": list(filled.next),
         "errors": _table(filled.errors) if filled.errors is not None else None,
         "events": _table(filled.events) if filled.events is not None else None,
         "answers": _answers(stage),
-        "approvals": [asdict(approvals) for approvals in each.approvals(plan)],
+        "approvals": [asdict(approvals) for approvals in each.approvals()],
         "waits": _table(filled.waits) if filled.waits is not None else None,
         "state": _state(plan),
     }
@@ -169,9 +172,13 @@ def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
     }
 
 
-def _servers(each: AgentBuilder, plan: AgentPlan, *, reach: bool) -> list[dict[str, Any]]:
-    agent = known(each.source, "load").agent
-    servers = reached_servers(agent, plan) if reach else declared_servers(agent)
+def _name(match: NameMatch) -> dict[str, Any]:
+    use = match.use
+    return {"in": use.place, "name": use.pattern, "matches": list(match.names), "problem": match.problem or None}
+
+
+def _servers(each: AgentBuilder, *, reach: bool) -> list[dict[str, Any]]:
+    servers = reached_servers(each.named) if reach else declared_servers(known(each.source, "load").agent)
     return [
         {"name": of.name, "at": of.shown, "required": of.required, "problem": of.problem, "tried": reach}
         for of in servers

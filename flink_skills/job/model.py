@@ -129,6 +129,7 @@ class AgentToolSpec(StrictPart):
     max_steps: StrictInt = Field(0, ge=0, description="The most steps of one call; 0: what the turn has left.")
     max_tokens: StrictInt = Field(0, ge=0, description="The most tokens of one call; 0: what the turn has left.")
     sessions: StrictBool = Field(False, description="Calls can continue the conversation of an earlier call.")
+    approve: StrictBool = Field(False, description="Each call needs the approval of the caller.")
 
 
 class JobAgent(AgentParts):

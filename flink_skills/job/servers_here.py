@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration, read_declaration
+from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import SkillsError
 from flink_skills.execution.workspace.scratch import scratch_workspaces
@@ -54,13 +55,14 @@ def _missing(server: McpToolSet) -> str | None:
     return f"the MCP server {server.name!r}: there is no program {program!r} on this machine"
 
 
-def reached_servers(agent: Agent, plan: AgentPlan) -> list[ServerHere]:
+def reached_servers(tree: Sequence[NamedAgent]) -> list[ServerHere]:
     """Connect to each server of an agent and of the agents that are its tools, and return the outcomes.
 
-    Programs run in the sandbox of commands that this machine has.
+    The tool sets in ``tree`` know their tools afterwards. Programs run in the sandbox of commands that this machine
+    has.
     """
-    servers = list(_servers(read_declaration(agent)))
-    return asyncio.run(_reached(servers, plan)) if servers else []
+    servers = [server for named in tree for server in _own_servers(named.declared)]
+    return asyncio.run(_reached(servers, tree[0].plan)) if servers else []
 
 
 async def _reached(servers: list[McpToolSet], plan: AgentPlan) -> list[ServerHere]:
@@ -92,10 +94,14 @@ async def _outcome(server: McpToolSet, services: ToolServices) -> ServerHere:
     return ServerHere(server.name, server.shown, is_required, problem)
 
 
-def _servers(declared: Declaration) -> Iterator[McpToolSet]:
+def _own_servers(declared: Declaration) -> Iterator[McpToolSet]:
     # Most agents have no servers, and the package mcp is an extra.
     for toolset in declared.all_toolsets:
         if type(toolset).__module__.startswith("flink_skills.tools.mcp"):
             yield toolset  # type: ignore[misc]
+
+
+def _servers(declared: Declaration) -> Iterator[McpToolSet]:
+    yield from _own_servers(declared)
     for callee in declared.agents.values():
         yield from _servers(read_declaration(callee.agent))

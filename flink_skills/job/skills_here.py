@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.open.described import described_models
 from flink_skills.agents.open.generation import effective_view
 from flink_skills.agents.open.opening import tool_inspectors
+from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.errors import UnknownNameError
+from flink_skills.errors import SkillsError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope, SkillView
 from flink_skills.manager.unavailable import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
@@ -22,7 +23,7 @@ from flink_skills.skill.inspection import about_tokens
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import JobGraph
 
-__all__ = ["ModelSkills", "SkillsHere", "skills_here"]
+__all__ = ["ModelSkills", "SkillsHere", "skills_here", "with_skills_here"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,10 @@ class ModelSkills:
 
 @dataclass(frozen=True)
 class SkillsHere:
-    """The skills of each model; ``not_looked_at`` are sources that were left alone."""
+    """The skills of each model; ``not_looked_at`` are sources that were left alone, ``names`` are all skills."""
 
     models: tuple[ModelSkills, ...]
+    names: frozenset[str]
     diagnostics: tuple[Diagnostic, ...] = ()
     not_looked_at: tuple[str, ...] = ()
 
@@ -68,7 +70,20 @@ def skills_here(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> SkillsHere
                 known = {skill.name for skill in manager.get_skills()}
                 views[model.name] = manager.view([name for name in plan.filter_of(model) or () if name in known])
         models = tuple(_model(plan, name, view, views) for name, view in views.items())
-        return SkillsHere(models, (*manager.diagnostics, *manager.inspect()), left)
+        names = frozenset(skill.name for skill in manager.get_skills())
+        return SkillsHere(models, names, (*manager.diagnostics, *manager.inspect()), left)
+
+
+def with_skills_here(named: NamedAgent, graph: JobGraph, *, remote: bool) -> NamedAgent:
+    """Return an agent with the names of the skills that can be read here."""
+    try:
+        here = skills_here(named.plan, graph, remote=remote)
+    except SkillsError:
+        return named  # reported with the skills
+    bringers = (f"the unread source {', '.join(here.not_looked_at)}",) if here.not_looked_at else ()
+    if named.config.get(SkillOptions.REFRESH_INTERVAL):
+        bringers += ("a refresh of the skills",)
+    return replace(named, skills=here.names, skill_bringers=bringers)
 
 
 @contextlib.contextmanager

@@ -277,6 +277,7 @@ class Tool(Resource, ABC):
             :class:`flink_skills.tools.calling.CallLimits`.
         max_output: Maximum number of characters of a result. None: the limit of the job.
         max_concurrent: Maximum number of calls at the same time in a worker. None: the limit of the job.
+        approve: True if each call needs the approval of the agent, as if ``skills.tools.approve`` named the tool.
         is_streaming: True if it receives arguments while the model writes them, see :meth:`on_arguments`. Requests that
             offer it are streams.
     """
@@ -292,6 +293,7 @@ class Tool(Resource, ABC):
     timeout: float | None = None
     max_output: int | None = None
     max_concurrent: int | None = None
+    approve: bool = False
     is_streaming: bool = False
 
     @property

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 
 from flink_skills.errors import ConfigError, LimitError
+from flink_skills.resource import mark_of
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.dynamic.program.docstrings import docstring_of, told
@@ -35,7 +36,8 @@ class FunctionTool(Tool):
     functions run in a thread. A text is given to the model as it is, a :class:`ToolResult` too, a :class:`Media` (or a
     list of texts and media) as an image, a PDF document or audio, anything else as JSON;
     an exception becomes an error result, which is ``retryable`` where the exception says so or is one of connections
-    and deadlines. The other arguments are those of :class:`Tool`.
+    and deadlines. The other arguments are those of :class:`Tool`. The default of
+    each is that of the function's ``@tool``.
 
     Raises :class:`ConfigError` for a function whose arguments have no schema.
 
@@ -52,19 +54,33 @@ class FunctionTool(Tool):
         name: str | None = None,
         description: str | None = None,
         *,
-        idempotent: bool = True,
+        idempotent: bool | None = None,
         timeout: float | None = None,
         max_output: int | None = None,
         max_concurrent: int | None = None,
+        approve: bool | None = None,
     ) -> None:
-        self.idempotent, self.timeout = idempotent, timeout
-        self.max_output, self.max_concurrent = max_output, max_concurrent
         if isinstance(func, (staticmethod, classmethod)):
             func = func.__func__
         if not callable(func):
             raise ConfigError(f"tool {name or func!r} is not callable: pass a function")
         self._func = func
         called = _called(func)
+        mark = mark_of(func) or mark_of(called)
+        if mark is not None and mark.kind == "tool":
+            name, description = name or mark.name, description or mark.description
+            for key, value in mark.arguments.items():
+                setattr(self, key, value)
+        given = {
+            "idempotent": idempotent,
+            "timeout": timeout,
+            "max_output": max_output,
+            "max_concurrent": max_concurrent,
+            "approve": approve,
+        }
+        for key, value in given.items():
+            if value is not None:
+                setattr(self, key, value)
         is_object = not (inspect.isroutine(called) or inspect.isclass(called))
         # What has the docstring and the annotations.
         inner = type(called).__call__ if is_object else called

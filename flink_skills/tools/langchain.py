@@ -49,6 +49,7 @@ class LangChainTool(Tool):
         timeout: float | None = None,
         max_output: int | None = None,
         max_concurrent: int | None = None,
+        approve: bool = False,
     ) -> None:
         base_tool, convert = _langchain()
         is_one: bool = isinstance(tool, base_tool)
@@ -58,7 +59,7 @@ class LangChainTool(Tool):
                 "plain function needs no adapter"
             )
         self.idempotent, self.timeout = idempotent, timeout
-        self.max_output, self.max_concurrent = max_output, max_concurrent
+        self.max_output, self.max_concurrent, self.approve = max_output, max_concurrent, approve
         self._tool = tool
         self._name: str = name or tool.name
         try:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from flink_skills.errors import near_misses
 from flink_skills.tools.profiles import TOOL_NAMES
 
-__all__ = ["suggestion"]
+__all__ = ["same_tools", "suggestion"]
 
 _COMMANDS = ("execute_shell_command", "Bash", "skill_run", "workspace_exec")
 _LOAD = ("load_skill", "skill_load")
@@ -117,7 +117,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
     >>> suggestion("skill_load", ["load_skill", "price"]), suggestion("prise", ["load_skill", "price"])
     ('Did you mean load_skill?', 'Did you mean price?')
     """
-    same = _same(name, known)
+    same = same_tools(name, known)
     if same:
         return f"Did you mean {' or '.join(same)}?"
     instead = _equivalent(name, known)
@@ -128,7 +128,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
     return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
-def _same(name: str, known: Collection[str]) -> list[str]:
+def same_tools(name: str, known: Collection[str]) -> list[str]:
     """Return the tools whose names differ from ``name`` only in spelling, in a prefix or in the order of words."""
     spellings = _spellings(name)
     words = sorted(_words(name))

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from flink_skills.agents.declare.decorators import mark_of
 from flink_skills.errors import PlanError
 from flink_skills.other_frameworks import AGENT_WORDS
+from flink_skills.resource import mark_of
 
 __all__ = ["check_attributes", "reads_attribute"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.attributes import check_attributes
-from flink_skills.agents.declare.decorators import MCP_DEFAULTS, Mark, mark_of
+from flink_skills.agents.declare.decorators import MCP_DEFAULTS
 from flink_skills.agents.declare.kinds import check_kinds
 from flink_skills.agents.declare.resource import ResourceDescriptor, ResourceName
 from flink_skills.agents.declare.route import Route
@@ -20,6 +20,7 @@ from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import SOURCE_KINDS, check_carried
 from flink_skills.prompts import Prompt
+from flink_skills.resource import Mark, mark_of
 from flink_skills.tools.base import Tool
 from flink_skills.tools.dynamic.pool import PoolItem, ToolPool
 from flink_skills.tools.dynamic.registry import get_tool, tool_names
@@ -54,6 +55,11 @@ class DeclaredTool:
     dynamic: bool = False
     limits: Mapping[str, Any] = field(default_factory=dict)
     made: Tool | None = None
+
+    @property
+    def approve(self) -> bool:
+        """True if each call needs an approval."""
+        return bool(self.limits.get("approve")) if self.made is None else self.made.approve
 
     def make(self) -> Tool:
         """The tool. Raises :class:`ConfigError` for arguments that cannot be described to a model."""
@@ -385,9 +391,9 @@ def _read_pool(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
 
 
 def pool_item(value: Any, place: str) -> PoolItem:
-    """An item of a pool as it is declared; raises :class:`PlanError` naming ``place``.
+    """Return an item of a pool as it is declared: an instance of a class of tools, other items as they are.
 
-    A function with ``@tool(name=…)`` keeps that name; of a class of tools an instance is made.
+    Raises :class:`PlanError` naming ``place``.
     """
     if isinstance(value, type) and issubclass(value, (Tool, BaseToolSet)):
         try:
@@ -400,11 +406,8 @@ def pool_item(value: Any, place: str) -> PoolItem:
         raise PlanError(
             f"{place} is {value!r}; give a function, a Tool, a BaseToolSet or the name of a registered tool"
         )
-    mark = mark_of(value)
     function: Callable[..., Any] = value
-    if mark is None or not (mark.name or mark.description or mark.arguments):
-        return function
-    return FunctionTool(function, name=mark.name or None, description=mark.description or None, **mark.arguments)
+    return function
 
 
 def declared_pool(found: Declaration) -> ToolPool | None:

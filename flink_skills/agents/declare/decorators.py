@@ -7,18 +7,16 @@ or a method, in either order with ``@staticmethod``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from flink_skills.errors import ConfigError
+from flink_skills.resource import MARK_ATTRIBUTE, Mark
 
 __all__ = [
     "MCP_DEFAULTS",
-    "Mark",
     "agent_tool",
     "chat_model_connection",
     "chat_model_setup",
-    "mark_of",
     "mcp_server",
     "prompt",
     "skills",
@@ -28,7 +26,6 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Any)
-_ATTRIBUTE = "__flink_skills_mark__"
 
 #: Default arguments of ``@mcp_server``.
 MCP_DEFAULTS: Mapping[str, Any] = {
@@ -38,18 +35,8 @@ MCP_DEFAULTS: Mapping[str, Any] = {
     "resources": False,
     "interval": 60.0,
     "required": True,
+    "approve": False,
 }
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Mark on a decorated attribute. An empty ``name`` stands for the attribute's own name."""
-
-    kind: str
-    name: str = ""
-    description: str = ""
-    dynamic: bool = False
-    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _set(target: F, mark: Mark) -> F:
@@ -63,17 +50,16 @@ def _set(target: F, mark: Mark) -> F:
             f"{place} is given {target!r}, which is of type {type(target).__name__}: write {place} above a method"
         )
     try:
-        setattr(function, _ATTRIBUTE, mark)
+        setattr(function, MARK_ATTRIBUTE, mark)
     except (AttributeError, TypeError) as error:  # a class of Python itself, or an object with slots
         raise ConfigError(f"{place} cannot mark {target!r} ({error}): write {place} above a method") from None
     return target
 
 
-def mark_of(attribute: object) -> Mark | None:
-    """Return the mark on a class attribute, None without one."""
-    function = attribute.__func__ if isinstance(attribute, (staticmethod, classmethod)) else attribute
-    mark = getattr(function, _ATTRIBUTE, None)
-    return mark if isinstance(mark, Mark) else None
+def _check_bool(place: str, value: Any) -> None:
+    """Raise :class:`ConfigError` for a value that is not true or false, such as the name of an approver."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{place} is {value!r}: write True or False")
 
 
 def skills(target: F) -> F:
@@ -108,6 +94,7 @@ def tool(
     timeout: float | None = None,
     max_output: int | None = None,
     max_concurrent: int | None = None,
+    approve: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(
     target: Any = None,
@@ -119,6 +106,7 @@ def tool(
     timeout: float | None = None,
     max_output: int | None = None,
     max_concurrent: int | None = None,
+    approve: bool = False,
 ) -> Any:
     """Mark a function or method as a tool that models may call.
 
@@ -136,6 +124,7 @@ def tool(
         timeout: Maximum duration of a call in seconds.
         max_output: Maximum number of characters of a result that models read.
         max_concurrent: Maximum number of calls at the same time in a worker.
+        approve: True if :meth:`Agent.approve` decides about each call. Without that method all calls are refused.
 
     Raises:
         ConfigError: An argument is invalid, or the target cannot be marked.
@@ -159,7 +148,10 @@ def tool(
             raise ConfigError(f"@tool: {key} is {limit!r}: give {number} above 0, or None")
     if not isinstance(name, str) or not isinstance(description, str):
         raise ConfigError(f"@tool: name is {name!r} and description is {description!r}: give strings")
+    _check_bool("@tool: approve", approve)
     limits = {key: value for key, value in said.items() if value is not None and value is not True}
+    if approve:
+        limits["approve"] = True
     if target is None:
         return lambda function: _set(function, Mark("tool", name, description, dynamic, limits))
     return _set(target, Mark("tool", name, description, dynamic, limits))
@@ -206,6 +198,7 @@ def mcp_server(
     resources: bool = False,
     interval: float = 60.0,
     required: bool = True,
+    approve: bool | Sequence[str] = False,
 ) -> Callable[[F], F]: ...
 def mcp_server(
     target: Any = None,
@@ -216,6 +209,7 @@ def mcp_server(
     resources: bool = False,
     interval: float = 60.0,
     required: bool = True,
+    approve: bool | Sequence[str] = False,
 ) -> Any:
     """Mark a method that returns the address of an MCP server, whose tools models then have.
 
@@ -236,6 +230,7 @@ def mcp_server(
         "resources": resources,
         "interval": interval,
         "required": required,
+        "approve": approve if isinstance(approve, (bool, str)) else tuple(approve),
     }
     if target is None:
         return lambda function: _set(function, Mark("mcp_server", arguments=said))
@@ -254,6 +249,7 @@ def agent_tool(
     max_steps: int = 0,
     max_tokens: int = 0,
     sessions: bool = False,
+    approve: bool = False,
 ) -> Callable[[F], F]: ...
 def agent_tool(
     target: Any = None,
@@ -265,6 +261,7 @@ def agent_tool(
     max_steps: int = 0,
     max_tokens: int = 0,
     sessions: bool = False,
+    approve: bool = False,
 ) -> Any:
     """Mark a method that returns an agent, which models can call as a tool.
 
@@ -283,6 +280,7 @@ def agent_tool(
         max_tokens: Maximum number of tokens of a call, in the same way.
         sessions: True to add the argument ``session_id``. Calls with the same id continue one conversation with the
             agent. It lasts for the turn, or for the session of a caller with ``session = "key"``.
+        approve: True if :meth:`Agent.approve` of the caller decides about each call.
 
     >>> class Desk(Agent):
     ...     @agent_tool(max_steps=20)
@@ -296,7 +294,9 @@ def agent_tool(
         "max_steps": max_steps,
         "max_tokens": max_tokens,
         "sessions": sessions,
+        "approve": approve,
     }
+    _check_bool("@agent_tool: approve", approve)
     if target is None:
         return lambda function: _set(function, Mark("agent_tool", name, description, arguments=said))
     return _set(target, Mark("agent_tool", name, description, arguments=said))

@@ -104,8 +104,10 @@ class AgentTool(Tool):
         max_steps: int = 0,
         max_tokens: int = 0,
         sessions: bool = False,
+        approve: bool = False,
     ) -> None:
         self._opened = opened
+        self.approve = approve
         self.ends_chat = skip_summarization
         # Of several calls in one response, each sees what the one before it changed.
         self.changes_state = self._shares_state = share_state

@@ -43,7 +43,7 @@ def described_models(plan: AgentPlan, views: Mapping[str, SkillView]) -> Generat
         default_answer=AnswerType(schema=plan.output_schema),
         timeout=config.get(SkillOptions.MODEL_TIMEOUT),
     )
-    return Generation(parts, 1, views)
+    return Generation(parts, 1, views, {name for view in views.values() for name in view.names})
 
 
 class _Silent(ChatModel):

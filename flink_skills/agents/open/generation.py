@@ -5,7 +5,7 @@ A generation never changes. A refresh of the skills creates a new one. A turn ke
 
 from __future__ import annotations
 
-import fnmatch
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,14 +26,19 @@ from flink_skills.tools.base import Tool, ToolSpec
 from flink_skills.tools.calling import CallGuard
 from flink_skills.tools.dynamic.active import active_tools, not_active
 from flink_skills.tools.dynamic.pool import PoolTools
+from flink_skills.tools.name_patterns import hint, matches
 from flink_skills.tools.services import ToolServices, profile_tools
 from flink_skills.tools.settings import SkillSettings
 from flink_skills.tools.skills.guidance import guidance, introduction
 
 __all__ = ["Generation", "GenerationParts", "ModelRuntime", "effective_names", "effective_view"]
 
+_log = logging.getLogger("flink_skills.runtime")
+
 # Views of skills that agents chose for events (see Agent.visible_skills): as many as are kept ready.
 _LIMITED = 64
+# Names from events can be anything.
+_MAX_UNKNOWN = 1000
 
 _CODE = (
     "Code in your answer runs in your working folder if it is fenced as ```python or ```bash. You read its output in a "
@@ -120,7 +125,7 @@ class ModelRuntime:
 
     def has(self, name: str) -> bool:
         """Return True if the model's setup admits a tool of this name. A setup that names no tools admits all."""
-        return self.chosen is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.chosen)
+        return self.chosen is None or matches(name, self.chosen)
 
     def tools_with(self, tools: ToolSet, state: SkillState, pool: Mapping[str, Tool]) -> ToolSet:
         """Return ``tools`` with those that the loaded skills of ``state`` bring or activate."""
@@ -149,15 +154,21 @@ class GenerationParts:
     default_answer: AnswerType
     timeout: float
     chains: Mapping[str, FallbackChain] = field(default_factory=dict)
+    #: Names from ``visible_skills`` that no skill has, as far as they were logged.
+    unknown: set[str] = field(default_factory=set)
 
 
 class Generation:
     """Models by name, as they are while the skills do not change. ``number`` is the manager's."""
 
-    def __init__(self, parts: GenerationParts, number: int, views: Mapping[str, SkillView]) -> None:
-        """``views`` are the skills of each model, those of an agent without models under the empty name."""
+    def __init__(
+        self, parts: GenerationParts, number: int, views: Mapping[str, SkillView], skills: Iterable[str] = ()
+    ) -> None:
+        """``views`` are the skills of each model, those of an agent without models under the empty name. ``skills`` are
+        the names of all skills."""
         self._parts = parts
         self._views = views
+        self._skills = frozenset(skills)
         self._agent_id = parts.plan.agent_id
         self._limited: OrderedDict[frozenset[str], Generation] = OrderedDict()
         self.number = number
@@ -174,19 +185,38 @@ class Generation:
         """
         models: list[ModelPlan | None] = [*parts.plan.models] or [None]
         views = {model.name if model else "": effective_view(parts.plan, manager, model) for model in models}
-        return cls(parts, manager.generation, views)
+        return cls(parts, manager.generation, views, [skill.name for skill in manager.get_skills()])
 
     def limited_to(self, names: Iterable[str]) -> Generation:
-        """Return the models with no other skills than ``names``. Other names have no effect."""
-        visible = frozenset(names)
+        """Return the models with no other skills than ``names``, which ``visible_skills`` returned.
+
+        A name that no skill has is a warning in the log. Raises :class:`TurnError` for anything else than names.
+        """
+        listed = None if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+        if listed is None or not all(isinstance(name, str) for name in listed):
+            raise TurnError(f"visible_skills returned {names!r:.200}: return a list of names, or None for all skills")
+        visible = frozenset(listed)
+        self._note_unknown(visible - self._skills)
         found = self._limited.get(visible)
         if found is None:
             views = {model: view.only(visible) for model, view in self._views.items()}
-            found = self._limited[visible] = Generation(self._parts, self.number, views)
+            found = self._limited[visible] = Generation(self._parts, self.number, views, self._skills)
             if len(self._limited) > _LIMITED:
                 self._limited.popitem(last=False)
         self._limited.move_to_end(visible)
         return found
+
+    def _note_unknown(self, names: Iterable[str]) -> None:
+        noted = self._parts.unknown
+        for name in sorted(names):
+            if name not in noted and len(noted) < _MAX_UNKNOWN:
+                noted.add(name)
+                _log.warning(
+                    "agent %s: visible_skills returned %.100r, which is no skill of the agent. %s",
+                    self._agent_id,
+                    name,
+                    hint(name, self._skills, "skill"),
+                )
 
     def model(self, name: str | None) -> ModelRuntime:
         """Return the open chat model ``name``, or the first one of the agent."""
@@ -241,11 +271,7 @@ def check_names(plan: AgentPlan, model: ModelPlan | None, known: Iterable[str]) 
 def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> ModelRuntime:
     settings = SkillSettings.of(parts.services.config, plan.skill_settings if plan is not None else None)
     chosen = plan.tools if plan is not None else None
-    own = [
-        name
-        for name in parts.own_tools
-        if chosen is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen)
-    ]
+    own = [name for name in parts.own_tools if chosen is None or matches(name, chosen)]
     chat_model = parts.chat_models[plan.name] if plan is not None else _NoModel()
     services = replace(
         parts.services,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -23,31 +24,96 @@ from flink_skills.agents.open.open_agent import OpenAgent, OpenHost, isolation_o
 from flink_skills.agents.open.opening import log_isolation, log_skills, open_skills
 from flink_skills.agents.open.opening_tools import with_pool, with_shell
 from flink_skills.agents.open.readable_options import ReadableOptions
+from flink_skills.agents.plan.name_checks import NamedAgent, approver_of, check_matches, job_matches, own_matches
 from flink_skills.agents.plan.plan import AgentPlan, load_agent
+from flink_skills.errors import ResourceError
 from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.configuration import command_user
 from flink_skills.execution.workspace import open_workspaces
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill import AgentSkill
 from flink_skills.sources.store import usual_folder
 from flink_skills.telemetry import Telemetry
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.calling import CallGuard
+from flink_skills.tools.name_patterns import NameMatch
+from flink_skills.tools.profiles import TOOL_FILES
 from flink_skills.tools.services import ToolServices
 
 __all__ = ["open_plan"]
 
+_log = logging.getLogger("flink_skills.runtime")
+_MAX_SAID = 1000
 
-class _Figures:
-    """Reports the metrics of an open agent when they change."""
 
-    def __init__(self, receive: Callable[[Mapping[str, int]], None] | None) -> None:
+class _Watch:
+    """Reports the metrics of an open agent when they change, and names in its plan that match no tool or skill."""
+
+    def __init__(self, receive: Callable[[Mapping[str, int]], None] | None, *, quiet: bool) -> None:
         self._receive = receive
+        self._level = logging.DEBUG if quiet else logging.WARNING
+        self._said: set[str] = set()
         #: The agent that is not a tool of another one, when it is open.
         self.agent: OpenAgent | None = None
 
+    def open(self, agent: OpenAgent) -> None:
+        """Begin. Raises :class:`UnmatchedNamesError` for names that match nothing, and that nothing can bring."""
+        matches = self._matches(agent)
+        check_matches(matches)
+        self._log(matches)
+        for each in agent.tree():
+            approved = [*each.config.get(SkillOptions.TOOLS_APPROVE), *each.plan.approve]
+            if approved and approver_of(each.agent) is None:
+                _log.log(
+                    self._level,
+                    "agent %s: all calls of %s are refused, because the agent has no method approve",
+                    each.plan.agent_id,
+                    ", ".join(approved),
+                )
+        self.agent = agent
+        self.changed()
+
     def changed(self) -> None:
-        if self._receive is not None and self.agent is not None:
+        """Report what is new: servers list other tools, or the skills were refreshed."""
+        if self.agent is None:
+            return
+        self._log(self._matches(self.agent))
+        if self._receive is not None:
             self._receive(self.agent.figures())
+
+    def _matches(self, agent: OpenAgent) -> list[NameMatch]:
+        tree = [_named(each) for each in agent.tree()]
+        own = [match for named in tree for match in own_matches(named)]
+        return [*own, *(match for match in job_matches([tree]) if match.use.id not in agent.plan.elsewhere)]
+
+    def _log(self, matches: Sequence[NameMatch]) -> None:
+        for match in matches:
+            if match.problem and match.problem not in self._said and len(self._said) < _MAX_SAID:
+                self._said.add(match.problem)
+                _log.log(self._level, "%s", match.problem)
+
+
+def _named(agent: OpenAgent) -> NamedAgent:
+    """Return an open agent with the names that it has now."""
+    bringers = ["a refresh of the skills"] if agent.config.get(SkillOptions.REFRESH_INTERVAL) else []
+    if agent.manager.summary()["failed_sources"]:
+        bringers.append("a source of skills that failed")
+    skills = agent.manager.get_skills()
+    return NamedAgent(
+        agent.plan,
+        agent.agent,
+        agent.declared,
+        skills=frozenset(skill.name for skill in skills),
+        skill_bringers=tuple(bringers) if agent.plan.scopes else (),
+        has_bundled=agent.services.bundled is not None and (bool(bringers) or any(map(_brings_tools, skills))),
+    )
+
+
+def _brings_tools(skill: AgentSkill) -> bool:
+    try:
+        return not TOOL_FILES.isdisjoint(skill.files.paths())
+    except ResourceError:
+        return True  # its tools report the error
 
 
 @dataclass(frozen=True)
@@ -61,7 +127,7 @@ class _Place:
     quiet: bool
     overrides: ModelOverrides
     circuits: Circuits
-    figures: _Figures
+    watch: _Watch
 
 
 async def open_plan(
@@ -95,7 +161,8 @@ async def open_plan(
 
     Raises:
         SkillsError: Anything that every turn needs is missing: an agent that cannot be imported, a skill source that
-            cannot be read, a name that no source has. One invalid skill is reported and skipped.
+            cannot be read, a name that no source has, an approval of a tool that does not exist. One invalid skill is
+            reported and skipped.
 
     Example:
         >>> agent = await open_plan(compile_plan(Desk()), scratch_dir=folder)
@@ -107,7 +174,7 @@ async def open_plan(
         # Next to the job's scratch directory: a restarted job must find the downloads of the one before.
         store_dir = store_dir or usual_folder(str(Path(scratch_dir).parent))
     telemetry = telemetry or Telemetry()
-    figures = _Figures(on_figures)
+    watch = _Watch(on_figures, quiet=quiet)
     place = _Place(
         scratch_dir,
         resource_paths,
@@ -116,7 +183,7 @@ async def open_plan(
         quiet,
         overrides or ModelOverrides(),
         Circuits(config),
-        figures,
+        watch,
     )
     try:
         agent = load_agent(plan.agent)
@@ -126,8 +193,11 @@ async def open_plan(
         await telemetry.close()
         raise
     found = await _open(plan, agent, place, OpenHost(scratch_dir, telemetry, ReadableOptions(config)))
-    figures.agent = found
-    figures.changed()
+    try:
+        watch.open(found)
+    except BaseException:
+        await found.close()
+        raise
     return found
 
 
@@ -182,9 +252,9 @@ async def _open(
             stack.push_async_callback(found.close)
             callees[name] = found
         for toolset in declared.all_toolsets:
-            toolset.on_change = place.figures.changed
+            toolset.on_change = place.watch.changed
         parts = _parts(plan, agent, declared, models, services=own, callees=callees)
-        skills = LiveSkills(manager, parts, host.telemetry, place.figures.changed, quiet=place.quiet)
+        skills = LiveSkills(manager, parts, host.telemetry, place.watch.changed, quiet=place.quiet)
         log_skills(plan, manager, host.telemetry, isolation=isolation_of(own), quiet=place.quiet)
         if services is None and own.shell is not None:
             log_isolation(plan, own.shell, quiet=place.quiet)

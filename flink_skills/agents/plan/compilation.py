@@ -28,6 +28,7 @@ from flink_skills.agents.models.setup import SETTINGS, is_setting
 from flink_skills.agents.models.suggestions import class_advice
 from flink_skills.agents.plan.content_checks import check_content
 from flink_skills.agents.plan.model_choice import check_route, with_fallbacks
+from flink_skills.agents.plan.name_checks import NamedAgent, check_own_names
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.agents.plan.prompt_checks import check_prompts, fields_of_input
 from flink_skills.agents.plan.wait_checks import check_waits
@@ -37,6 +38,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.sources.prefixes import AllowedPrefixes
 from flink_skills.tools.dynamic.registry import check_tool_name
+from flink_skills.tools.name_patterns import matches
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.settings import MODEL_KEYS, SkillSettings
 
@@ -139,7 +141,7 @@ def compile_plan(
     check_prompts(declared.agent_id, declared.prompts, used, fields)
     if not _callers:
         check_content(declared.agent_id, agent, fields, config)
-    return AgentPlan(
+    plan = AgentPlan(
         agent_id=declared.agent_id,
         # The code of an agent that is a tool travels with its caller.
         agent=_reference(agent, declared) if not _callers else {"kind": "callee", "class": _import_path(type(agent))},
@@ -157,6 +159,9 @@ def compile_plan(
         skill_filters=tuple(declared.skill_filters),
         route=declared.route,
     )
+    named = NamedAgent(plan, agent, declared)
+    check_own_names(named)
+    return replace(plan, approve=tuple(dict.fromkeys((*agent.approve_tools, *named.approved_tools()))))
 
 
 def _callees(declared: Declaration, callers: tuple[str, ...]) -> Iterator[tuple[str, DeclaredAgent, tuple[str, ...]]]:
@@ -252,10 +257,13 @@ def _model_plan(
     skill_names = name_list(arguments.pop("skill_names", None), f"{place}: skill_names")
     _check_filter(skill_names, place, has_sources)
     tools = name_list(arguments.pop("tools", None), f"{place}: tools")
+    own_tools = [*declared.own_tools, *declared.agents]
     for tool in tools or ():
+        if any(matches(name, (tool,)) for name in own_tools):
+            continue
         # The tools of tool sets are known when these run.
-        if tool not in declared.own_tools and tool not in declared.agents and not declared.toolsets:
-            raise UnknownNameError("tool", tool, [*declared.own_tools, *declared.agents], place=place)
+        if not any(toolset.can_bring(tool) for toolset in declared.toolsets):
+            raise UnknownNameError("tool", tool, own_tools, place=place)
     said = {key: arguments.pop(key) for key in MODEL_KEYS if key in arguments}
     if declared.run_code is not None:
         said.setdefault("run_code", declared.run_code)

@@ -49,7 +49,7 @@ _KEYS = (
     # For an agent of a job file: each tool with the agent that it calls.
     "agent_tools",
 )
-_MCP_ARGUMENTS = ("prefix", "tools", "prompts", "resources", "interval", "required")
+_MCP_ARGUMENTS = ("prefix", "tools", "prompts", "resources", "interval", "required", "approve")
 _TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "any": Any}
 
 
@@ -81,7 +81,7 @@ class DeclarativeAgent(Agent):
         state = spec.get("state")
         self.state_type = None if state is None else state_model(_mapping(state, "state"))
         approve = _mapping(spec.get("approve") or {}, "approve")
-        self.approve_tools = approve.get("tools", ())
+        self.approve_tools = approve.get("tools") or ()
         self._approver = _approver(approve) if approve else None
         self._is_complete = True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from flink_skills.agents.models.registry import check_setup, provider_names
 from flink_skills.agents.models.setup import SETTINGS, ModelSetup
 from flink_skills.agents.plan.plan import ModelPlan
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
+from flink_skills.tools.name_patterns import matches
 
 __all__ = ["check_route", "with_fallbacks"]
 
@@ -81,8 +81,8 @@ def _check_scope(declared: Declaration, model: ModelPlan, fallback: ModelPlan, p
     if tools is None and not declared.toolsets:
         tools = (*declared.own_tools, *declared.agents)
     allowed = fallback.tools
-    if allowed is not None and (tools is None or not all(_covered(tool, allowed) for tool in tools)):
-        missing = None if tools is None else {tool for tool in tools if not _covered(tool, allowed)}
+    if allowed is not None and (tools is None or not all(matches(tool, allowed) for tool in tools)):
+        missing = None if tools is None else {tool for tool in tools if not matches(tool, allowed)}
         raise _narrower(place, fallback, "tools", missing)
 
 
@@ -91,10 +91,6 @@ def _filter(declared: Declaration, model: ModelPlan) -> set[str] | None:
     if model.skill_names is not None:
         filters.append(set(model.skill_names))
     return set.intersection(*filters) if filters else None
-
-
-def _covered(tool: str, allowed: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(tool, pattern) for pattern in allowed)
 
 
 def _narrower(place: str, fallback: ModelPlan, key: str, missing: Collection[str] | None) -> PlanError:

@@ -95,6 +95,9 @@ class AgentPlan:
     job's operator where it is not the agent's own: the job has the agent twice, or gave it another name. ``sandbox``
     says that tools of the agent itself need one, with skills or without. ``skill_filters`` are the ``skill_names`` of
     the agent: its models see the skills that all of these lists name. ``route`` chooses the model of an event.
+    ``approve`` are the names and patterns of tools whose calls need an approval, without those of options.
+    ``elsewhere`` are the names in options that another agent of the job has or may get, see
+    :func:`flink_skills.agents.plan.name_checks.elsewhere_of`.
     """
 
     agent_id: str
@@ -115,6 +118,8 @@ class AgentPlan:
     sandbox: bool = False
     skill_filters: tuple[tuple[str, ...], ...] = ()
     route: Route | None = None
+    approve: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:
@@ -138,6 +143,8 @@ class AgentPlan:
             **({"sandbox": True} if self.sandbox else {}),
             **({"skill_filters": [list(names) for names in self.skill_filters]} if self.skill_filters else {}),
             **({"route": self.route.to_json()} if self.route is not None else {}),
+            **({"approve": list(self.approve)} if self.approve else {}),
+            **({"elsewhere": list(self.elsewhere)} if self.elsewhere else {}),
         }
 
     @property
@@ -228,6 +235,7 @@ class AgentPlan:
         fields["models"] = tuple(ModelPlan.from_json(model) for model in data["models"])
         fields["tools"] = tuple(data["tools"])
         fields["skill_filters"] = tuple(tuple(names) for names in data.get("skill_filters", ()))
+        fields |= {name: tuple(data.get(name, ())) for name in ("approve", "elsewhere")}
         fields["route"] = Route.parse(data["route"]) if "route" in data else None
         shared = {name: data[name] for name in _SHARED}
         fields["agents"] = {name: cls.from_json({**callee, **shared}) for name, callee in data["agents"].items()}
@@ -252,6 +260,7 @@ class AgentPlan:
                 for model in self.models
             },
             **({"route": self.route.to_json()} if self.route is not None else {}),
+            **({"approve": list(self.approve)} if self.approve else {}),
             "agents": {name: callee.describe() for name, callee in self.agents.items()},
             "options": public_options(self.options),
             "version": self.version,
@@ -282,6 +291,8 @@ class AgentPlan:
             lines.append(f"model {model.name} ({model.setup.provider} {model.setup.model}) skills: {shown}")
         if self.route is not None:
             lines.append(f"model {self.route.described()}")
+        if self.approve:
+            lines.append(f"approval: {', '.join(self.approve)}")
         lines += [f"agent tool {name}: ({callee.summary()})" for name, callee in self.agents.items()]
         return "; ".join(lines)
 

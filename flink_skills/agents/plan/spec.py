@@ -121,9 +121,10 @@ class RouteSpec(StrictPart):
 class ApproveSpec(StrictPart):
     """Calls of tools that are made only after an approval."""
 
-    tools: Annotated[list[Text], Field(min_length=1)] = Field(
+    tools: Annotated[list[Text], Field(min_length=1)] | None = Field(
+        None,
         description="The tools, by name or pattern (`Write`, `mcp_*`), in addition to the option "
-        "`skills.tools.approve`."
+        "`skills.tools.approve` and to tools that declare `approve`.",
     )
     by: Text = Field(
         description="`answers`: a person decides, see [Ask people](job-files.md#ask-people). Or `module:function`: it "

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import fnmatch
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
 from pydantic import BaseModel, field_validator, model_validator
 
-__all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later", "needs_approval"]
+__all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later"]
 
 
 @dataclass(frozen=True)
@@ -154,12 +153,3 @@ class Decision(BaseModel):
 
 #: Answers an :class:`ApprovalRequest`.
 Approver = Callable[[ApprovalRequest], Union[Awaitable[Any], Any]]
-
-
-def needs_approval(name: str, patterns: Sequence[str]) -> bool:
-    """Return True if a tool is among those that need a decision. Patterns are those of shells.
-
-    >>> needs_approval("files_Write", ["files_*"])
-    True
-    """
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

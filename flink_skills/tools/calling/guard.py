@@ -13,9 +13,10 @@ from typing import Any
 
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
-from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver, needs_approval
+from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver
 from flink_skills.tools.calling.limits import CallLimits, Place
 from flink_skills.tools.calling.truncation import truncate
+from flink_skills.tools.name_patterns import matches
 
 __all__ = ["CallGuard"]
 
@@ -31,7 +32,8 @@ _KEPT = 4096
 class CallGuard:
     """The guard of one agent in a worker.
 
-    ``approver`` answers for the tools that ``skills.tools.approve`` or ``approve`` names, by name or pattern.
+    ``approver`` answers for the tools that ``skills.tools.approve`` or ``approve`` names, by name or pattern, and for
+    those that have :attr:`Tool.approve`.
     """
 
     def __init__(self, config: SkillConfig, approver: Approver | None = None, approve: Sequence[str] = ()) -> None:
@@ -48,7 +50,7 @@ class CallGuard:
         """
         limits = self._limits_of(name, tool)
         changed = ""
-        if needs_approval(name, self._approve):
+        if tool.approve or matches(name, self._approve):
             approval = await self._approval(name, arguments, context)
             if not approval.approved:
                 why = f": {approval.reason}" if approval.reason else ""

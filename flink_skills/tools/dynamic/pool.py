@@ -95,6 +95,10 @@ class ToolPool:
         """Names that are known beforehand: all but those of the tools of tool sets."""
         return tuple(dict.fromkeys((*self._tools, *self._registered)))
 
+    def known_tools(self) -> list[Tool]:
+        """Return the tools of :attr:`names`, as far as they are registered."""
+        return [*self._tools.values(), *filter(None, map(self._from_registry, self._registered))]
+
     def __len__(self) -> int:
         return len(self.names) + len(self._members)
 

@@ -33,10 +33,12 @@ class _Entry:
     name: str
     description: str
     tool: Tool | None = None
+    approve: bool | None = None
 
     def get(self) -> Tool:
         if self.tool is None:
-            self.tool = FunctionTool(self.target, name=self.name, description=self.description or None)
+            description = self.description or None
+            self.tool = FunctionTool(self.target, name=self.name, description=description, approve=self.approve)
         return self.tool
 
 
@@ -44,15 +46,23 @@ _entries: dict[str, _Entry] = {}
 
 
 @overload
-def register_tool(target: str, tool: Callable[..., Any] | Tool, *, description: str = "") -> None: ...
+def register_tool(
+    target: str, tool: Callable[..., Any] | Tool, *, description: str = "", approve: bool | None = None
+) -> None: ...
 @overload
-def register_tool(target: str = "", *, name: str = "", description: str = "") -> Callable[[F], F]: ...
+def register_tool(
+    target: str = "", *, name: str = "", description: str = "", approve: bool | None = None
+) -> Callable[[F], F]: ...
 @overload
 def register_tool(target: T) -> T: ...
 @overload
-def register_tool(target: F, *, name: str = "", description: str = "") -> F: ...
-def register_tool(target: Any = "", tool: Any = None, *, name: str = "", description: str = "") -> Any:
+def register_tool(target: F, *, name: str = "", description: str = "", approve: bool | None = None) -> F: ...
+def register_tool(
+    target: Any = "", tool: Any = None, *, name: str = "", description: str = "", approve: bool | None = None
+) -> Any:
     """Register a function or a :class:`Tool` under a name, by which a pool may list it.
+
+    ``approve`` is that of :class:`Tool`. None: that of the function's ``@tool``.
 
     As a decorator the function stays what it is. A function that is defined again at the same place, as a module is
     that is loaded again, takes the place of the earlier one.
@@ -71,15 +81,15 @@ def register_tool(target: Any = "", tool: Any = None, *, name: str = "", descrip
     if isinstance(target, str):
         wanted = target or name
         if tool is not None:
-            _register(wanted, tool, description)
+            _register(wanted, tool, description, approve)
             return None
 
         def decorate(function: Any) -> Any:
-            _register(wanted, function, description)
+            _register(wanted, function, description, approve)
             return function
 
         return decorate
-    _register(name, target, description)
+    _register(name, target, description, approve)
     return target
 
 
@@ -112,21 +122,23 @@ def check_tool_name(name: str) -> str:
     return name
 
 
-def _register(name: str, target: Any, description: str) -> None:
-    entry = _entry(name, target, description)
+def _register(name: str, target: Any, description: str, approve: bool | None) -> None:
+    entry = _entry(name, target, description, approve)
     _entries[entry.name] = entry
 
 
-def _entry(name: str, target: Any, description: str) -> _Entry:
+def _entry(name: str, target: Any, description: str, approve: bool | None = None) -> _Entry:
     if isinstance(target, Tool):
         own = target.spec.name
         if name not in ("", own):
             raise ConfigError(
                 f"tool {own!r} cannot be registered as {name!r}: only functions can be registered under another name"
             )
+        if approve is not None:
+            raise ConfigError(f"tool {own!r} has the attribute approve: set it there, and omit approve={approve!r}")
         entry = _Entry(target, own, "", target)
     elif callable(target) and not isinstance(target, type):
-        entry = _Entry(target, name or getattr(target, "__name__", type(target).__name__), description)
+        entry = _Entry(target, name or getattr(target, "__name__", type(target).__name__), description, None, approve)
     else:
         raise ConfigError(
             f"tool {name or target!r}: a {type(target).__name__} is not a tool: pass a function or a Tool"

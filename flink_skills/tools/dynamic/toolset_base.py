@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flink_skills.tools.base import Tool, ToolContext
+from flink_skills.tools.name_patterns import NameUse
 
 if TYPE_CHECKING:
     from flink_skills.artifacts import ArtifactStore
@@ -62,6 +63,28 @@ class BaseToolSet(ABC):
 
         ``context`` has key, turn, agent, skills and skill state of the turn, and no call id.
         """
+
+    def tool_names(self) -> Iterable[str]:
+        """Return the names of its tools as far as they are known now. Names in options are compared with them."""
+        return ()
+
+    def can_bring(self, pattern: str) -> bool:
+        """Return True if it may ever have a tool whose name matches ``pattern``."""
+        return True
+
+    def name_uses(self) -> Iterable[NameUse]:
+        """Return the names of its tools that its declaration contains, as models have them."""
+        return ()
+
+    @property
+    def is_complete(self) -> bool:
+        """True if :meth:`tool_names` are all its tools, and it would report a change."""
+        return False
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"tool set {self.name or type(self).__name__!r}"
 
     def figures(self) -> Mapping[str, int]:
         """What metrics of the worker show of it, by the names in :mod:`flink_skills.telemetry.metric_list`."""

@@ -13,6 +13,7 @@ from flink_skills.tools.files.glob import Glob
 from flink_skills.tools.files.grep import Grep
 from flink_skills.tools.files.read import Read
 from flink_skills.tools.files.write import Write
+from flink_skills.tools.name_patterns import matches
 
 __all__ = ["FileToolSet"]
 
@@ -34,6 +35,12 @@ class FileToolSet(BaseToolSet):
     def __init__(self, cwd: str | None = None) -> None:
         kinds: tuple[type[FileTool[Any]], ...] = (Read, Write, Edit, Grep, Glob, Bash)
         self.tools: tuple[Tool, ...] = tuple(kind(cwd) for kind in kinds)
+
+    def tool_names(self) -> list[str]:
+        return [tool.spec.name for tool in self.tools]
+
+    def can_bring(self, pattern: str) -> bool:
+        return any(matches(name, (pattern,)) for name in self.tool_names())
 
     async def get_tools(self, context: ToolContext) -> tuple[Tool, ...]:
         """All six."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from flink_skills.errors import ConfigError
@@ -19,6 +18,7 @@ from flink_skills.tools.mcp.more import prompt_tools, resource_tools
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams, connection_params
 from flink_skills.tools.mcp.tool import McpTool
 from flink_skills.tools.mcp.transports import need_mcp
+from flink_skills.tools.name_patterns import NameUse, has_wildcard, literal_start, matches, starts_match
 from flink_skills.tools.schemas import schema_problem
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class McpToolSet(BaseToolSet):
         resources: Offer its resources by ``<prefix>list_resources`` and ``<prefix>read_resource``.
         interval: Seconds between two looks at the connection and its tools.
         required: Whether the agent fails to open if the server cannot be reached.
+        approve: Which of its tools need the approval of the agent: their own names or patterns, or True for all.
 
     Raises :class:`ConfigError` for parameters that cannot be, or without the extra ``mcp``.
 
@@ -70,6 +71,7 @@ class McpToolSet(BaseToolSet):
         resources: bool = False,
         interval: float = 60.0,
         required: bool = True,
+        approve: bool | Sequence[str] = False,
     ) -> None:
         need_mcp()
         self._params: ConnectionParams = _params(connection_params)
@@ -85,7 +87,11 @@ class McpToolSet(BaseToolSet):
             raise ConfigError(f"MCP server {self.name}: interval={interval!r}: write seconds, more than 0")
         if not isinstance(required, bool):
             raise ConfigError(f"MCP server {self.name}: required={required!r}: write true or false")
+        if isinstance(approve, str) or not (approve is True or approve is False or _are_names(approve)):
+            raise ConfigError(f"MCP server {self.name}: approve={approve!r}: write true, false or a list of names")
         self.required = required
+        self._approve: tuple[str, ...] = ("*",) if approve is True else tuple(approve or ())
+        self._approves_all = approve is True
         self._filter = tool_filter
         self.uses_workspace = isinstance(self._params, StdioConnectionParams) and self._params.sandbox
         self._prefix = prefix
@@ -98,6 +104,7 @@ class McpToolSet(BaseToolSet):
         self._made: dict[str, tuple[str, Tool | None]] = {}
         self._more: dict[str, Tool] = {}
         self._said: set[str] = set()
+        self._was_listed = self._reports_changes = False
 
     def attach(self, services: JobServices) -> None:
         self._shell = services.shell
@@ -157,15 +164,47 @@ class McpToolSet(BaseToolSet):
             *(
                 tool
                 for name, tool in self._tools.items()
-                if chosen is None
-                or (
-                    chosen(name, context)
-                    if callable(chosen)
-                    else any(fnmatch.fnmatchcase(name, pattern) for pattern in chosen)
-                )
+                if chosen is None or (chosen(name, context) if callable(chosen) else matches(name, chosen))
             ),
             *self._more.values(),
         ]
+
+    def tool_names(self) -> list[str]:
+        chosen = None if callable(self._filter) else self._filter
+        own = [tool.spec.name for name, tool in self._tools.items() if chosen is None or matches(name, chosen)]
+        return [*own, *(self._more or self._names_of_more())]
+
+    def _names_of_more(self) -> list[str]:
+        found = ["list_resources", "read_resource"] if self._resources else []
+        found += ["list_prompts", "get_prompt"] if self._prompts else []
+        return [self._prefix + name for name in found]
+
+    def can_bring(self, pattern: str) -> bool:
+        if self._filter is None or callable(self._filter):
+            return starts_match(pattern, self._prefix)
+        for own in self._filter:
+            name = self._prefix + own
+            if starts_match(pattern, literal_start(name)) if has_wildcard(own) else matches(_usable(name), (pattern,)):
+                return True
+        return False
+
+    @property
+    def is_complete(self) -> bool:
+        return self._was_listed and not self._reports_changes
+
+    @property
+    def label(self) -> str:
+        return f"MCP server {self.name!r}"
+
+    def name_uses(self) -> Iterator[NameUse]:
+        for own in self._approve:
+            pattern, is_all = self._with_prefix(own), self._approves_all
+            yield NameUse(f"approve of {self.label}", pattern, is_strict=True, approves=True, only_warns=is_all)
+        for own in () if self._filter is None or callable(self._filter) else self._filter:
+            yield NameUse(f"tools of {self.label}", self._with_prefix(own), is_strict=True, only_warns=True)
+
+    def _with_prefix(self, own: str) -> str:
+        return self._prefix + own if has_wildcard(own) else _usable(self._prefix + own)
 
     async def close(self) -> None:
         """End the connection, and a program with it."""
@@ -213,7 +252,11 @@ class McpToolSet(BaseToolSet):
         ]
         # One that is there stays the same object, too.
         self._more = {name: self._more.get(name, tool) for tool in more if (name := tool.spec.name) not in names}
+        for tool in self._more.values():
+            tool.approve = self._approves_all
         self._tools = found
+        tools = client.server_capabilities.tools
+        self._was_listed, self._reports_changes = True, bool(tools is not None and tools.list_changed)
 
     def _make(self, connection: McpConnection, listed: Listed, name: str, problem: str) -> Tool | None:
         unseen = name_problem(listed.theirs.input_schema)
@@ -223,7 +266,9 @@ class McpToolSet(BaseToolSet):
         if problem:
             self._say(f"the tool {listed.name[:80]!r} is omitted: model providers reject its schema: {problem}")
             return None
-        return McpTool(connection, listed.theirs, name, self._place)
+        tool = McpTool(connection, listed.theirs, name, self._place)
+        tool.approve = matches(listed.name, self._approve)
+        return tool
 
     def _say(self, text: str) -> None:
         if text not in self._said and len(self._said) < 200:
@@ -232,6 +277,10 @@ class McpToolSet(BaseToolSet):
 
 
 _params = connection_params
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(name, str) and name for name in value)
 
 
 def _usable(name: str) -> str:

@@ -17,7 +17,10 @@ __all__ = ["OnArguments", "StreamingFunctionTool"]
 OnArguments = Callable[[StreamedArguments, ToolContext], Union[Awaitable[None], None]]
 """Is told of arguments while a model writes them; a plain function runs in a thread."""
 
-_KEPT = ("uses_workspace", "changes_state", "runs_in", "idempotent", "timeout", "max_output", "max_concurrent")
+_KEPT = (
+    *("uses_workspace", "changes_state", "runs_in", "idempotent", "timeout", "max_output", "max_concurrent"),
+    "approve",
+)
 
 
 class StreamingFunctionTool(Tool):

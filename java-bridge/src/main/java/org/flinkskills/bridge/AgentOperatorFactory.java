@@ -61,6 +61,11 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
     plan = plan.withEvents();
   }
 
+  /** Replace the plan, and keep its secrets. Call this before the job is submitted. */
+  void replacePlan(String planJson) {
+    plan = plan.withJson(planJson);
+  }
+
   /** Add a second input for answers. Call this before the operator is added to a job. */
   void enableAnswers() {
     hasAnswers = true;

@@ -20,6 +20,11 @@ record AgentPlan(String json, String secrets, boolean events) implements Seriali
     return new AgentPlan(json, secrets, true);
   }
 
+  /** Return another plan with the same secrets. */
+  AgentPlan withJson(String changed) {
+    return new AgentPlan(changed, secrets, events);
+  }
+
   /** Omit the secrets, because this string may appear in a log or an error message. */
   @Override
   public String toString() {

@@ -294,13 +294,26 @@ public final class AgentStream {
    * @param agent the result of {@link #apply}
    */
   public static void enableEvents(DataStream<byte[]> agent) {
+    agentOf(agent).enableEvents();
+  }
+
+  /**
+   * Replace the plan of an agent before the job is submitted, because the plan depends on agents
+   * that are added later. The secrets stay.
+   *
+   * @param agent the result of {@link #apply}
+   */
+  public static void replacePlan(DataStream<byte[]> agent, String planJson) {
+    agentOf(agent).replacePlan(planJson);
+  }
+
+  private static AgentOperatorFactory agentOf(DataStream<byte[]> agent) {
     if (agent.getTransformation() instanceof PhysicalTransformation<?> transformation
         && factoryOf(transformation) instanceof AgentOperatorFactory factory) {
-      factory.enableEvents();
-    } else {
-      throw new IllegalArgumentException(
-          "Not the output of an agent: " + agent.getTransformation().getName());
+      return factory;
     }
+    throw new IllegalArgumentException(
+        "Not the output of an agent: " + agent.getTransformation().getName());
   }
 
   private static StreamOperatorFactory<?> factoryOf(PhysicalTransformation<?> transformation) {

@@ -1,0 +1,221 @@
+"""Names of tools and skills in agents and options, compared with the tools and skills that the agents of a job have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.declare.declaration import Declaration, declared_pool, read_declaration
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.errors import ConfigError
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.tools.code.blocks import RUN_CODE
+from flink_skills.tools.dynamic.pool import ToolPool
+from flink_skills.tools.name_patterns import KnownNames, NameMatch, NameUse, resolve
+from flink_skills.tools.profiles import COMMAND_TOOLS
+from flink_skills.tools.settings import SkillSettings
+
+__all__ = [
+    "NamedAgent",
+    "UnmatchedNamesError",
+    "approver_of",
+    "check_matches",
+    "check_own_names",
+    "elsewhere_of",
+    "job_matches",
+    "named_tree",
+    "own_matches",
+]
+
+_FAMILIES = (
+    SkillOptions.TOOL_TIMEOUT_OF,
+    SkillOptions.TOOL_MAX_OUTPUT_OF,
+    SkillOptions.TOOL_MAX_CONCURRENT_OF,
+    SkillOptions.TOOL_RETRIES_OF,
+    SkillOptions.TOOL_LOST_CALLS_OF,
+)
+
+
+class UnmatchedNamesError(ConfigError):
+    """Names that match nothing. ``matches`` has them."""
+
+    def __init__(self, matches: Sequence[NameMatch]) -> None:
+        super().__init__("\n".join(dict.fromkeys(match.problem for match in matches)))
+        self.matches = tuple(matches)
+
+
+@dataclass(frozen=True)
+class NamedAgent:
+    """An agent with the names of its tools and skills.
+
+    Attributes:
+        plan: The plan.
+        agent: The agent.
+        declared: What it declares. Its tool sets know their tools if they are open.
+        skills: The names of its skills. None: they are not known here.
+        skill_bringers: What can bring other skills.
+        has_bundled: False if no skill brings tools.
+    """
+
+    plan: AgentPlan
+    agent: Agent
+    declared: Declaration
+    skills: frozenset[str] | None = None
+    skill_bringers: tuple[str, ...] = ()
+    has_bundled: bool = True
+
+    @cached_property
+    def config(self) -> SkillConfig:
+        return SkillConfig(self.plan.options)
+
+    @cached_property
+    def _settings(self) -> list[SkillSettings]:
+        said: list[Mapping[str, object]] = [model.skill_settings for model in self.plan.models] or [{}]
+        return [SkillSettings.of(self.config, of_model) for of_model in said]
+
+    @cached_property
+    def _pool(self) -> ToolPool | None:
+        return declared_pool(self.declared)
+
+    def tool_names(self) -> frozenset[str]:
+        """Return the names of all tools that a model of the agent can have, as far as they are known."""
+        declared = self.declared
+        found = {*declared.tools, *declared.agents, *(self._pool.names if self._pool is not None else ())}
+        found |= {name for toolset in declared.all_toolsets for name in toolset.tool_names()}
+        if any(of.runs_code for of in self._settings):
+            found.add(RUN_CODE)
+        if self.plan.scopes:
+            missing = set() if self.config.get(SkillOptions.SHELL_ENABLED) else set(COMMAND_TOOLS)
+            if not self.config.get(SkillOptions.ARTIFACTS_DIR).strip():
+                missing.add("workspace_save_artifact")
+            found |= {name for of in self._settings for name in of.tools} - missing
+        return frozenset(found)
+
+    def approved_tools(self) -> list[str]:
+        """Return the names of the tools that declare that their calls need an approval, sorted."""
+        declared = self.declared
+        found = {name for name, tool in declared.tools.items() if tool.approve}
+        found |= {name for name, of in declared.agents.items() if of.manner.get("approve")}
+        found |= {
+            tool.spec.name for tool in (self._pool.known_tools() if self._pool is not None else ()) if tool.approve
+        }
+        return sorted(found)
+
+    def tool_bringers(self, use: NameUse) -> list[str]:
+        """Return what can bring a tool for ``use`` later."""
+        found = [
+            toolset.label
+            for toolset in self.declared.all_toolsets
+            if toolset.can_bring(use.pattern) and not (use.is_strict and toolset.is_complete)
+        ]
+        shell = self.plan.scopes and self.config.get(SkillOptions.SHELL_ENABLED)
+        if shell and self.has_bundled and any(of.bundled for of in self._settings):
+            found.append("a skill with tools")
+        return found
+
+    def known(self, kind: str) -> KnownNames:
+        """Return the names of its tools or skills."""
+        if kind == "tool":
+            return KnownNames(self.tool_names(), self.tool_bringers)
+        bringers = self.skill_bringers if self.skills is not None else ("a source of skills",)
+        return KnownNames(self.skills or frozenset(), lambda use: bringers)
+
+    def uses(self) -> Iterator[NameUse]:
+        """Yield the names of tools that the agent contains."""
+        key = "approve.tools" if isinstance(getattr(self.agent, "spec", None), Mapping) else "approve_tools"
+        for pattern in self.agent.approve_tools:
+            yield NameUse(key, pattern, is_strict=True, approves=True)
+        for toolset in self.declared.all_toolsets:
+            yield from toolset.name_uses()
+        for model in self.plan.models:
+            for pattern in model.tools or ():
+                # The client rejects names that nothing can bring.
+                yield NameUse(f"tools of chat model {model.name!r}", pattern, only_warns=True)
+
+
+def named_tree(plan: AgentPlan, agent: Agent, declared: Declaration | None = None) -> list[NamedAgent]:
+    """Return an agent and all agents that it calls. Skills are known only if there can be none."""
+    declared = declared or read_declaration(agent)
+    found = [NamedAgent(plan, agent, declared, skills=None if plan.scopes else frozenset())]
+    for name, callee in plan.agents.items():
+        found += named_tree(callee, declared.agents[name].agent)
+    return found
+
+
+def own_matches(named: NamedAgent) -> list[NameMatch]:
+    """Return what the names that the agent contains match among its tools."""
+    owner = f"agent {named.plan.agent_id!r}"
+    return [resolve(use, owner, [named.known(use.kind)]) for use in named.uses()]
+
+
+def job_matches(trees: Sequence[Sequence[NamedAgent]]) -> list[NameMatch]:
+    """Return what the names in options match among the tools and skills of all agents of a job.
+
+    Each tree is an agent with the agents that it calls.
+    """
+    if not trees:
+        return []
+    agents = [named for tree in trees for named in tree]
+    names = list(dict.fromkeys(repr(tree[0].plan.agent_id) for tree in trees))
+    owner = f"agent {names[0]}" if len(names) == 1 else f"the agents {', '.join(names)}"
+    uses = _option_uses(agents[0].config)
+    return [resolve(use, owner, [named.known(use.kind) for named in agents]) for use in uses]
+
+
+def elsewhere_of(trees: Sequence[Sequence[NamedAgent]]) -> tuple[str, ...]:
+    """Return the ids of the names in options that these agents have, or may get."""
+    return tuple(match.use.id for match in job_matches(trees) if not match.is_error)
+
+
+def check_own_names(named: NamedAgent) -> None:
+    """Check the names that an agent contains.
+
+    Raises:
+        UnmatchedNamesError: A name matches no tool of the agent, and nothing can bring one.
+        ConfigError: The agent has an approver in YAML, and no tool needs an approval.
+    """
+    check_matches(own_matches(named))
+    if not _section(named.agent) or named.agent.approve_tools or named.approved_tools():
+        return
+    any_tool = NameUse("approve", "*", is_strict=True)
+    if not named.config.get(SkillOptions.TOOLS_APPROVE) and not named.tool_bringers(any_tool):
+        raise ConfigError(
+            f"approve of agent {named.plan.agent_id!r} has no effect: no tool of the agent needs an approval. Name the "
+            "tools in approve.tools, or declare them with @tool(approve=True)"
+        )
+
+
+def approver_of(agent: Agent) -> str | None:
+    """Return what decides about calls: ``answers`` for people, or a function or method. None: all are refused."""
+    by = _section(agent).get("by")
+    own = any("approve" in vars(cls) for cls in type(agent).__mro__ if not cls.__module__.startswith("flink_skills."))
+    return str(by) if by else f"{type(agent).__name__}.approve" if own else None
+
+
+def _section(agent: Agent) -> Mapping[str, object]:
+    """Return the section ``approve`` of an agent without code, empty for other agents."""
+    spec = getattr(agent, "spec", None)
+    return (spec.get("approve") or {}) if isinstance(spec, Mapping) else {}
+
+
+def check_matches(matches: Sequence[NameMatch]) -> None:
+    """Raise :class:`UnmatchedNamesError` for names that match nothing, and that nothing can bring."""
+    wrong = [match for match in matches if match.is_error]
+    if wrong:
+        raise UnmatchedNamesError(wrong)
+
+
+def _option_uses(config: SkillConfig) -> Iterator[NameUse]:
+    """Yield the names of tools and skills in options."""
+    option = SkillOptions.TOOLS_APPROVE
+    for pattern in config.get(option):
+        yield NameUse(f"option {option.key}", pattern, is_strict=True, approves=True)
+    for family in _FAMILIES:
+        for name in config.family(family):
+            strict = family is SkillOptions.TOOL_LOST_CALLS_OF
+            yield NameUse(f"option {family.prefix}{name}", name, is_exact=True, is_strict=strict)
+    for key in config.family(SkillOptions.SKILL_ENV):
+        place = f"option {SkillOptions.SKILL_ENV.prefix}{key}"
+        yield NameUse(place, key.rpartition(".")[0], "skill", is_exact=True)

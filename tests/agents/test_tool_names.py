@@ -1,0 +1,478 @@
+"""Names of tools and skills in agents and options, compared with what the agent has when it opens."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills import (
+    Agent,
+    AgentContext,
+    AgentsExecutionEnvironment,
+    BaseToolSet,
+    ConfigError,
+    PlanError,
+    SkillConfig,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolSpec,
+    agent_tool,
+    load_agent_yaml,
+    mcp_server,
+    register_tool,
+    tool,
+    tool_pool,
+    tool_set,
+)
+from flink_skills.agents import compile_plan
+from flink_skills.agents.plan.name_checks import UnmatchedNamesError
+from flink_skills.testing import call, calls
+from flink_skills.tools.streaming import StreamingFunctionTool
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
+from tests.kit.skills import write_skill
+
+PLAIN = (Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py").read_text()
+SERVER = {"command": sys.executable, "args": ["-c", PLAIN], "sandbox": False}
+
+
+def pay_refund(cents: int) -> str:
+    """Pay a refund."""
+    return f"paid {cents}"
+
+
+class Refunds(Agent):
+    name = "refunds"
+    model = "offline"
+
+    @tool_set
+    def at_hand(self) -> list[Any]:
+        return [pay_refund]
+
+    def approve(self, request: Any) -> bool:
+        return True
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        return await ctx.call_tool("pay_refund", cents=5)
+
+
+def run(agent: Agent | type[Agent], *others: type[Agent], **options: str) -> list[Any]:
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    for key, value in options.items():
+        env.get_config().set(key, value)
+    output = env.from_list([{"x": 1}]).apply(agent)
+    for other in others:
+        env.from_list([{"x": 1}]).apply(other)
+    return output.to_list() or output.to_list("errors")
+
+
+@pytest.mark.parametrize("name", ["pay_refnd", "pay-refund", "PayRefund", "pay_refnd*"])
+def test_a_wrong_name_of_an_approval_stops_the_job(name: str) -> None:
+    class Wrong(Refunds):
+        approve_tools = (name,)
+
+    with pytest.raises(UnmatchedNamesError, match=r"approve_tools: .* agent 'refunds'. Did you mean 'pay_refund'\?"):
+        compile_plan(Wrong)
+    with pytest.raises(UnmatchedNamesError, match="option skills.tools.approve: .* Did you mean 'pay_refund'"):
+        run(Refunds, **{"skills.tools.approve": name})
+
+
+@pytest.mark.parametrize("kind", ["lost-calls", "timeout", "max-output", "max-concurrent", "retries"])
+def test_a_wrong_name_in_an_option_of_one_tool_stops_the_job(kind: str) -> None:
+    value = "refuse" if kind == "lost-calls" else "5"
+    with pytest.raises(UnmatchedNamesError, match=f"option skills.tool.{kind}.pay_refnd: 'pay_refnd' is no tool of"):
+        run(Refunds, **{f"skills.tool.{kind}.pay_refnd": value})
+    assert run(Refunds, **{f"skills.tool.{kind}.pay_refund": value}) == ["paid 5"]
+
+
+def test_a_wrong_skill_in_skills_env_stops_the_job(tmp_path: Path) -> None:
+    write_skill(tmp_path, "report")
+    options = {"skills.from.paths": str(tmp_path)}
+    with pytest.raises(UnmatchedNamesError, match=r"skills.env.reprt.TOKEN: 'reprt' is no skill .* mean 'report'\?"):
+        run(Refunds, **options, **{"skills.env.reprt.TOKEN": "${env:HOME}"})
+    assert run(Refunds, **options, **{"skills.env.report.TOKEN": "${env:HOME}"}) == ["paid 5"]
+
+
+def test_a_skill_that_a_refresh_can_bring_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_skill(tmp_path, "report")
+    options = {"skills.from.paths": str(tmp_path), "skills.refresh.interval": "1 h"}
+    assert run(Refunds, **options, **{"skills.env.reprt.TOKEN": "${env:HOME}"}) == ["paid 5"]
+    assert "'reprt' is no skill of agent 'refunds' yet. a refresh of the skills can bring it later." in caplog.text
+
+
+def test_another_agent_of_the_job_may_have_the_name() -> None:
+    class Other(Refunds):
+        name = "other"
+
+        @tool
+        def write_off(self) -> str:
+            """Write off."""
+            return ""
+
+    assert run(Refunds, Other, **{"skills.tools.approve": "write_off"}) == ["paid 5"]
+    with pytest.raises(UnmatchedNamesError, match="'write_of' matches no tool"):
+        run(Refunds, Other, **{"skills.tools.approve": "write_of"})
+
+
+def test_an_agent_that_is_a_tool_may_have_the_name_and_has_its_own_approvals() -> None:
+    class Desk(Agent):
+        name = "desk"
+        model = "offline"
+
+        @agent_tool
+        def refunds(self) -> Agent:
+            """Pays refunds."""
+            return Refunds()
+
+        async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+            return "done"
+
+    assert run(Desk, **{"skills.tools.approve": "pay_refund"}) == ["done"]
+
+    class Wrong(Refunds):
+        approve_tools = ("refunds",)
+
+    class Caller(Desk):
+        @agent_tool
+        def refunds(self) -> Agent:
+            """Pays refunds."""
+            return Wrong()
+
+    with pytest.raises(UnmatchedNamesError, match="'refunds' matches no tool of agent 'refunds'"):
+        compile_plan(Caller)
+
+
+def test_tools_of_a_pool_exist_before_a_skill_names_them() -> None:
+    class Pooled(Agent):
+        model = "offline"
+        approve_tools = ("pay_*",)
+
+        @tool_pool
+        def tools(self) -> list[Any]:
+            return [pay_refund]
+
+        def approve(self, request: Any) -> bool:
+            return True
+
+    assert compile_plan(Pooled).approve == ("pay_*",)
+    Pooled.approve_tools = ("refund_*",)
+    with pytest.raises(UnmatchedNamesError, match="'refund_\\*' matches no tool"):
+        compile_plan(Pooled)
+
+
+class Later(BaseToolSet):
+    name = "later"
+
+    async def get_tools(self, context: ToolContext) -> Iterable[Any]:
+        return [pay_refund]
+
+
+async def test_a_tool_set_can_bring_the_tool_later_and_the_approval_applies(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Clerk(Agent):
+        name = "clerk"
+        model = "scripted:m"
+        approve_tools = ("pay_refund", "pay_refnd")
+
+        @tool_set
+        def tools(self) -> Any:
+            return Later()
+
+        def approve(self, request: Any) -> str:
+            return "not today"
+
+    model = script([calls(call("pay_refund", cents=5)), "done"])
+    await (await open_agent(Clerk)).turn("x")
+    assert "'pay_refnd' matches no tool of agent 'clerk' yet. tool set 'later' can bring it later." in caplog.text
+    assert "not called: the call was not approved: not today" in model.requests[-1].messages[-1].content
+
+
+class Clerk(Agent):
+    name = "clerk"
+    model = "scripted:m"
+
+    @mcp_server(prefix="shop_")
+    def shop(self) -> dict[str, Any]:
+        return SERVER
+
+    def approve(self, request: Any) -> str:
+        return "not today"
+
+
+async def test_the_own_name_of_a_tool_of_a_server_with_a_prefix_is_an_error(open_agent: OpenAgent) -> None:
+    class Wrong(Clerk):
+        approve_tools = ("count",)
+
+    with pytest.raises(UnmatchedNamesError, match=r"approve_tools: 'count' matches no tool of agent 'clerk'"):
+        compile_plan(Wrong)
+    with pytest.raises(UnmatchedNamesError, match=r"option skills.tools.approve: 'count' .* mean 'shop_count'\?"):
+        await open_agent(Clerk, **{"skills.tools.approve": "count"})
+
+
+async def test_the_tools_of_a_server_are_compared_when_the_agent_opens(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Wrong(Clerk):
+        approve_tools = ("shop_cuont",)
+
+    assert compile_plan(Wrong).approve == ("shop_cuont",)
+    with pytest.raises(UnmatchedNamesError, match=r"'shop_cuont' matches no tool .* mean 'shop_count'\?"):
+        await open_agent(Wrong)
+    with pytest.raises(UnmatchedNamesError, match="lost-calls.shop_cuont"):
+        await open_agent(Clerk, **{"skills.tool.lost-calls.shop_cuont": "refuse"})
+    script(["done"])
+    # The server can have it again tomorrow, and a wrong time limit protects nothing.
+    await (await open_agent(Clerk, **{"skills.tool.timeout.shop_cuont": "3 s"})).turn("x")
+    assert "'shop_cuont' is no tool of agent 'clerk' yet. MCP server 'shop' can bring it later" in caplog.text
+
+
+async def test_a_server_that_cannot_be_reached_yet_can_bring_the_tool(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Away(Clerk):
+        approve_tools = ("shop_count",)
+
+        @mcp_server(prefix="shop_", required=False)
+        def shop(self) -> Any:
+            return "http://127.0.0.1:9/mcp"
+
+    script(["done"])
+    await (await open_agent(Away)).turn("x")
+    assert "'shop_count' matches no tool of agent 'clerk' yet. MCP server 'shop' can bring it later." in caplog.text
+
+
+@pytest.mark.parametrize("approve", [True, ["count"], ["c*"]])
+async def test_a_server_declares_which_tools_need_approval_by_their_own_names(
+    approve: Any, open_agent: OpenAgent, script: Script
+) -> None:
+    class Guarded(Clerk):
+        @mcp_server(prefix="shop_", approve=approve)
+        def shop(self) -> Any:
+            return SERVER
+
+    model = script([calls(call("shop_count", text="abc")), "done"])
+    await (await open_agent(Guarded)).turn("x")
+    assert "shop_count was not called: the call was not approved" in model.requests[-1].messages[-1].content
+
+
+async def test_a_server_that_does_not_have_the_tool_to_approve_is_an_error(open_agent: OpenAgent) -> None:
+    class Wrong(Clerk):
+        @mcp_server(prefix="shop_", approve=["cuont"])
+        def shop(self) -> Any:
+            return SERVER
+
+    with pytest.raises(UnmatchedNamesError, match="approve of MCP server 'shop': 'shop_cuont' matches no tool"):
+        await open_agent(Wrong)
+    with pytest.raises(PlanError, match="approve='count': write true, false or a list of names"):
+        compile_plan(load_agent_yaml_of({"shop": {"url": "http://127.0.0.1:9/mcp", "approve": "count"}}))
+
+
+def load_agent_yaml_of(servers: dict[str, Any]) -> Agent:
+    from flink_skills.agents.plan.declarative import DeclarativeAgent
+
+    return DeclarativeAgent.from_spec({"name": "clerk", "model": "offline", "mcp_servers": servers})
+
+
+async def test_a_filter_of_a_server_and_tools_of_a_model_that_match_nothing_are_warnings(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Filtered(Agent):
+        name = "clerk"
+        model = "scripted:m"
+
+        @mcp_server(prefix="shop_", tools=["count", "cuont"])
+        def shop(self) -> Any:
+            return SERVER
+
+    script(["done"])
+    await (await open_agent(Filtered)).turn("x")
+    assert "tools of MCP server 'shop': 'shop_cuont' matches no tool of agent 'clerk'" in caplog.text
+
+
+class Paying(Tool):
+    approve = True
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec("pay_object", "Pay.", {"type": "object", "properties": {}})
+
+    async def call(self, arguments: Any, context: ToolContext) -> ToolResult:
+        return ToolResult("paid")
+
+
+@tool(approve=True)
+def pay_marked() -> str:
+    """Pay."""
+    return "paid"
+
+
+@register_tool("pay_registered_here", approve=True)
+def pay_registered() -> str:
+    """Pay."""
+    return "paid"
+
+
+class FromSet(BaseToolSet):
+    async def get_tools(self, context: ToolContext) -> Iterable[Any]:
+        return [pay_marked]
+
+
+class Payer(Agent):
+    """Has one tool to pay, which needs approval."""
+
+    name = "payer"
+    model = "offline"
+    given: Any = None
+
+    @tool_set
+    def tools(self) -> Any:
+        return self.given
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        return await ctx.call_tool(self.tool)
+
+    tool = "pay_marked"
+
+
+def streaming() -> Tool:
+    return StreamingFunctionTool(pay_marked)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("pay_marked", lambda: pay_marked),
+        ("pay_object", Paying),
+        ("pay_registered_here", lambda: "pay_registered_here"),
+        ("pay_marked", FromSet),
+        ("pay_marked", streaming),
+    ],
+)
+def test_a_tool_declares_that_its_calls_need_approval(name: str, given: Any) -> None:
+    class Refusing(Payer):
+        def tools(self) -> Any:
+            return given()
+
+        tools = tool_set(tools)
+
+        def approve(self, request: Any) -> str:
+            return "not today"
+
+    class Allowing(Refusing):
+        def approve(self, request: Any) -> bool:
+            return True
+
+    Refusing.tool = name
+    assert "the call was not approved: not today" in run(Refusing)[0]["error"]
+    assert run(Allowing) == ["paid"]
+    if given is not FromSet:
+        assert compile_plan(Refusing).describe()["approve"] == [name]
+        assert f"approval: {name}" in compile_plan(Refusing).summary()
+
+
+def test_a_method_and_an_agent_declare_that_their_calls_need_approval() -> None:
+    class Desk(Agent):
+        name = "desk"
+        model = "offline"
+
+        @tool(approve=True, dynamic=True)
+        def later(self) -> str:
+            """Pay later."""
+            return "paid"
+
+        @tool(approve=True)
+        def now(self) -> str:
+            """Pay."""
+            return "paid"
+
+        @agent_tool(approve=True)
+        def refunds(self) -> Agent:
+            """Pays refunds."""
+            return Refunds()
+
+        async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+            return await ctx.call_tool(event["tool"], **event.get("arguments", {}))
+
+        def approve(self, request: Any) -> str:
+            return f"{request.tool}: no"
+
+    assert compile_plan(Desk).approve == ("later", "now", "refunds")
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    events = [{"tool": "now"}, {"tool": "refunds", "arguments": {"request": "x"}}]
+    errors = [record["error"] for record in env.from_list(events).apply(Desk).to_list("errors")]
+    assert [("now: no" in errors[0], "refunds: no" in errors[1])] == [(True, True)]
+
+
+def test_without_an_approver_the_calls_are_refused_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    class Without(Payer):
+        def tools(self) -> Any:
+            return pay_marked
+
+        tools = tool_set(tools)
+
+    assert "the call was not approved: this agent approves no calls" in run(Without)[0]["error"]
+    assert "agent payer: all calls of pay_marked are refused, because the agent has no method approve" in caplog.text
+
+
+def test_approve_of_a_tool_is_true_or_false() -> None:
+    with pytest.raises(ConfigError, match="@tool: approve is 'finance': write True or False"):
+        tool(approve="finance")(pay_refund)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="tool 'pay_object' has the attribute approve"):
+        register_tool("pay_object", Paying(), approve=True)
+
+
+def test_a_section_approve_without_tools_needs_a_tool_that_declares_it(tmp_path: Path) -> None:
+    file = tmp_path / "desk.yaml"
+    text = "name: desk\nmodel: offline\ntools: ['{}']\napprove: {{by: 'json:dumps'}}\n"
+    file.write_text(text.format(f"{__name__}:pay_refund"))
+    with pytest.raises(
+        ConfigError, match="approve of agent 'desk' has no effect: no tool of the agent needs an approval"
+    ):
+        compile_plan(load_agent_yaml(file))
+    file.write_text(text.format(f"{__name__}:pay_marked"))
+    assert compile_plan(load_agent_yaml(file)).approve == ("pay_marked",)
+
+
+def test_names_of_visible_skills_that_do_not_exist_are_warnings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_skill(tmp_path, "report")
+
+    class Choosing(Refunds):
+        def visible_skills(self, event: Any, ctx: AgentContext) -> Any:
+            return ["report", "reprt"]
+
+    class Wrong(Refunds):
+        def visible_skills(self, event: Any, ctx: AgentContext) -> Any:
+            return "report"
+
+    options = {"skills.from.paths": str(tmp_path)}
+    assert run(Choosing, **options) == ["paid 5"]
+    assert "visible_skills returned 'reprt', which is no skill of the agent. Did you mean 'report'?" in caplog.text
+    assert "returned 'report'" not in caplog.text
+    assert "visible_skills returned 'report': return a list of names" in run(Wrong, **options)[0]["error"]
+
+
+def test_a_pattern_in_the_tools_of_a_model_matches_the_tools_of_the_agent(tmp_path: Path) -> None:
+    file = tmp_path / "desk.yaml"
+    text = "name: desk\ntools: ['{}:pay_refund']\nchat_model_setups: {{m: {{clazz: 'offline:m', tools: ['{}']}}}}\n"
+    file.write_text(text.format(__name__, "pay_*"))
+    assert compile_plan(load_agent_yaml(file)).models[0].tools == ("pay_*",)
+    file.write_text(text.format(__name__, "pai_*"))
+    with pytest.raises(Exception, match="unknown tool 'pai_\\*'"):
+        compile_plan(load_agent_yaml(file))
+
+
+def test_the_plan_carries_the_approvals(tmp_path: Path) -> None:
+    class Marked(Refunds):
+        approve_tools = ("pay_refund",)
+
+    plan = compile_plan(Marked, config=SkillConfig())
+    again = type(plan).from_json(plan.to_json())
+    assert again.approve == ("pay_refund",)
