@@ -1,4 +1,4 @@
-"""What agents declare by name: the base class, and the marks of decorators."""
+"""Base class of what agents declare by name, and the marks of decorators."""
 
 from __future__ import annotations
 

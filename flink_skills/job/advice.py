@@ -26,8 +26,6 @@ def job_warnings(builder: JobBuilder) -> list[str]:
     read, graph = builder.read, builder.graph
     found = [*builder.warnings, *unasked_models(read, builder.agents)]
     found += [match.problem for match in builder.name_matches() if match.problem and not match.is_error]
-    for each in builder.agents:
-        found += [each.stage.title(str(of)) for of in each.approvals() if of.by is None]
     if read.job.errors is None and effective_options(graph).get(SkillOptions.TURN_ON_ERROR) == "emit":
         found.append(
             "there is no 'errors' table: a turn that fails is only in the log of its TaskManager (or set "

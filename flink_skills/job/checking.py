@@ -206,8 +206,8 @@ class _Checker:
             self._ok("agent", f"agent {stage.name or plan.agent_id}: {models}{routed}")
             for approvals in each.approvals():
                 whose = "" if approvals.agent == plan.agent_id else f"agent {approvals.agent}: "
-                if approvals.by is not None:
-                    self._ok("approvals", stage.title(f"{whose}{approvals}"))
+                status: Status = "ok" if approvals.by is not None else "warning"
+                self._add(Check("approvals", status, stage.title(f"{whose}{approvals}")))
             self._skills(stage, graph, plan, reach=reach)
             self._here("machine", agent_requirements(builder, each, plan))
             if not reach:

@@ -80,10 +80,10 @@ def with_skills_here(named: NamedAgent, graph: JobGraph, *, remote: bool) -> Nam
         here = skills_here(named.plan, graph, remote=remote)
     except SkillsError:
         return named  # reported with the skills
-    bringers = (f"the unread source {', '.join(here.not_looked_at)}",) if here.not_looked_at else ()
+    bringers = [f"the unread source {', '.join(here.not_looked_at)}"] if here.not_looked_at else []
     if named.config.get(SkillOptions.REFRESH_INTERVAL):
-        bringers += ("a refresh of the skills",)
-    return replace(named, skills=here.names, skill_bringers=bringers)
+        bringers.append("a refresh of the skills")
+    return replace(named, skills=here.names, skill_bringers=tuple(bringers))
 
 
 @contextlib.contextmanager

@@ -123,7 +123,7 @@ class KnownNames:
 
 @dataclass(frozen=True)
 class NameMatch:
-    """What a name or pattern matches. ``problem`` is empty if it matches; a warning if the name can come later."""
+    """Matches of a name or pattern. ``problem`` is empty if there are any, and a warning if they can come later."""
 
     use: NameUse
     names: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ def resolve(use: NameUse, owner: str, known: Sequence[KnownNames]) -> NameMatch:
         return NameMatch(use, found)
     bringers = list(dict.fromkeys(of for each in known for of in each.bringers(use)))
     pattern = use.pattern if len(use.pattern) <= _MAX_NAME else use.pattern[:_MAX_NAME] + "…"
-    said = f"{use.place}: {pattern!r} {'is' if use.is_exact else 'matches'} no {use.kind} of {owner}"
+    said = f"{use.place}: {pattern!r} matches no {use.kind} of {owner}"
     help_ = hint(pattern, names, use.kind)
     if bringers:
         return NameMatch(use, (), f"{said} yet. {' or '.join(bringers)} can bring it later. {help_}")

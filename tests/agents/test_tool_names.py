@@ -15,8 +15,8 @@ from flink_skills import (
     AgentsExecutionEnvironment,
     BaseToolSet,
     ConfigError,
-    PlanError,
     SkillConfig,
+    SkillsError,
     Tool,
     ToolContext,
     ToolResult,
@@ -30,7 +30,6 @@ from flink_skills import (
     tool_set,
 )
 from flink_skills.agents import compile_plan
-from flink_skills.agents.plan.name_checks import UnmatchedNamesError
 from flink_skills.testing import call, calls
 from flink_skills.tools.streaming import StreamingFunctionTool
 from tests.kit.agents import OpenAgent
@@ -71,21 +70,34 @@ def run(agent: Agent | type[Agent], *others: type[Agent], **options: str) -> lis
     return output.to_list() or output.to_list("errors")
 
 
-@pytest.mark.parametrize("name", ["pay_refnd", "pay-refund", "PayRefund", "pay_refnd*"])
+@pytest.mark.parametrize("name", ["pay_refnd", "pay-refund", "PayRefund", "refund_pay", "pay_refnd*"])
 def test_a_wrong_name_of_an_approval_stops_the_job(name: str) -> None:
     class Wrong(Refunds):
         approve_tools = (name,)
 
-    with pytest.raises(UnmatchedNamesError, match=r"approve_tools: .* agent 'refunds'. Did you mean 'pay_refund'\?"):
+    with pytest.raises(ConfigError, match=r"approve_tools: .* agent 'refunds'. Did you mean 'pay_refund'\?"):
         compile_plan(Wrong)
-    with pytest.raises(UnmatchedNamesError, match="option skills.tools.approve: .* Did you mean 'pay_refund'"):
+    with pytest.raises(ConfigError, match=r"option skills.tools.approve: .* Did you mean 'pay_refund'"):
         run(Refunds, **{"skills.tools.approve": name})
+
+
+def test_a_name_without_near_ones_is_answered_with_all_names() -> None:
+    class Wrong(Refunds):
+        approve_tools = ("zzz*",)
+
+    with pytest.raises(ConfigError, match=r"'zzz\*' matches no tool of agent 'refunds'. Tools: pay_refund\."):
+        compile_plan(Wrong)
+
+
+def test_options_of_one_tool_take_names_and_no_patterns() -> None:
+    with pytest.raises(ConfigError, match="'pay_\\*' matches no tool"):
+        run(Refunds, **{"skills.tool.timeout.pay_*": "5 s"})
 
 
 @pytest.mark.parametrize("kind", ["lost-calls", "timeout", "max-output", "max-concurrent", "retries"])
 def test_a_wrong_name_in_an_option_of_one_tool_stops_the_job(kind: str) -> None:
     value = "refuse" if kind == "lost-calls" else "5"
-    with pytest.raises(UnmatchedNamesError, match=f"option skills.tool.{kind}.pay_refnd: 'pay_refnd' is no tool of"):
+    with pytest.raises(ConfigError, match=f"option skills.tool.{kind}.pay_refnd: 'pay_refnd' matches no tool of"):
         run(Refunds, **{f"skills.tool.{kind}.pay_refnd": value})
     assert run(Refunds, **{f"skills.tool.{kind}.pay_refund": value}) == ["paid 5"]
 
@@ -93,7 +105,7 @@ def test_a_wrong_name_in_an_option_of_one_tool_stops_the_job(kind: str) -> None:
 def test_a_wrong_skill_in_skills_env_stops_the_job(tmp_path: Path) -> None:
     write_skill(tmp_path, "report")
     options = {"skills.from.paths": str(tmp_path)}
-    with pytest.raises(UnmatchedNamesError, match=r"skills.env.reprt.TOKEN: 'reprt' is no skill .* mean 'report'\?"):
+    with pytest.raises(ConfigError, match=r"skills.env.reprt.TOKEN: 'reprt' matches no skill .* mean 'report'\?"):
         run(Refunds, **options, **{"skills.env.reprt.TOKEN": "${env:HOME}"})
     assert run(Refunds, **options, **{"skills.env.report.TOKEN": "${env:HOME}"}) == ["paid 5"]
 
@@ -102,7 +114,7 @@ def test_a_skill_that_a_refresh_can_bring_is_a_warning(tmp_path: Path, caplog: p
     write_skill(tmp_path, "report")
     options = {"skills.from.paths": str(tmp_path), "skills.refresh.interval": "1 h"}
     assert run(Refunds, **options, **{"skills.env.reprt.TOKEN": "${env:HOME}"}) == ["paid 5"]
-    assert "'reprt' is no skill of agent 'refunds' yet. a refresh of the skills can bring it later." in caplog.text
+    assert "'reprt' matches no skill of agent 'refunds' yet. a refresh of the skills can bring it later." in caplog.text
 
 
 def test_another_agent_of_the_job_may_have_the_name() -> None:
@@ -115,7 +127,7 @@ def test_another_agent_of_the_job_may_have_the_name() -> None:
             return ""
 
     assert run(Refunds, Other, **{"skills.tools.approve": "write_off"}) == ["paid 5"]
-    with pytest.raises(UnmatchedNamesError, match="'write_of' matches no tool"):
+    with pytest.raises(ConfigError, match="'write_of' matches no tool"):
         run(Refunds, Other, **{"skills.tools.approve": "write_of"})
 
 
@@ -143,7 +155,7 @@ def test_an_agent_that_is_a_tool_may_have_the_name_and_has_its_own_approvals() -
             """Pays refunds."""
             return Wrong()
 
-    with pytest.raises(UnmatchedNamesError, match="'refunds' matches no tool of agent 'refunds'"):
+    with pytest.raises(ConfigError, match="'refunds' matches no tool of agent 'refunds'"):
         compile_plan(Caller)
 
 
@@ -161,7 +173,7 @@ def test_tools_of_a_pool_exist_before_a_skill_names_them() -> None:
 
     assert compile_plan(Pooled).approve == ("pay_*",)
     Pooled.approve_tools = ("refund_*",)
-    with pytest.raises(UnmatchedNamesError, match="'refund_\\*' matches no tool"):
+    with pytest.raises(ConfigError, match="'refund_\\*' matches no tool"):
         compile_plan(Pooled)
 
 
@@ -209,9 +221,9 @@ async def test_the_own_name_of_a_tool_of_a_server_with_a_prefix_is_an_error(open
     class Wrong(Clerk):
         approve_tools = ("count",)
 
-    with pytest.raises(UnmatchedNamesError, match=r"approve_tools: 'count' matches no tool of agent 'clerk'"):
+    with pytest.raises(ConfigError, match=r"approve_tools: 'count' matches no tool of agent 'clerk'"):
         compile_plan(Wrong)
-    with pytest.raises(UnmatchedNamesError, match=r"option skills.tools.approve: 'count' .* mean 'shop_count'\?"):
+    with pytest.raises(ConfigError, match=r"option skills.tools.approve: 'count' .* mean 'shop_count'\?"):
         await open_agent(Clerk, **{"skills.tools.approve": "count"})
 
 
@@ -222,14 +234,14 @@ async def test_the_tools_of_a_server_are_compared_when_the_agent_opens(
         approve_tools = ("shop_cuont",)
 
     assert compile_plan(Wrong).approve == ("shop_cuont",)
-    with pytest.raises(UnmatchedNamesError, match=r"'shop_cuont' matches no tool .* mean 'shop_count'\?"):
+    with pytest.raises(ConfigError, match=r"'shop_cuont' matches no tool .* mean 'shop_count'\?"):
         await open_agent(Wrong)
-    with pytest.raises(UnmatchedNamesError, match="lost-calls.shop_cuont"):
+    with pytest.raises(ConfigError, match=r"lost-calls\.shop_cuont"):
         await open_agent(Clerk, **{"skills.tool.lost-calls.shop_cuont": "refuse"})
     script(["done"])
     # The server can have it again tomorrow, and a wrong time limit protects nothing.
     await (await open_agent(Clerk, **{"skills.tool.timeout.shop_cuont": "3 s"})).turn("x")
-    assert "'shop_cuont' is no tool of agent 'clerk' yet. MCP server 'shop' can bring it later" in caplog.text
+    assert "'shop_cuont' matches no tool of agent 'clerk' yet. MCP server 'shop' can bring it later" in caplog.text
 
 
 async def test_a_server_that_cannot_be_reached_yet_can_bring_the_tool(
@@ -261,22 +273,21 @@ async def test_a_server_declares_which_tools_need_approval_by_their_own_names(
     assert "shop_count was not called: the call was not approved" in model.requests[-1].messages[-1].content
 
 
-async def test_a_server_that_does_not_have_the_tool_to_approve_is_an_error(open_agent: OpenAgent) -> None:
+async def test_a_server_that_does_not_have_the_tool_to_approve_is_an_error(
+    open_agent: OpenAgent, tmp_path: Path
+) -> None:
+    file = tmp_path / "clerk.yaml"
+    file.write_text("model: offline\nmcp_servers: {shop: {url: 'http://127.0.0.1:9/mcp', approve: count}}\n")
+
     class Wrong(Clerk):
         @mcp_server(prefix="shop_", approve=["cuont"])
         def shop(self) -> Any:
             return SERVER
 
-    with pytest.raises(UnmatchedNamesError, match="approve of MCP server 'shop': 'shop_cuont' matches no tool"):
+    with pytest.raises(ConfigError, match="approve of MCP server 'shop': 'shop_cuont' matches no tool"):
         await open_agent(Wrong)
-    with pytest.raises(PlanError, match="approve='count': write true, false or a list of names"):
-        compile_plan(load_agent_yaml_of({"shop": {"url": "http://127.0.0.1:9/mcp", "approve": "count"}}))
-
-
-def load_agent_yaml_of(servers: dict[str, Any]) -> Agent:
-    from flink_skills.agents.plan.declarative import DeclarativeAgent
-
-    return DeclarativeAgent.from_spec({"name": "clerk", "model": "offline", "mcp_servers": servers})
+    with pytest.raises(SkillsError, match="approve='count': write true, false or a list of names"):
+        load_agent_yaml(file)
 
 
 async def test_a_filter_of_a_server_and_tools_of_a_model_that_match_nothing_are_warnings(
@@ -454,7 +465,7 @@ def test_names_of_visible_skills_that_do_not_exist_are_warnings(
 
     options = {"skills.from.paths": str(tmp_path)}
     assert run(Choosing, **options) == ["paid 5"]
-    assert "visible_skills returned 'reprt', which is no skill of the agent. Did you mean 'report'?" in caplog.text
+    assert "visible_skills returned 'reprt', which matches no skill of the agent. Did you mean 'report'?" in caplog.text
     assert "returned 'report'" not in caplog.text
     assert "visible_skills returned 'report': return a list of names" in run(Wrong, **options)[0]["error"]
 

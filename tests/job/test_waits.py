@@ -265,13 +265,13 @@ def test_the_caller_needs_answers_for_the_approvals_of_an_agent_that_it_calls(tm
 def test_the_check_and_the_explanation_show_approvals(folder: Path) -> None:
     lines(folder / "decisions.json")
     text = JOB.replace("URL", "http://127.0.0.1:1")
-    (folder / "job.yaml").write_text(text.replace("options: {", "options: {skills.tools.approve: 'Write', "))
+    (folder / "job.yaml").write_text(text.replace("options: {", "options: {skills.tools.approve: 'p*', "))
     said = [check.message for check in check_job(folder / "job.yaml").checks if check.name == "approvals"]
-    assert said == ["Write, pay: people decide; after 2 s the call is refused"]
+    assert said == ["p* (pay), pay: people decide; after 2 s the call is refused"]
     assert explain_job(folder / "job.yaml")["approvals"] == [
         {
             "agent": "refunds",
-            "tools": ("Write", "pay"),
+            "tools": {"p*": ("pay",), "pay": ("pay",)},
             "by": "answers",
             "timeout": "2 s",
             "on_timeout": "refuse",

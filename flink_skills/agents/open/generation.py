@@ -212,7 +212,7 @@ class Generation:
             if name not in noted and len(noted) < _MAX_UNKNOWN:
                 noted.add(name)
                 _log.warning(
-                    "agent %s: visible_skills returned %.100r, which is no skill of the agent. %s",
+                    "agent %s: visible_skills returned %.100r, which matches no skill of the agent. %s",
                     self._agent_id,
                     name,
                     hint(name, self._skills, "skill"),

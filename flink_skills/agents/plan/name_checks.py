@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration, declared_pool, read_declaration
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import ConfigError
-from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.options import OptionFamily, SkillConfig, SkillOptions
 from flink_skills.tools.code.blocks import RUN_CODE
 from flink_skills.tools.dynamic.pool import ToolPool
 from flink_skills.tools.name_patterns import KnownNames, NameMatch, NameUse, resolve
@@ -29,7 +30,7 @@ __all__ = [
     "own_matches",
 ]
 
-_FAMILIES = (
+_FAMILIES: Sequence[OptionFamily[Any]] = (
     SkillOptions.TOOL_TIMEOUT_OF,
     SkillOptions.TOOL_MAX_OUTPUT_OF,
     SkillOptions.TOOL_MAX_CONCURRENT_OF,
@@ -87,7 +88,7 @@ class NamedAgent:
         if any(of.runs_code for of in self._settings):
             found.add(RUN_CODE)
         if self.plan.scopes:
-            missing = set() if self.config.get(SkillOptions.SHELL_ENABLED) else set(COMMAND_TOOLS)
+            missing = set[str]() if self.config.get(SkillOptions.SHELL_ENABLED) else set(COMMAND_TOOLS)
             if not self.config.get(SkillOptions.ARTIFACTS_DIR).strip():
                 missing.add("workspace_save_artifact")
             found |= {name for of in self._settings for name in of.tools} - missing
@@ -110,8 +111,8 @@ class NamedAgent:
             for toolset in self.declared.all_toolsets
             if toolset.can_bring(use.pattern) and not (use.is_strict and toolset.is_complete)
         ]
-        shell = self.plan.scopes and self.config.get(SkillOptions.SHELL_ENABLED)
-        if shell and self.has_bundled and any(of.bundled for of in self._settings):
+        runs_commands = bool(self.plan.scopes) and self.config.get(SkillOptions.SHELL_ENABLED)
+        if runs_commands and self.has_bundled and any(of.bundled for of in self._settings):
             found.append("a skill with tools")
         return found
 

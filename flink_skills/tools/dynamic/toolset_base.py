@@ -83,7 +83,7 @@ class BaseToolSet(ABC):
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Name in messages."""
         return f"tool set {self.name or type(self).__name__!r}"
 
     def figures(self) -> Mapping[str, int]:

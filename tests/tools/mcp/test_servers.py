@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,11 +28,45 @@ from tests.tools.mcp.conftest import DEADLINE, SERVER, STDIO, ConnectionParams, 
 
 # The shared servers are reached from the event loop of the module.
 sharing = pytest.mark.asyncio(loop_scope="module")
+PLAIN, ODD = (Path(__file__).with_name(f"{name}_server.py") for name in ("plain", "odd"))
 LONG = "a_name_with_everything_that_is_not_allowed_and_is_very_"
 
 
 async def tools_of(toolset: McpToolSet) -> dict[str, Tool]:
     return {tool.spec.name: tool for tool in await toolset.get_tools(ToolContext())}
+
+
+NAMES = ["price", "shop_price", "shop_p*", "shop_", "s*", "mcp_*", "*"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "chosen", "expected"),
+    [
+        ("", None, NAMES),
+        ("shop_", None, ["shop_price", "shop_p*", "s*", "*"]),
+        ("shop_", lambda name, context: True, ["shop_price", "shop_p*", "s*", "*"]),
+        ("shop_", ["price"], ["shop_price", "shop_p*", "s*", "*"]),
+        ("shop_", ["stock_*"], ["s*", "*"]),
+    ],
+)
+def test_a_server_can_only_bring_names_with_its_prefix_that_its_filter_admits(
+    prefix: str, chosen: Any, expected: list[str]
+) -> None:
+    toolset = McpToolSet("http://127.0.0.1:9/mcp", prefix=prefix, tool_filter=chosen)
+    assert [name for name in NAMES if toolset.can_bring(name)] == expected
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_server_that_reports_changes_can_bring_tools_later(tmp_path: Path) -> None:
+    for program, complete in ((PLAIN, True), (ODD, False)):
+        server = {"command": sys.executable, "args": [str(program), "plain"], "sandbox": False}
+        toolset = McpToolSet(server, prefix="shop_")
+        assert not toolset.is_complete
+        await toolset.initialize()
+        try:
+            assert toolset.is_complete is complete
+        finally:
+            await toolset.close()
 
 
 @pytest.mark.row("J7", "J8", "J9", "J10", "J34")
