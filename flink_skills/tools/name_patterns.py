@@ -162,5 +162,6 @@ def resolve(use: NameUse, owner: str, known: Sequence[KnownNames]) -> NameMatch:
     said = f"{use.place}: {pattern!r} matches no {use.kind} of {owner}"
     help_ = hint(pattern, names, use.kind)
     if bringers:
-        return NameMatch(use, (), f"{said} yet. {' or '.join(bringers)} can bring it later. {help_}")
+        sources = " or ".join(bringers)
+        return NameMatch(use, (), f"{said} yet. {sources[0].upper()}{sources[1:]} can bring it later. {help_}")
     return NameMatch(use, (), f"{said}. {help_}", is_error=not use.only_warns)

@@ -35,7 +35,9 @@ from flink_skills.tools.streaming import StreamingFunctionTool
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
 from tests.kit.skills import write_skill
+from tests.kit.waiting import until
 
+SHOP = Path(__file__).parents[1] / "tools" / "mcp" / "shop_server.py"
 PLAIN = (Path(__file__).parents[1] / "tools" / "mcp" / "plain_server.py").read_text()
 SERVER = {"command": sys.executable, "args": ["-c", PLAIN], "sandbox": False}
 
@@ -114,7 +116,7 @@ def test_a_skill_that_a_refresh_can_bring_is_a_warning(tmp_path: Path, caplog: p
     write_skill(tmp_path, "report")
     options = {"skills.from.paths": str(tmp_path), "skills.refresh.interval": "1 h"}
     assert run(Refunds, **options, **{"skills.env.reprt.TOKEN": "${env:HOME}"}) == ["paid 5"]
-    assert "'reprt' matches no skill of agent 'refunds' yet. a refresh of the skills can bring it later." in caplog.text
+    assert "'reprt' matches no skill of agent 'refunds' yet. A refresh of the skills can bring it later." in caplog.text
 
 
 def test_another_agent_of_the_job_may_have_the_name() -> None:
@@ -201,7 +203,7 @@ async def test_a_tool_set_can_bring_the_tool_later_and_the_approval_applies(
 
     model = script([calls(call("pay_refund", cents=5)), "done"])
     await (await open_agent(Clerk)).turn("x")
-    assert "'pay_refnd' matches no tool of agent 'clerk' yet. tool set 'later' can bring it later." in caplog.text
+    assert "'pay_refnd' matches no tool of agent 'clerk' yet. Tool set 'later' can bring it later." in caplog.text
     assert "not called: the call was not approved: not today" in model.requests[-1].messages[-1].content
 
 
@@ -304,6 +306,27 @@ async def test_a_filter_of_a_server_and_tools_of_a_model_that_match_nothing_are_
     script(["done"])
     await (await open_agent(Filtered)).turn("x")
     assert "tools of MCP server 'shop': 'shop_cuont' matches no tool of agent 'clerk'" in caplog.text
+
+
+async def test_a_change_of_the_tools_of_a_server_is_compared_again(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Learning(Clerk):
+        approve_tools = ("shop_discount", "shop_discuont")
+
+        @mcp_server(prefix="shop_")
+        def shop(self) -> Any:
+            return {"command": sys.executable, "args": [str(SHOP), "stdio"], "sandbox": False}
+
+    model = script([calls(call("shop_learn")), "done", calls(call("shop_discount", article="abc")), "done"])
+    bench = await open_agent(Learning)
+    assert "'shop_discount' matches no tool of agent 'clerk' yet" in caplog.text
+    await bench.turn("x")
+    await until(
+        lambda: "'shop_discuont' matches no tool" in caplog.text.rpartition("mean 'shop_discount'")[0], "a hint"
+    )
+    await bench.turn("x", number=2)
+    assert "shop_discount was not called: the call was not approved" in model.requests[-1].messages[-1].content
 
 
 class Paying(Tool):

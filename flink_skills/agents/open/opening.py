@@ -7,8 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration
 from flink_skills.agents.open.generation import effective_names
+from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.plan.sealing import public_scope
 from flink_skills.errors import counted
@@ -18,7 +20,7 @@ from flink_skills.manager.inspection import Inspector
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.telemetry import PointEvent, Telemetry
-from flink_skills.tools import ShellRunner, SkillSettings, Tool
+from flink_skills.tools import ShellRunner, SkillSettings
 from flink_skills.tools.skills.command_environment import command_environment
 
 __all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills", "tell", "tool_inspectors"]
@@ -30,9 +32,11 @@ _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.I
 
 def open_skills(
     plan: AgentPlan,
+    agent: Agent,
     declared: Declaration,
     resource_paths: Mapping[str, Sequence[str]] | None,
     store_dir: str | None,
+    *,
     opened: float | None = None,
 ) -> AgentSkillManager:
     """The skills of ``plan``, loaded and inspected. Blocks for as long as the sources take.
@@ -53,7 +57,7 @@ def open_skills(
         opened=opened,
         environment=command_environment(config),
         inspectors=tool_inspectors(plan, config),
-        tools=_tools_of(plan, declared, config),
+        tools=_tools_of(NamedAgent(plan, agent, declared)),
     )
     try:
         manager.load_skills()
@@ -76,14 +80,12 @@ def tool_inspectors(plan: AgentPlan, config: SkillConfig) -> list[Inspector]:
     return [inspect_tools]
 
 
-def _tools_of(plan: AgentPlan, declared: Declaration, config: SkillConfig) -> set[str] | None:
+def _tools_of(named: NamedAgent) -> set[str] | None:
     """Return the names of all tools that models of an agent can have. None with tool sets: these list theirs later."""
-    pool = [item for item in declared.pool if not isinstance(item, Tool)]
-    if declared.toolsets or pool:
+    if named.declared.all_toolsets:
         return None
-    settings = [SkillSettings.of(config, model.skill_settings) for model in plan.models]
-    made = {item.spec.name for item in declared.pool if isinstance(item, Tool)}
-    return {*declared.tools, *declared.agents, *made, *(name for of in settings for name in of.tools)}
+    settings = [SkillSettings.of(named.config, model.skill_settings) for model in named.plan.models]
+    return {*named.tool_names(), *(name for of in settings for name in of.tools)}
 
 
 def log_skills(

@@ -219,7 +219,7 @@ async def _open(
             stack.push_async_callback(host.telemetry.close)
         # In a thread: sources may take long, and turns of other agents run on this loop.
         manager = await asyncio.to_thread(
-            open_skills, plan, declared, place.resource_paths, place.store_dir, place.opened
+            open_skills, plan, agent, declared, place.resource_paths, place.store_dir, opened=place.opened
         )
         stack.callback(manager.close)
         models = OpenModels()

@@ -254,9 +254,12 @@ class McpToolSet(BaseToolSet):
         self._more = {name: self._more.get(name, tool) for tool in more if (name := tool.spec.name) not in names}
         for tool in self._more.values():
             tool.approve = self._approves_all
+        changed = self._was_listed and found.keys() != self._tools.keys()
         self._tools = found
         tools = client.server_capabilities.tools
         self._was_listed, self._reports_changes = True, bool(tools is not None and tools.list_changed)
+        if changed:
+            self._tell()
 
     def _make(self, connection: McpConnection, listed: Listed, name: str, problem: str) -> Tool | None:
         unseen = name_problem(listed.theirs.input_schema)
