@@ -83,6 +83,8 @@ def with_skills_here(named: NamedAgent, graph: JobGraph, *, remote: bool) -> Nam
     bringers = [f"the unread source {', '.join(here.not_looked_at)}"] if here.not_looked_at else []
     if named.config.get(SkillOptions.REFRESH_INTERVAL):
         bringers.append("a refresh of the skills")
+    if any(of.severity == "error" or of.left_out for of in here.diagnostics):
+        bringers.append("a skill that could not be read")
     return replace(named, skills=here.names, skill_bringers=tuple(bringers))
 
 

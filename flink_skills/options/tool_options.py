@@ -33,7 +33,7 @@ class ToolOptions:
         parse_list,
         (),
         "Tools whose calls require approval by the agent's approve method, by name or pattern (Write, mcp_*). Without"
-        " such a method they are never called.",
+        " such a method they are never called. A name that matches no tool of the job is an error.",
     )
     TOOL_TIMEOUT = Option[float](
         "skills.tool.timeout",

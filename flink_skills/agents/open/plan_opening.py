@@ -96,8 +96,9 @@ class _Watch:
 def _named(agent: OpenAgent) -> NamedAgent:
     """Return an open agent with the names that it has now."""
     bringers = ["a refresh of the skills"] if agent.config.get(SkillOptions.REFRESH_INTERVAL) else []
-    if agent.manager.summary()["failed_sources"]:
-        bringers.append("a source of skills that failed")
+    summary = agent.manager.summary()
+    if summary["failed_sources"] or summary["errors"] or summary["left_out"]:
+        bringers.append("a skill that could not be read")
     skills = agent.manager.get_skills()
     return NamedAgent(
         agent.plan,
