@@ -348,19 +348,18 @@ class AgentsExecutionEnvironment(FixedAttributes):
         check_artifacts(plan, local=local)
         carried = [skill for each in plan.tree() for scope in each.scopes for skill in scope.skills]
         check_carried(carried, f"agent {plan.agent_id}")
-        tree = named_tree(plan, instantiate(agent))
         if not check_skills:
             check_paths(plan)
-            return self._compiled(plan, tree)
+            return self._compiled(plan, agent)
         plan = embed_lock(plan, local=local)
         names = plan.resources if config.get(SkillOptions.VALIDATE_ON_SUBMIT) != "never" else ()
         with client_resources(self._job_jars() if names else [], names, Limits.from_config(config)) as resource_paths:
             plan = resolve_skills(plan, local=local, resource_paths=resource_paths)
-        return self._compiled(plan, tree)
+        return self._compiled(plan, agent)
 
-    def _compiled(self, plan: AgentPlan, tree: list[NamedAgent]) -> AgentPlan:
+    def _compiled(self, plan: AgentPlan, agent: Agent | type[Agent]) -> AgentPlan:
         self._plans.append(plan)
-        self._trees.append(tree)
+        self._trees.append(named_tree(plan, instantiate(agent)))
         self._config.close(plan.agent_id)
         return plan
 

@@ -17,7 +17,8 @@ from flink_skills.job.module_files import copy_modules
 from flink_skills.job.placing import Placing, known
 from flink_skills.job.reading import ReadJob
 from flink_skills.job.resources import add_resources
-from flink_skills.options import SkillConfig
+from flink_skills.job.skills_here import with_skills_here
+from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.name_patterns import NameMatch
 
 if TYPE_CHECKING:
@@ -92,6 +93,12 @@ class JobBuilder:
         trees = [agent.named for agent in self.agents]
         found = [match for tree in trees for named in tree for match in own_matches(named)]
         return [*found, *(job_matches(trees) if all(trees) else ())]
+
+    def read_skill_names(self, *, remote: bool) -> None:
+        """Read the names of skills, if options contain some. ``remote`` also reads the sources that are URLs."""
+        for each in self.agents:
+            if each.plan is not None and SkillConfig(each.plan.options).family(SkillOptions.SKILL_ENV):
+                each.named = [with_skills_here(named, self.graph, remote=remote) for named in each.named]
 
     def check_names(self) -> None:
         """Check these names. Raises :class:`DocumentError` for names that match nothing, and that nothing can bring."""

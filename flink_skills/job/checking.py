@@ -28,7 +28,7 @@ from flink_skills.job.machine import agent_requirements, job_requirements
 from flink_skills.job.model_problems import problems_of_declared, sound_part
 from flink_skills.job.reading import ReadJob, survey_job
 from flink_skills.job.servers_here import declared_servers, reached_servers
-from flink_skills.job.skills_here import SkillsHere, skills_here, with_skills_here
+from flink_skills.job.skills_here import SkillsHere, skills_here
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -178,7 +178,7 @@ class _Checker:
                 if each.plan is not None:
                     self._models(each.stage, each.plan)
                     self._servers(each.stage, each.named)
-        self._names(builder, graph, reach=reach)
+        self._names(builder, reach=reach)
         for warning in job_warnings(builder):
             self._add(Check("warning", "warning", warning))
 
@@ -318,11 +318,9 @@ class _Checker:
             seconds = time.monotonic() - started
             self._ok("models", f"{title} answered in {seconds:.1f} s{text}")
 
-    def _names(self, builder: JobBuilder, graph: JobGraph, *, reach: bool) -> None:
+    def _names(self, builder: JobBuilder, *, reach: bool) -> None:
         """Check the names of tools and skills, and report what they match. Servers that were reached have tools."""
-        for each in builder.agents:
-            if each.plan is not None and SkillConfig(each.plan.options).family(SkillOptions.SKILL_ENV):
-                each.named = [with_skills_here(named, graph, remote=reach) for named in each.named]
+        builder.read_skill_names(remote=reach)
         self._step("names", builder.check_names)
         for match in builder.name_matches():
             if not match.problem and not match.use.approves:  # those are with the approvals

@@ -69,6 +69,7 @@ def _explained(read: ReadJob, *, reach: bool, flink_plan: bool, load: Load | Non
     builder = JobBuilder(read, local=True)
     graph = builder.prepare(check_skills=False)
     agents = {each.stage.name: _stage(each, graph, reach=reach) for each in builder.agents}
+    builder.read_skill_names(remote=reach)
     builder.check_names()  # again, because servers were reached
     found: dict[str, Any] = {
         "job": read.job.name,

@@ -76,6 +76,8 @@ def skills_here(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> SkillsHere
 
 def with_skills_here(named: NamedAgent, graph: JobGraph, *, remote: bool) -> NamedAgent:
     """Return an agent with the names of the skills that can be read here."""
+    if not named.plan.scopes:
+        return named
     try:
         here = skills_here(named.plan, graph, remote=remote)
     except SkillsError:

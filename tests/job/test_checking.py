@@ -362,7 +362,7 @@ def test_explaining_says_everything_but_secrets(tmp_path: Path, monkeypatch: pyt
         tmp_path,
         text,
         skills=f"{{paths: ['{ROOT}/skills'], urls: ['https://me:pl4nted@host/a.zip?sig=pl4nted']}}",
-        options="{skills.turn.timeout: 2 min, skills.env.x.T: '${env:PLANTED}'}",
+        options="{skills.turn.timeout: 2 min, skills.env.log-triage.T: '${env:PLANTED}'}",
         flink="{execution.checkpointing.interval: 10 s, s3.secret-key: '${env:PLANTED}'}",
     )
     explained = explain_job(job)

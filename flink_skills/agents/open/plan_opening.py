@@ -24,7 +24,14 @@ from flink_skills.agents.open.open_agent import OpenAgent, OpenHost, isolation_o
 from flink_skills.agents.open.opening import log_isolation, log_skills, open_skills
 from flink_skills.agents.open.opening_tools import with_pool, with_shell
 from flink_skills.agents.open.readable_options import ReadableOptions
-from flink_skills.agents.plan.name_checks import NamedAgent, approver_of, check_matches, job_matches, own_matches
+from flink_skills.agents.plan.name_checks import (
+    NamedAgent,
+    approver_of,
+    check_matches,
+    job_matches,
+    own_matches,
+    without_others,
+)
 from flink_skills.agents.plan.plan import AgentPlan, load_agent
 from flink_skills.errors import ResourceError
 from flink_skills.execution import WorkspaceManager
@@ -84,7 +91,7 @@ class _Watch:
     def _matches(self, agent: OpenAgent) -> list[NameMatch]:
         tree = [_named(each) for each in agent.tree()]
         own = [match for named in tree for match in own_matches(named)]
-        return [*own, *(match for match in job_matches([tree]) if match.use.id not in agent.plan.elsewhere)]
+        return [*own, *without_others(job_matches([tree]), agent.plan.elsewhere)]
 
     def _log(self, matches: Sequence[NameMatch]) -> None:
         for match in matches:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ __all__ = [
     "job_matches",
     "named_tree",
     "own_matches",
+    "without_others",
 ]
 
 _FAMILIES: Sequence[OptionFamily[Any]] = (
@@ -137,12 +138,23 @@ class NamedAgent:
 
 
 def named_tree(plan: AgentPlan, agent: Agent, declared: Declaration | None = None) -> list[NamedAgent]:
-    """Return an agent and all agents that it calls. Skills are known only if there can be none."""
+    """Return an agent and all agents that it calls, with the skills that the client has read."""
     declared = declared or read_declaration(agent)
-    found = [NamedAgent(plan, agent, declared, skills=None if plan.scopes else frozenset())]
+    found = [NamedAgent(plan, agent, declared, skills=_read_skills(plan))]
     for name, callee in plan.agents.items():
         found += named_tree(callee, declared.agents[name].agent)
     return found
+
+
+def _read_skills(plan: AgentPlan) -> frozenset[str] | None:
+    """Return the names of all skills, None if the plan has not all of them."""
+    if not plan.scopes:
+        return frozenset()
+    filtered = [model for model in plan.models if plan.filter_of(model) is not None]
+    if filtered or not plan.models or SkillConfig(plan.options).get(SkillOptions.REFRESH_INTERVAL):
+        return None
+    names = plan.models[0].effective_skills
+    return None if names is None else frozenset(names)
 
 
 def own_matches(named: NamedAgent) -> list[NameMatch]:
@@ -154,8 +166,13 @@ def own_matches(named: NamedAgent) -> list[NameMatch]:
 def job_matches(trees: Sequence[Sequence[NamedAgent]]) -> list[NameMatch]:
     """Return what the names in options match among the tools and skills of all agents of a job.
 
-    Each tree is an agent with the agents that it calls.
+    Each tree is an agent with the agents that it calls. Names of skills are omitted if the skills are not known here.
     """
+    has_skills = all(named.skills is not None for tree in trees for named in tree)
+    return [match for match in _job_matches(trees) if has_skills or match.use.kind != "skill"]
+
+
+def _job_matches(trees: Sequence[Sequence[NamedAgent]]) -> list[NameMatch]:
     if not trees:
         return []
     agents = [named for tree in trees for named in tree]
@@ -165,9 +182,21 @@ def job_matches(trees: Sequence[Sequence[NamedAgent]]) -> list[NameMatch]:
     return [resolve(use, owner, [named.known(use.kind) for named in agents]) for use in uses]
 
 
-def elsewhere_of(trees: Sequence[Sequence[NamedAgent]]) -> tuple[str, ...]:
-    """Return the ids of the names in options that these agents have, or may get."""
-    return tuple(match.use.id for match in job_matches(trees) if not match.is_error)
+def elsewhere_of(trees: Sequence[Sequence[NamedAgent]]) -> dict[str, bool]:
+    """Return the ids of the names in options that these agents have (True), or may get (False)."""
+    return {match.use.id: bool(match.names) for match in _job_matches(trees) if not match.is_error}
+
+
+def without_others(matches: Sequence[NameMatch], elsewhere: Mapping[str, bool]) -> list[NameMatch]:
+    """Return matches without the names that other agents have. What they may get is a warning."""
+    found = []
+    for match in matches:
+        if match.is_error and elsewhere.get(match.use.id) is False:
+            problem = f"{match.problem} Another agent of the job may get it."
+            found.append(replace(match, problem=problem, is_error=False))
+        elif not elsewhere.get(match.use.id):
+            found.append(match)
+    return found
 
 
 def check_own_names(named: NamedAgent) -> None:

@@ -96,7 +96,7 @@ class AgentPlan:
     says that tools of the agent itself need one, with skills or without. ``skill_filters`` are the ``skill_names`` of
     the agent: its models see the skills that all of these lists name. ``route`` chooses the model of an event.
     ``approve`` are the names and patterns of tools whose calls need an approval, without those of options.
-    ``elsewhere`` are the names in options that another agent of the job has or may get, see
+    ``elsewhere`` are the names in options that another agent of the job has (true) or may get (false), see
     :func:`flink_skills.agents.plan.name_checks.elsewhere_of`.
     """
 
@@ -119,7 +119,7 @@ class AgentPlan:
     skill_filters: tuple[tuple[str, ...], ...] = ()
     route: Route | None = None
     approve: tuple[str, ...] = ()
-    elsewhere: tuple[str, ...] = ()
+    elsewhere: Mapping[str, bool] = field(default_factory=dict)
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class AgentPlan:
             **({"skill_filters": [list(names) for names in self.skill_filters]} if self.skill_filters else {}),
             **({"route": self.route.to_json()} if self.route is not None else {}),
             **({"approve": list(self.approve)} if self.approve else {}),
-            **({"elsewhere": list(self.elsewhere)} if self.elsewhere else {}),
+            **({"elsewhere": dict(self.elsewhere)} if self.elsewhere else {}),
         }
 
     @property
@@ -235,7 +235,7 @@ class AgentPlan:
         fields["models"] = tuple(ModelPlan.from_json(model) for model in data["models"])
         fields["tools"] = tuple(data["tools"])
         fields["skill_filters"] = tuple(tuple(names) for names in data.get("skill_filters", ()))
-        fields |= {name: tuple(data.get(name, ())) for name in ("approve", "elsewhere")}
+        fields["approve"] = tuple(data.get("approve", ()))
         fields["route"] = Route.parse(data["route"]) if "route" in data else None
         shared = {name: data[name] for name in _SHARED}
         fields["agents"] = {name: cls.from_json({**callee, **shared}) for name, callee in data["agents"].items()}
