@@ -12,6 +12,8 @@ from flink_skills.cli.common_options import FAILED, Assignments, Format, OutputF
 
 if TYPE_CHECKING:
     from flink_skills.cli.source_contents import SkillStream, SourceContents
+    from flink_skills.options import SkillConfig
+    from flink_skills.tools.dynamic import OfferedTools
 
 __all__ = ["validate"]
 
@@ -51,9 +53,7 @@ def validate(
     config = configuration(set_, strict=strict)
     offered = None
     if agent is not None:
-        from flink_skills.cli.agent_tools import offered_tools
-
-        offered = offered_tools(agent, config)
+        offered = _offered_tools(agent, config)
     stream = SkillStream(sources, config, offered=offered)
     severities: Counter[str] = Counter()
     if format_ is Format.JSON:
@@ -125,3 +125,25 @@ def _print(stream: SkillStream, severities: Counter[str]) -> None:
 
 def _loaded(contents: SourceContents) -> int:
     return sum(skill.status == "loaded" for skill in contents.skills)
+
+
+def _offered_tools(reference: str, config: SkillConfig) -> OfferedTools:
+    """Return the skill tools, own tools and pool tools of the agent that ``reference`` names. No tool is started.
+
+    The tools of tool sets and MCP servers are unknown before a turn. Raises :class:`SkillsError` for an agent that
+    cannot be imported or compiled.
+    """
+    from flink_skills.agents import compile_plan
+    from flink_skills.agents.declare.declaration import read_declaration
+    from flink_skills.agents.plan.name_checks import NamedAgent
+    from flink_skills.cli.agent_args import find_agent
+    from flink_skills.tools import SkillSettings
+    from flink_skills.tools.dynamic import OfferedTools
+
+    agent = find_agent(reference, "")
+    plan = compile_plan(agent, config=config)
+    declared = read_declaration(agent)
+    names = {name for model in plan.models for name in SkillSettings.of(config, model.skill_settings).tools}
+    names |= NamedAgent(plan, agent, declared).tool_names()
+    toolsets = tuple(one.name or type(one).__name__ for one in declared.all_toolsets)
+    return OfferedTools(frozenset(names), plan.agent_id, toolsets)

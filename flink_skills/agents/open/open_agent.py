@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration
-from flink_skills.agents.open.agent_hooks import Hooks
 from flink_skills.agents.open.event_content import EventContent
 from flink_skills.agents.open.event_staging import EventStaging
 from flink_skills.agents.open.generation import Generation
 from flink_skills.agents.open.live_skills import LiveSkills
 from flink_skills.agents.open.named_files import NamedFiles
 from flink_skills.agents.open.readable_options import ReadableOptions
-from flink_skills.agents.open.session_selection import conversation_id
 from flink_skills.agents.open.supervision import Deadlines
 from flink_skills.agents.open.turn_limits import TurnLimits
 from flink_skills.agents.open.turn_media import MediaStore
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import assigned_state, new_state
+from flink_skills.errors import TurnError
 from flink_skills.execution import WorkspaceManager
 from flink_skills.manager import AgentSkillManager
 from flink_skills.options import JobConfig, SkillConfig
@@ -169,7 +169,7 @@ class OpenAgent:
 
     def session_id(self, event: Any) -> str:
         """Return the id of the conversation that an event belongs to. Raises :class:`TurnError`."""
-        return conversation_id(self.agent.session_selector, event)
+        return _conversation_id(self.agent.session_selector, event)
 
     # Reported to operators.
 
@@ -235,3 +235,47 @@ class OpenAgent:
 def isolation_of(services: ToolServices) -> str:
     """Return the name of the isolation level of the commands of an agent."""
     return services.shell.level.name if services.shell is not None else "none: no commands"
+
+
+class Hooks(NamedTuple):
+    """The hooks that an agent overrides."""
+
+    before_model: bool = False
+    around_tool: bool = False
+    evict: bool = False
+
+    @classmethod
+    def of(cls, agent: Agent) -> Hooks:
+        """Return the hooks that ``agent`` overrides, in its class or in the instance."""
+        own = vars(agent)
+        return cls(*(name in own or getattr(type(agent), name) is not getattr(Agent, name) for name in cls._fields))
+
+
+_MAX_CHARACTERS = 256
+
+
+def _conversation_id(selector: Callable[[Any], Any] | str | None, event: Any) -> str:
+    """Return the id that ``Agent.session_selector``, a function or the name of a field, gives for an event.
+
+    Return an empty text without a selector, and for an event without an id. Raises :class:`TurnError` if the selector
+    raises, or its result is neither a text nor an integer.
+
+    >>> _conversation_id("thread", {"thread": 7})
+    '7'
+    """
+    if selector is None:
+        return ""
+    try:
+        if callable(selector):
+            found = selector(event)
+        else:
+            found = event.get(selector) if isinstance(event, Mapping) else getattr(event, selector, None)
+    except BaseException as error:  # the user's code, and the user's objects
+        raise TurnError(f"session_selector failed: {error_text(error)}") from error
+    if found is None:
+        return ""
+    if isinstance(found, bool) or not isinstance(found, (str, int)):
+        raise TurnError(f"session_selector returned {type(found).__name__}; expected a string or a whole number")
+    if len(text := str(found)) > _MAX_CHARACTERS:
+        raise TurnError(f"session_selector returned {len(text):,} characters; the maximum is {_MAX_CHARACTERS}")
+    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.answers import AnswerType
-from flink_skills.agents.declare.declaration import Declaration, read_declaration
+from flink_skills.agents.declare.declaration import Declaration, declared_pool, read_declaration
 from flink_skills.agents.declare.overriding import ModelOverrides
 from flink_skills.agents.declare.subagent import AgentTool
 from flink_skills.agents.models.circuit import Circuits
@@ -22,7 +23,6 @@ from flink_skills.agents.open.live_skills import LiveSkills
 from flink_skills.agents.open.observers import listeners_of
 from flink_skills.agents.open.open_agent import OpenAgent, OpenHost, isolation_of
 from flink_skills.agents.open.opening import log_isolation, log_skills, open_skills
-from flink_skills.agents.open.opening_tools import with_pool, with_shell
 from flink_skills.agents.open.readable_options import ReadableOptions
 from flink_skills.agents.plan.name_checks import (
     NamedAgent,
@@ -33,6 +33,7 @@ from flink_skills.agents.plan.name_checks import (
     without_others,
 )
 from flink_skills.agents.plan.plan import AgentPlan, load_agent
+from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import ResourceError
 from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.configuration import command_user
@@ -43,6 +44,9 @@ from flink_skills.sources.store import usual_folder
 from flink_skills.telemetry import Telemetry
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.calling import CallGuard
+from flink_skills.tools.dynamic.bundled import BundledTools
+from flink_skills.tools.dynamic.pool import ToolPool
+from flink_skills.tools.interactive.sessions import ProcessSessions
 from flink_skills.tools.name_patterns import NameMatch
 from flink_skills.tools.profiles import TOOL_FILES
 from flink_skills.tools.services import ToolServices
@@ -252,8 +256,8 @@ async def _open(
                 shell = await ShellRunner.start(config, workspaces)
                 stack.push_async_callback(shell.close)
                 workspaces.start()
-            own = await with_shell(own, shell, stack)
-        own = await with_pool(own, declared, place.scratch_dir, plan.operator_name, stack)
+            own = await _with_shell(own, shell, stack)
+        own = await _with_pool(own, declared, place.scratch_dir, plan.operator_name, stack)
         callees: dict[str, OpenAgent] = {}
         for name, callee in plan.agents.items():
             found = await _open(callee, declared.agents[name].agent, place, host, services=own, callers=chain)
@@ -317,3 +321,57 @@ def _parts(
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def _with_shell(services: ToolServices, shell: ShellRunner | None, stack: AsyncExitStack) -> ToolServices:
+    """Return the services of a job with artifacts, and with what runs commands if the job has a ``shell``.
+
+    ``stack`` closes what is opened. Raises :class:`~flink_skills.errors.ConfigError` for a location of artifacts that
+    cannot be used.
+    """
+    # In a thread: a file system may have to be asked.
+    services = replace(services, shell=shell, artifacts=await asyncio.to_thread(ArtifactStore.open, services.config))
+    if shell is None:
+        return services
+    config = services.config
+    sessions, bundled = ProcessSessions(shell, config), BundledTools(shell, config)
+    stack.push_async_callback(sessions.close)
+    stack.push_async_callback(bundled.close)
+    return replace(services, sessions=sessions, bundled=bundled)
+
+
+async def _with_pool(
+    services: ToolServices, declared: Declaration, scratch_dir: str, operator: str, stack: AsyncExitStack
+) -> ToolServices:
+    """Return the services with the tool sets and the pool of tools that an agent declares, started.
+
+    ``stack`` closes them.
+
+    A worker that replaces another one opens without a required tool set that the other one had, because the turns of
+    the job do not need it to continue. A file in ``scratch_dir``, named after ``operator``, records that the agent was
+    opened.
+
+    Raises :class:`~flink_skills.errors.SkillsError` for a required tool set that cannot start.
+    """
+    pool = declared_pool(declared)
+    toolsets = ToolPool(declared.toolsets, owner=declared.agent_id) if declared.toolsets else None
+    opened = Path(scratch_dir, f"opened-{hashlib.sha256(operator.encode()).hexdigest()[:16]}")
+    was_opened = await asyncio.to_thread(opened.exists)
+    for given in declared.all_toolsets:
+        given.attach(services)
+        given.required = given.required and not was_opened
+    # The pool is closed first.
+    for one in (toolsets, pool):
+        if one is not None:
+            stack.push_async_callback(one.close)
+    for one in (pool, toolsets):
+        if one is not None:
+            await one.initialize()
+    if any(given.required for given in declared.all_toolsets):
+        await asyncio.to_thread(_create, opened)
+    return replace(services, pool=pool, toolsets=toolsets)
+
+
+def _create(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from flink_skills.errors import ConfigError
+from flink_skills.skill.text import hidden_characters
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
 from flink_skills.tools.mcp.connection import McpConnection
-from flink_skills.tools.mcp.listing import Listed, listed_tools, name_problem
 from flink_skills.tools.mcp.more import prompt_tools, resource_tools
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams, connection_params
 from flink_skills.tools.mcp.tool import McpTool
@@ -226,7 +229,7 @@ class McpToolSet(BaseToolSet):
         found: dict[str, Tool] = {}
         names: set[str] = set()
         made: dict[str, tuple[str, Tool | None]] = {}
-        for listed in await listed_tools(client, self._say):
+        for listed in await _listed_tools(client, self._say):
             name = _usable(self._prefix + listed.name)
             if not listed.name:
                 self._say("a tool without a name is omitted")
@@ -262,7 +265,7 @@ class McpToolSet(BaseToolSet):
             self._tell()
 
     def _make(self, connection: McpConnection, listed: Listed, name: str, problem: str) -> Tool | None:
-        unseen = name_problem(listed.theirs.input_schema)
+        unseen = _name_problem(listed.theirs.input_schema)
         if unseen:
             self._say(f"the tool {listed.name[:80]!r} is omitted: {unseen}")
             return None
@@ -293,3 +296,99 @@ def _usable(name: str) -> str:
         return text
     # The beginnings of long names are often the same.
     return f"{text[:55]}_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+_MAX_PAGES = 100
+_MAX_TOOLS = 1_000
+_MAX_SPEC = 64_000
+_MAX_LIST = 4_000_000
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A tool of a server. ``spec`` is all that decides what models are told of it, as a text."""
+
+    theirs: Any
+    spec: str
+
+    @property
+    def name(self) -> str:
+        """What the server calls it."""
+        return str(self.theirs.name)
+
+
+async def _listed_tools(client: Any, say: Callable[[str], None]) -> list[Listed]:
+    """The tools of a server in its order; ``say`` is told of those that are left out. Raises what the client raises.
+
+    At most 1,000 tools on 100 pages, each described by 64,000 characters and all by 4 million.
+    """
+    if client.server_capabilities.tools is None:
+        return []
+    found: list[Listed] = []
+    size, cursor = 0, None
+    for _ in range(_MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        for theirs in page.tools:
+            spec = _spec(theirs)
+            if spec is None or len(spec) > _MAX_SPEC:
+                name = theirs.name[:80]
+                if spec is None:
+                    say(f"the tool {name!r} is omitted: its definition cannot be serialized as JSON")
+                else:
+                    say(
+                        f"the tool {name!r} is omitted: its definition has {len(spec):,} characters, and the maximum "
+                        f"is {_MAX_SPEC:,}"
+                    )
+                continue
+            size += len(spec)
+            if len(found) >= _MAX_TOOLS or size > _MAX_LIST:
+                say(f"the server's list of tools is too long: the tools after the first {len(found):,} are omitted")
+                return found
+            found.append(Listed(theirs, spec))
+        cursor = page.next_cursor
+        if not cursor:
+            return found
+    say(f"the server's list of tools has more than {_MAX_PAGES} pages: the tools on later pages are omitted")
+    return found
+
+
+def _name_problem(schema: Any) -> str:
+    """Return why a reader of ``schema`` would mistake a name in it. Return an empty string for no reason.
+
+    Names are those of arguments, and all other words of the schema. A call has to use them as they are.
+
+    >>> _name_problem({"properties": {"amount\\u200b": {}}})
+    "the schema contains the name 'amount\\\\u200b', which has hidden characters or unusual whitespace"
+    """
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, Mapping):
+            waiting += part.values()
+            odd = next((name for name in part if _is_odd(name)), None)
+            if odd is not None:
+                return f"the schema contains the name {odd[:80]!a}, which has hidden characters or unusual whitespace"
+    return ""
+
+
+def _is_odd(name: str) -> bool:
+    """Return True if a name has hidden characters, a joiner, or space that is not a single blank inside."""
+    if name != name.strip():
+        return True
+    if name.isascii() and name.isprintable():
+        return False
+    return bool(hidden_characters(name)) or any(
+        unicodedata.category(char) in ("Cc", "Cf", "Zs", "Zl", "Zp") and char != " " for char in name
+    )
+
+
+def _spec(theirs: Any) -> str | None:
+    try:
+        return json.dumps(
+            [theirs.name, theirs.description, theirs.title, theirs.input_schema, str(theirs.annotations)],
+            sort_keys=True,
+        )
+    except (ValueError, TypeError, RecursionError):
+        return None
