@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.tools.arguments import matches, type_of, types_of
 from flink_skills.tools.dynamic.strict_json import read_json
 
-__all__ = ["read_arguments", "types_of"]
+__all__ = ["read_arguments"]
 
 _EXAMPLES = {
     "integer": "3",
@@ -18,7 +19,6 @@ _EXAMPLES = {
     "object": '{"a": 1}',
     "null": "null",
 }
-_MAX_DEPTH = 8
 
 
 def read_arguments(
@@ -65,40 +65,6 @@ def read_arguments(
     return values
 
 
-def types_of(schema: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the JSON types that ``schema`` accepts. Return an empty tuple if it accepts any.
-
-    ``root`` is the schema that contains the targets of ``$ref``.
-
-    >>> types_of({"anyOf": [{"type": "integer"}, {"type": "null"}]}, {})
-    ('integer', 'null')
-    """
-    return tuple(dict.fromkeys(_types(schema, root, 0)))
-
-
-def _types(schema: Any, root: Mapping[str, Any], depth: int) -> list[str]:
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
-        return []
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        return _types(_resolve(reference, root), root, depth + 1)
-    kind = schema.get("type")
-    if kind is not None:
-        return [str(one) for one in (kind if isinstance(kind, list) else [kind])]
-    for keyword in ("anyOf", "oneOf"):
-        if isinstance(schema.get(keyword), list):
-            alternatives = [_types(part, root, depth + 1) for part in schema[keyword]]
-            return [one for types in alternatives for one in types] if all(alternatives) else []
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
-    return [_type_of(value) for value in values] if isinstance(values, list) else []
-
-
-def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
-    group, _, name = reference.removeprefix("#/").partition("/")
-    part = root.get(group)
-    return part.get(name) if isinstance(part, Mapping) else None
-
-
 def _parse_value(tool: str, key: str, text: str, schema: Any, root: Mapping[str, Any]) -> Any:
     types = types_of(schema, root)
     if types == ("string",):
@@ -109,11 +75,11 @@ def _parse_value(tool: str, key: str, text: str, schema: Any, root: Mapping[str,
         if not types or "string" in types:
             return text
         raise _type_error(tool, key, text, types, "not JSON") from None
-    if not types or _matches(value, types):
+    if not types or matches(value, types):
         return value
     if "string" in types:
         return text
-    raise _type_error(tool, key, text, types, _type_of(value))
+    raise _type_error(tool, key, text, types, type_of(value))
 
 
 def _type_error(tool: str, key: str, text: str, types: Sequence[str], actual: str) -> ConfigError:
@@ -122,29 +88,6 @@ def _type_error(tool: str, key: str, text: str, types: Sequence[str], actual: st
         f"tool {tool}: {key}={shown} is {actual}, expected type {' or '.join(types)}. Write the value as JSON, such as "
         f"{key}={_EXAMPLES.get(types[0], '…')}"
     )
-
-
-def _matches(value: Any, types: Sequence[str]) -> bool:
-    kind = _type_of(value)
-    return (
-        kind in types
-        or (kind == "integer" and "number" in types)
-        or ("integer" in types and isinstance(value, float) and value.is_integer())
-    )
-
-
-def _type_of(value: Any) -> str:
-    for name, kinds in (
-        ("null", type(None)),
-        ("boolean", bool),
-        ("integer", int),
-        ("number", float),
-        ("string", str),
-        ("array", list),
-    ):
-        if isinstance(value, kinds):
-            return name
-    return "object"
 
 
 def _check_known(tool: str, key: str, declared: Mapping[str, Any], others: Any) -> None:
@@ -165,7 +108,7 @@ def _parse_object(tool: str, text: str | None) -> dict[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise ConfigError(
-            f"tool {tool}: --json-args is {_type_of(value)}, expected object. Write an object such as '{{\"a\": 1}}'"
+            f"tool {tool}: --json-args is {type_of(value)}, expected object. Write an object such as '{{\"a\": 1}}'"
         )
     return value
 

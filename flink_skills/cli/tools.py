@@ -93,7 +93,7 @@ def _print(outcome: ToolOutcome) -> None:
 
 def _print_parameters(schema: Mapping[str, Any]) -> None:
     from flink_skills.cli.output import Column, print_table
-    from flink_skills.cli.tool_arguments import types_of
+    from flink_skills.tools.arguments import types_of
 
     required = schema.get("required", ())
     rows = [

@@ -173,6 +173,8 @@ class EventDetail:
             if isinstance(arguments, Mapping):
                 fields["argument_names"] = self._names(map(str, arguments))
             self._add_text(fields, "arguments", self._argument_text(arguments))
+            if "requested_arguments" in attributes:
+                self._add_text(fields, "requested_arguments", self._argument_text(attributes["requested_arguments"]))
             self._add_text(fields, "result", str(attributes.get("content") or ""))
         return fields
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from flink_skills.errors import ExecutionError
 from flink_skills.options import NO_OPTIONS, JobConfig
 from flink_skills.resource import Resource
 from flink_skills.telemetry import CustomMetrics, MetricGroup
+from flink_skills.tools.arguments import Arguments, Canonical, fit_schema
 from flink_skills.tools.media import Media
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentAnswer",
+    "ArgumentChange",
     "Caller",
+    "CheckedTool",
     "Tool",
     "ToolContext",
     "ToolResult",
@@ -40,6 +43,21 @@ class ToolSpec:
     name: str
     description: str
     parameters: Mapping[str, Any]
+
+
+class ArgumentChange(NamedTuple):
+    """The difference between the arguments of a call that ran and those that were requested.
+
+    ``differs`` is False if it only consists of defaults.
+    """
+
+    new: Mapping[str, Any]
+    gone: Sequence[str]
+    differs: bool
+
+    def applied(self, requested: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that ran."""
+        return {name: value for name, value in requested.items() if name not in self.gone} | dict(self.new)
 
 
 @dataclass(frozen=True)
@@ -66,6 +84,8 @@ class ToolResult:
     retryable: bool = False
     sections: tuple[str, ...] = field(default=(), repr=False, compare=False)
     media: tuple[Media, ...] = ()
+    # Set by the runtime.
+    ran: ArgumentChange | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -115,11 +135,18 @@ class ToolWaits(Protocol):
     def begin_again(self) -> None:
         """Report that the tool is called again. Waits of the earlier call that have ended return the same answers."""
 
-    def asked_approval(self, tool: str, arguments: Mapping[str, Any]) -> Any | None:
-        """Return the question about this call that an earlier attempt has asked, None if it has asked none."""
+    def asked_approval(
+        self, tool: str, arguments: Mapping[str, Any], canonical: Callable[[Mapping[str, Any]], Canonical]
+    ) -> Any | None:
+        """Return the question about this call that an earlier attempt has asked, None if it has asked none.
 
-    async def approval(self, tool: str, arguments: Mapping[str, Any], asked: Any) -> Any:
-        """Return the decision of a person about this call.
+        ``canonical`` reads the arguments of that question, which can be those of an earlier release.
+        """
+
+    async def approval(
+        self, tool: str, arguments: Mapping[str, Any], asked: Any, canonical: Callable[[Mapping[str, Any]], Canonical]
+    ) -> Any:
+        """Return the decision of a person about this call. ``canonical`` reads the arguments that a person changes.
 
         Raises :class:`~flink_skills.errors.LimitError` without a decision in time, if ``asked`` fails the turn.
         """
@@ -163,6 +190,7 @@ class ToolContext:
         open_state: Returns a copy of the agent's state for :attr:`state`. None outside turns.
         caller: The agent that calls, which can run other agents. None outside turns.
         waits: The waits of the call. None outside turns.
+        arguments: The arguments with which the call runs, after an approval and hooks.
         begin: Stores that the call begins, and returns the number of the attempt at it. None: nothing is stored.
         config: The options, see :attr:`flink_skills.AgentContext.config`. Outside turns it has only defaults.
         metrics: The custom metrics, see :attr:`flink_skills.AgentContext.metrics`. Outside turns they are not reported.
@@ -190,6 +218,7 @@ class ToolContext:
     open_state: Callable[[], Any] | None = field(default=None, repr=False)
     caller: Caller | None = field(default=None, repr=False)
     waits: ToolWaits | None = field(default=None, repr=False)
+    arguments: Mapping[str, Any] | None = field(default=None, repr=False)
     begin: Callable[[], Awaitable[int]] | None = field(default=None, repr=False)
     config: JobConfig = field(default=NO_OPTIONS, repr=False)
     metrics: MetricGroup = field(default_factory=_unreported, repr=False, compare=False)
@@ -314,9 +343,34 @@ class Tool(Resource, ABC):
         """True if the tool overrides :meth:`prompt_addition`."""
         return getattr(self.prompt_addition, "__func__", None) is not Tool.prompt_addition
 
+    def canonical(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments in the form that the call uses: declared names, types and defaults, as JSON-like data.
+
+        The runtime calls this method once for each call, before hooks and approvals. These, the records and
+        :meth:`call` get its result, and a call that does not fit asks nobody. The result has to be its own canonical
+        form. The default reads the JSON schema of :attr:`spec`: spellings of the declared names, ``required``, types,
+        ``enum``, ``minimum`` and ``maximum``, and the defaults of the arguments.
+
+        Args:
+            arguments: The arguments that a model, a person, a hook or code gave.
+
+        Raises:
+            ValueError: The arguments do not fit. The message is the result for the model.
+
+        Example:
+            >>> def canonical(self, arguments):
+            ...     return super().canonical({"currency": "EUR", **arguments})
+        """
+        spec = self.spec
+        return fit_schema(spec.name, arguments, spec.parameters)
+
+    def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
+        """Return the result of a call whose arguments do not fit. ``error`` is the one of :meth:`canonical`."""
+        return ToolResult(str(error), is_error=True)
+
     @abstractmethod
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run the tool. ``arguments`` were parsed from the model's JSON and not yet validated."""
+        """Run the tool. In a turn ``arguments`` are the result of :meth:`canonical`."""
 
     async def on_arguments(self, streamed: StreamedArguments, context: ToolContext) -> None:
         """Receive the arguments of a call that a model has written so far, if the tool ``is_streaming``.
@@ -325,3 +379,17 @@ class Tool(Resource, ABC):
         method must have no lasting effect. An exception is logged, and ends the notifications for this call. Nothing is
         stored in the journal, and a response from the journal is not reported again.
         """
+
+
+class CheckedTool(Tool):
+    """Tool whose arguments are a pydantic model. Its constructor sets both attributes."""
+
+    _arguments: Arguments[Any]
+    _spec: ToolSpec
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
+        return self._arguments.canonical(arguments)

@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from flink_skills.errors import ConfigError, LimitError
 from flink_skills.resource import mark_of
 from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
+from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.dynamic.program.docstrings import docstring_of, told
 from flink_skills.tools.media import Media
 from flink_skills.tools.threads import in_thread
@@ -27,7 +27,7 @@ __all__ = ["FunctionTool", "passes", "result_of"]
 _log = logging.getLogger(__name__)
 
 
-class FunctionTool(Tool):
+class FunctionTool(CheckedTool):
     """A function, method or callable object as a tool.
 
     Its annotations make the schema, the first paragraph of its docstring and what it says of the result the
@@ -91,10 +91,6 @@ class FunctionTool(Tool):
         self._parameters: list[tuple[inspect.Parameter, str | None]] = []
         self._arguments = Arguments(self._name, self._argument_model(inner, described))
         self._spec = ToolSpec(self._name, description or summary or self._name, self._arguments.schema)
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:

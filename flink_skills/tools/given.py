@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.arguments import ArgumentError, plain_name
 
 __all__ = ["Also", "Given", "alike", "plain_name"]
 
@@ -20,17 +21,22 @@ _ALIKE = 0.75
 
 @dataclass(frozen=True, init=False)
 class Also:
-    """Other names of an argument, beside the one that its schema shows: ``Annotated[str, Also("cmd")]``."""
+    """Other names of an argument, beside the one that its schema shows: ``Annotated[str, Also("cmd")]``.
+
+    ``blank`` is True if a text of blanks is a value, such as input for a program.
+    """
 
     names: tuple[str, ...]
+    blank: bool
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, blank: bool = False) -> None:
         object.__setattr__(self, "names", names)
+        object.__setattr__(self, "blank", blank)
 
 
 class Given(BaseModel):
     """The arguments of a tool. Each is understood by its own name and by those of :class:`Also`, however they are
-    spelled (``skill_name``, ``skillName``, ``SkillName``); of several, the first in this order counts.
+    spelled (``skill_name``, ``skillName``, ``SkillName``). Two of these names in one call are an error.
 
     A null is an argument that was left out, and so is a blank text where the argument may be left out. What a model
     adds of its own does not make the rest wrong, but what is nearly the name of an argument was meant to be that:
@@ -42,37 +48,60 @@ class Given(BaseModel):
     'a.md'
     """
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    #: The JSON form of each value is read as the same value, see :class:`~flink_skills.tools.arguments.Arguments`.
+    is_given: ClassVar[bool] = True
 
     @model_validator(mode="before")
     @classmethod
     def _understood(cls, given: Any) -> Any:
+        return cls.understood(given)
+
+    @classmethod
+    def understood(cls, given: Any) -> Any:
+        """Return the values by the names of the fields. Anything that is no object stays as it is."""
         if not isinstance(given, Mapping):
             return given
-        known = {plain_name(name): argument for argument in cls.model_fields for name in _names(cls, argument)}
-        said: dict[str, Any] = {}
-        for name, value in given.items():
-            _check_known(str(name), known)
-            if value is not None:
-                said.setdefault(plain_name(str(name)), value)
+        known = _known_names(cls)
         found: dict[str, Any] = {}
-        for argument, about in cls.model_fields.items():
-            values = [said[name] for name in map(plain_name, _names(cls, argument)) if name in said]
-            if not about.is_required():
-                values = [value for value in values if not isinstance(value, str) or value.strip()]
-            if values:
-                found[argument] = values[0]
+        names: dict[str, str] = {}
+        for written, value in given.items():
+            name = str(written)
+            argument = known.get(plain_name(name))
+            if argument is None:
+                _check_known(name, known, cls)
+                continue
+            if value is None or (isinstance(value, str) and not value.strip() and _ignores_blanks(cls, argument)):
+                continue
+            if argument in found:
+                shown = shown_name(cls, argument)
+                raise ArgumentError(
+                    f"The argument {shown} is given twice, as {names[argument]!r} and {name!r}. Give it once, as "
+                    f"{shown!r}."
+                )
+            found[argument], names[argument] = value, name
         return found
+
+
+@functools.cache
+def _known_names(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return the arguments of a model by the plain forms of their names."""
+    return {plain_name(name): argument for argument in model.model_fields for name in _names(model, argument)}
+
+
+def shown_name(model: type[BaseModel], argument: str) -> str:
+    """Return the name of an argument in the schema."""
+    return model.model_fields[argument].alias or argument
+
+
+def _ignores_blanks(model: type[BaseModel], argument: str) -> bool:
+    about = model.model_fields[argument]
+    return not (about.is_required() or any(isinstance(mark, Also) and mark.blank for mark in about.metadata))
 
 
 def _names(model: type[BaseModel], argument: str) -> list[str]:
     more = [name for mark in model.model_fields[argument].metadata if isinstance(mark, Also) for name in mark.names]
-    return [argument, *more]
-
-
-def plain_name(name: str) -> str:
-    """A name of an argument without what differs from one style to another."""
-    return name.replace("_", "").replace("-", "").casefold()
+    return [argument, shown_name(model, argument), *more]
 
 
 def alike(name: str, known: Iterable[str], most: int) -> list[str]:
@@ -80,11 +109,9 @@ def alike(name: str, known: Iterable[str], most: int) -> list[str]:
     return difflib.get_close_matches(plain_name(name), list(known), n=most, cutoff=_ALIKE)
 
 
-def _check_known(name: str, known: Mapping[str, str]) -> None:
-    """Raise :class:`ArgumentError` for a name that is not known and nearly one that is."""
-    if plain_name(name) in known:
-        return
-    near = dict.fromkeys(known[like] for like in alike(name, known, 3))
+def _check_known(name: str, known: Mapping[str, str], model: type[BaseModel]) -> None:
+    """Raise :class:`ArgumentError` for a name that is nearly a known one."""
+    near = dict.fromkeys(shown_name(model, known[like]) for like in alike(name, known, 3))
     if near:
-        there = ", ".join(dict.fromkeys(known.values()))
+        there = ", ".join(shown_name(model, argument) for argument in dict.fromkeys(known.values()))
         raise ArgumentError(f"There is no argument {name!r}: did you mean {' or '.join(near)}? Arguments: {there}.")

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from flink_skills.errors import ConfigError
-from flink_skills.tools.arguments import ArgumentError, Arguments, plain_schema
+from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical, fit_schema, one_spelling, plain_schema
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import passes, result_of
 
@@ -97,11 +97,27 @@ class LangChainTool(Tool):
     def spec(self) -> ToolSpec:
         return self._spec
 
+    def canonical(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        given = one_spelling(self._name, arguments, self._shown)
+        given = {key: value for key, value in given.items() if key in self._shown}
+        if self._arguments is None:
+            return fit_schema(self._name, given, self._spec.parameters)
+        return self._arguments.canonical(given)
+
+    def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
+        handled = self._tool.handle_validation_error
+        problem = error.__cause__
+        if not handled or not isinstance(problem, ValidationError):
+            return super().rejected(arguments, error)
+        if callable(handled):
+            handled = handled(problem)
+        return ToolResult(handled if isinstance(handled, str) else "Tool input validation error", is_error=True)
+
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         given = {key: value for key, value in arguments.items() if key in self._shown}
         try:
             if self._arguments is not None and not self._tool.handle_validation_error:
-                self._arguments.read(given)
+                self._arguments.read(arguments if isinstance(arguments, Canonical) else given)
             for key, value in self._injected.items():
                 found = value(context) if callable(value) else value
                 given[key] = await found if inspect.isawaitable(found) else found

@@ -6,14 +6,15 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flink_skills.errors import ConfigError, LimitError, UnknownNameError
+from flink_skills.tools.arguments import ArgumentError, Canonical
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
-from flink_skills.tools.calling import CallGuard
+from flink_skills.tools.calling import CallGuard, canonical_of
 from flink_skills.tools.other_tools import suggestion
 
-__all__ = ["Speaker", "ToolSet"]
+__all__ = ["PreparedCall", "Speaker", "ToolSet", "parsed"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +30,16 @@ class Speaker(Protocol):
 
     def prompt_addition(self) -> str:
         """Return the addition, which can be empty."""
+
+
+class PreparedCall(NamedTuple):
+    """A call with canonical arguments, or with the ``problem`` that prevents it. ``parsed`` are the arguments given."""
+
+    name: str
+    tool: Tool | None
+    parsed: Mapping[str, Any] | str
+    arguments: Canonical | None = None
+    problem: ToolResult | None = None
 
 
 class ToolSet:
@@ -114,26 +125,42 @@ class ToolSet:
         Raises:
             LimitError, TurnInterruptedError: The turn ends or restarts.
         """
+        return await self.run(self.prepare(name, arguments), context)
+
+    def prepare(self, name: str, arguments: Mapping[str, Any] | str) -> PreparedCall:
+        """Return a call with canonical arguments. ``arguments`` can be the JSON that the model wrote."""
         tool = self._tools.get(name)
         if tool is None:
-            return ToolResult(self._not_there(name) or self._unknown(name), is_error=True)
-        parsed = _parse(name, arguments)
-        if isinstance(parsed, ToolResult):
-            return parsed
+            unknown = ToolResult(self._not_there(name) or self._unknown(name), is_error=True)
+            return PreparedCall(name, None, arguments, problem=unknown)
+        given = parsed(name, arguments)
+        if isinstance(given, ToolResult):
+            return PreparedCall(name, tool, arguments, problem=given)
+        try:
+            try:
+                return PreparedCall(name, tool, given, canonical_of(tool, given))
+            except (ArgumentError, ValueError) as error:
+                return PreparedCall(name, tool, given, problem=tool.rejected(given, error))
+        except Exception as error:  # of a tool of the user
+            _log.exception("tool %s failed to read its arguments", name)
+            failed = f"{name} failed to read its arguments: {type(error).__name__}: {error}"
+            return PreparedCall(name, tool, given, problem=ToolResult(failed, is_error=True))
+
+    async def run(self, prepared: PreparedCall, context: ToolContext) -> ToolResult:
+        """Run a call of :meth:`prepare`. Raises as :meth:`call` does."""
+        name, tool, arguments = prepared.name, prepared.tool, prepared.arguments
+        if tool is None or arguments is None:
+            return prepared.problem or ToolResult(f"{name} was not called", is_error=True)
+        context.arguments = arguments
         try:
             if self._guard is None:
-                return await tool.call(parsed, context)
-            return await self._guard.call(name, tool, parsed, context)
+                return await tool.call(arguments.passed(), context)
+            return await self._guard.call(name, tool, arguments, context)
         except (LimitError, TurnInterruptedError):
             raise  # of an agent that is a tool: the limits and the journal are those of the whole turn
         except Exception as error:  # a turn survives a faulty tool
             _log.exception("tool %s failed in turn %s (call %s)", name, context.turn, context.call_id)
             return ToolResult(f"{name} failed: {type(error).__name__}: {error}", is_error=True)
-
-    def parsed(self, name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] | None:
-        """Return the arguments of a call of ``name`` as an object. Return None if :meth:`call` would call no tool."""
-        parsed = _parse(name, arguments) if name in self._tools else None
-        return None if isinstance(parsed, ToolResult) else parsed
 
     def _unknown(self, name: str) -> str:
         hint = suggestion(name, self._tools)
@@ -154,7 +181,7 @@ def _nothing(name: str) -> None:
     return None
 
 
-def _parse(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] | ToolResult:
+def parsed(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] | ToolResult:
     """Return the arguments as an object, or the error result for a model that wrote something else."""
     if isinstance(arguments, Mapping):
         return arguments

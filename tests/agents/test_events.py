@@ -279,7 +279,7 @@ async def test_what_records_hold_at_each_level(opened: Opens) -> None:
         assert told not in text
     (weigh, shell), (command,) = metadata.of("tool"), metadata.of("command")
     assert detail(weigh)["argument_names"] == ["text"]
-    assert detail(shell)["argument_names"] == ["command"]
+    assert detail(shell)["argument_names"] == ["command", "timeout"]
     digest = hashlib.sha256(b"echo spoken; echo more >&2").hexdigest()
     assert detail(command)["command_sha256"] == digest
     assert detail(metadata.of("chat")[-1])["response_sha256"] == hashlib.sha256(b"the answer").hexdigest()

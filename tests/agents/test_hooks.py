@@ -216,7 +216,7 @@ async def test_a_result_can_be_masked_for_the_model_the_journal_and_the_agents_c
     assert not any(b"example.com" in entry for entry in bench.journal)
 
 
-async def test_arguments_can_be_changed_before_checks_and_approval(open_agent: OpenAgent, script: Script) -> None:
+async def test_arguments_can_be_changed_before_the_approval(open_agent: OpenAgent, script: Script) -> None:
     approved = []
 
     class Changed(Desk):
@@ -227,11 +227,12 @@ async def test_arguments_can_be_changed_before_checks_and_approval(open_agent: O
             approved.append(dict(request.arguments))
             return True
 
-    model = script([calls(call("find", wrong=1)), "done"])
+    model = script([calls(call("find", name="ann"), call("find", wrong=1)), "done"])
     bench = await open_agent(Changed, **{"skills.tools.approve": ["find"]})
     await bench.turn("x")
-    assert approved == [{"wrong": 1, "name": "bob"}]
-    assert model.requests[1].messages[-1].is_error  # the tool has no argument of this name
+    assert approved == [{"name": "bob"}]
+    # No hook repairs a call that does not fit.
+    assert [message.is_error for message in model.requests[1].messages[-2:]] == [False, True]  # type: ignore[union-attr]
 
 
 async def test_a_refused_call_is_an_error_for_the_model_and_the_tool_does_not_run(

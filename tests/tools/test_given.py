@@ -25,8 +25,15 @@ def test_every_spelling(name: str) -> None:
     assert Read.model_validate({name: "a.md"}).path == "a.md"
 
 
-def test_the_first_name_counts_unless_it_is_null() -> None:
-    assert Read.model_validate({"file": "b.md", "path": "a.md"}).path == "a.md"
+@pytest.mark.parametrize("first", ["file", "Path", "PATH", "filePath", "pa_th"])
+def test_two_names_of_one_argument_are_an_error(first: str) -> None:
+    for given in ({first: "b.md", "path": "a.md"}, {"path": "a.md", first: "a.md"}):
+        with pytest.raises(ArgumentError, match=f"The argument path is given twice, as .*{first}"):
+            Read.model_validate(given)
+
+
+def test_a_name_that_is_null_or_blank_is_left_out() -> None:
+    assert Read.model_validate({"path": "a.md", "skill": " ", "skill_name": "x"}).skill_name == "x"
     assert Read.model_validate({"path": None, "file": "b.md"}).path == "b.md"
 
 

@@ -33,7 +33,7 @@ class ToolInvocation:
 
     Attributes:
         name: The name of the tool.
-        arguments: The arguments that the model or the agent's code gave. They are not checked yet.
+        arguments: A copy of the canonical arguments: declared names, types and defaults. They fit the tool.
 
     Example:
         >>> result = await call.run({**call.arguments, "limit": 10})
@@ -53,7 +53,8 @@ class ToolInvocation:
     async def run(self, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Call the tool, and return its result. A call that fails returns a result with ``is_error``.
 
-        The runtime checks the arguments, requests the approval that the tool needs, and applies limits and retries.
+        Changed arguments that do not fit the tool return its error. The runtime requests the approval that the tool
+        needs, and applies limits and retries.
 
         Args:
             arguments: The arguments. None: those of the call.

@@ -15,7 +15,7 @@ from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import state_effects, stored_state
 from flink_skills.errors import PlanError, TurnError
-from flink_skills.tools.arguments import plain_schema
+from flink_skills.tools.arguments import ArgumentError, Canonical, one_spelling, plain_schema
 from flink_skills.tools.base import AgentAnswer, Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.state import artifacts_effect
 
@@ -121,15 +121,26 @@ class AgentTool(Tool):
     def spec(self) -> ToolSpec:
         return self._spec
 
+    def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
+        name = self._spec.name
+        given = one_spelling(name, arguments, self._spec.parameters["properties"])
+        try:
+            session, rest = self._session(given)
+            found, event = self._event(rest)
+        except ValueError as error:
+            raise ArgumentError(f"{name}: {error}") from error
+        return Canonical({**found, **({_SESSION_ID: given[_SESSION_ID]} if session else {})}, self, (session, event))
+
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         caller = context.caller
         if caller is None:
             return ToolResult(f"{self._spec.name}: only an agent can call another agent", is_error=True)
         try:
-            session, arguments = self._session(arguments)
-            event = self._event(arguments)
-        except ValueError as error:
-            return ToolResult(f"{self._spec.name}: {error}", is_error=True)
+            if not (isinstance(arguments, Canonical) and arguments.owner is self):
+                arguments = self.canonical(arguments)
+            session, event = arguments.made
+        except ArgumentError as error:
+            return self.rejected(arguments, error)
         try:
             before = stored_state(caller.state) if self._shares_state else StoredState()
             state = self._opened.new_state(before)
@@ -162,22 +173,30 @@ class AgentTool(Tool):
             raise ValueError("session_id has 1 to 64 letters, digits, '.', '_', ':' and '-'")
         return f"{self._spec.name}@{named}/", rest
 
-    def _event(self, arguments: Mapping[str, Any]) -> Any:
+    def _event(self, arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+        """Return the canonical arguments without the session, and the event of the agent."""
         of = self._opened.agent.input_type
         if of is None:
             request = arguments.get("request")
             if not isinstance(request, str) or not request.strip():
                 raise ValueError("give the argument request, a text that says what the agent is to do")
-            return request
+            return {"request": request}, request
+        adapter: TypeAdapter[Any] = TypeAdapter(of)
         try:
-            value = TypeAdapter(of).validate_python(dict(arguments))
+            value = adapter.validate_python(dict(arguments))
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(map(str, problem['loc'])) or 'arguments'}: {problem['msg']}"
                 for problem in error.errors(include_url=False)
             )
             raise ValueError(f"the arguments do not fit: {problems}") from None
-        return value.model_dump(mode="json") if isinstance(value, BaseModel) else to_plain(value)
+        event = value.model_dump(mode="json") if isinstance(value, BaseModel) else to_plain(value)
+        found = adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+        try:
+            is_same = adapter.validate_python(found) == value
+        except ValidationError:
+            is_same = False
+        return (found if is_same else arguments), event
 
     def _changed_state(self, before: StoredState, found: AgentAnswer) -> list[dict[str, Any]]:
         """Return the changes of the caller's state. The journal has them with the answer: a replay calls no agent."""

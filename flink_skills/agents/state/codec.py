@@ -24,7 +24,7 @@ from flink_skills.agents.state.messages import (
     Verbatim,
 )
 from flink_skills.errors import WorkerError
-from flink_skills.tools.base import ToolResult
+from flink_skills.tools.base import ArgumentChange, ToolResult
 from flink_skills.tools.media import media_from_json, media_to_json
 
 __all__ = [
@@ -145,12 +145,20 @@ def result_to_json(result: ToolResult) -> dict[str, Any]:
         "v": result.value,
         "s": [dict(effect) for effect in result.effects],
         **_with_media(result),
+        **({} if result.ran is None else {"ran": [*result.ran]}),
     }
 
 
 def result_from_json(data: Mapping[str, Any]) -> ToolResult:
     """The tool result of its journal form."""
-    return ToolResult(data["x"], data["e"], data["v"], tuple(data["s"]), media=_media(data))
+    return ToolResult(
+        data["x"],
+        data["e"],
+        data["v"],
+        tuple(data["s"]),
+        media=_media(data),
+        ran=ArgumentChange(*data["ran"]) if "ran" in data else None,
+    )
 
 
 def _with_media(of: UserMessage | ToolMessage | ToolResult) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from flink_skills.agents.turn.attempt import Attempt
 from flink_skills.agents.turn.child_sessions import ChildSessions
 from flink_skills.agents.turn.waits import ReadAnswer
 from flink_skills.tools.base import ToolResult
+from flink_skills.tools.toolset import parsed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
@@ -149,7 +150,13 @@ class AgentTurn:
 
     def note_call(self, name: str, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
         """Add a tool call to the record of the turn, and apply those of its effects that concern the agent."""
-        self.tool_calls.append({"name": name, "arguments": arguments, "error": result.is_error})
+        noted: dict[str, Any] = {"name": name, "arguments": arguments, "error": result.is_error}
+        if result.ran is not None:
+            requested = parsed(name, arguments)
+            noted["arguments"] = result.ran.applied(requested if isinstance(requested, Mapping) else {})
+            if result.ran.differs:
+                noted["requested_arguments"] = arguments
+        self.tool_calls.append(noted)
         if not result.effects:
             return
         for effect in result.effects:

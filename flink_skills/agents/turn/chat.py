@@ -216,8 +216,10 @@ def _groups(model: ModelRuntime, calls: Sequence[ToolCall]) -> Iterator[list[Too
 
 def _sequence(model: ModelRuntime, tool: Tool, call: ToolCall) -> tuple[str, str] | None:
     """Return the sequence that a call belongs to, None for a call that belongs to none."""
-    arguments = model.tools.parsed(call.name, call.arguments) if tool.sequence_argument else None
-    value = str((arguments or {}).get(tool.sequence_argument) or "")
+    if not tool.sequence_argument:
+        return None
+    arguments: Mapping[str, Any] = model.tools.prepare(call.name, call.arguments).arguments or {}
+    value = str(arguments.get(tool.sequence_argument) or "")
     return (call.name, value) if value else None
 
 

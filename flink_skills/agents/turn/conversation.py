@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.budget import Spent
 from flink_skills.agents.state.codec import result_from_json, result_to_json
+from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.state.messages import Message
@@ -22,12 +25,15 @@ from flink_skills.agents.turn.state_copy import ToolState
 from flink_skills.agents.turn.tool_waits import CallWaits
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
-from flink_skills.tools.base import Tool, ToolContext, ToolResult
+from flink_skills.tools.base import ArgumentChange, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
+    from flink_skills.tools.toolset import PreparedCall
 
 __all__ = ["Conversation"]
+
+_log = logging.getLogger(__name__)
 
 _EMPTY = SkillState().to_json()
 
@@ -222,9 +228,10 @@ class Conversation:
             nonlocal replayed
             replayed = False
             offered = tools or await self.tools()
-            tool = offered.get(name)
+            prepared = offered.prepare(name, arguments)
+            tool, canonical = prepared.tool, prepared.arguments
             state = ToolState(agent_turn)
-            workspace = tool is not None and tool.uses_workspace
+            workspace = tool is not None and canonical is not None and tool.uses_workspace
             context = await self.tool_context(step, workspace=workspace, state=state)
             context.caller = caller = ToolCaller(agent_turn, step)
             context.waits = CallWaits(agent_turn, step)
@@ -236,20 +243,29 @@ class Conversation:
                 model=self.model.name,
                 call_id=context.call_id,
                 model_call_id=model_call_id,
-                arguments=arguments,
+                arguments=arguments if canonical is None else canonical,
                 digests=self.digests,
                 # Models invent names.
                 known=tool is not None,
             )
             with observed as activity:
-                if agent_turn.agent.hooks.around_tool:
-                    called = await self._call_with_hook(step, name, arguments, offered, context)
-                else:
-                    if tool is not None and not tool.idempotent:
-                        context.begin = partial(steps.begin, step)
-                    called = state.with_change(await offered.call(name, arguments, context), context)
+                if canonical is not None and _differs(prepared.parsed, canonical):
+                    activity.attributes["requested_arguments"] = arguments
+                try:
+                    if canonical is not None and agent_turn.agent.hooks.around_tool:
+                        called = await self._call_with_hook(step, prepared, offered, context)
+                    else:
+                        if tool is not None and not tool.idempotent:
+                            context.begin = partial(steps.begin, step)
+                        called = state.with_change(await offered.run(prepared, context), context)
+                finally:
+                    if context.arguments is not None and context.arguments != canonical:
+                        activity.attributes.update(arguments=context.arguments, requested_arguments=arguments)
                 called = await agent_turn.media.kept_result(name, called)
                 activity.attributes.update(content=called.content, is_error=called.is_error)
+            ran = canonical if context.arguments is None else context.arguments
+            if ran is not None and ran != prepared.parsed:
+                called = replace(called, ran=_change(prepared.parsed, ran, ran != canonical))
             result = result_to_json(called)
             spent = caller.spent
             return result if spent is None else {**result, "sub": spent.to_json()}
@@ -261,22 +277,30 @@ class Conversation:
         return result_from_json(entry)
 
     async def _call_with_hook(
-        self, step: str, name: str, arguments: Mapping[str, Any] | str, offered: ToolSet, context: ToolContext
+        self, step: str, prepared: PreparedCall, offered: ToolSet, context: ToolContext
     ) -> ToolResult:
-        """Call a tool with the hook of the agent around it. A call that no tool can run calls no hook."""
-        agent_turn, tool = self.agent_turn, offered.get(name)
-        parsed = offered.parsed(name, arguments)
-        if tool is None or parsed is None:
-            return await offered.call(name, arguments, context)
+        """Call a tool with the hook of the agent around it. The hook gets a copy of the canonical arguments."""
+        agent_turn, name, tool = self.agent_turn, prepared.name, prepared.tool
+        assert tool is not None and prepared.arguments is not None  # noqa: S101 - other calls have no hook
 
         async def execute(given: Mapping[str, Any], base: StoredState | None) -> ToolResult:
             state = ToolState(agent_turn, base)
             context.open_state = state.open
             if not tool.idempotent:
                 context.begin = partial(agent_turn.attempt.steps.begin, step)
-            return state.with_change(await offered.call(name, given, context), context)
+            call = prepared if given == prepared.arguments else offered.prepare(name, given)
+            if call.problem is not None:
+                _log.error(
+                    "around_tool of agent %s changed the arguments of tool %s (call %s), and they do not fit: %s",
+                    agent_turn.agent.plan.agent_id,
+                    name,
+                    context.call_id,
+                    call.problem.content,
+                )
+            return state.with_change(await offered.run(call, context), context)
 
-        return await ToolHook(agent_turn, self.skill_state, step).call(name, parsed, execute)
+        hook = ToolHook(agent_turn, self.skill_state, step)
+        return await hook.call(name, prepared.arguments.copied(), execute)
 
     def apply(self, name: str, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
         """Apply the effects of a tool call, in the order of the calls.
@@ -288,3 +312,31 @@ class Conversation:
         for effect in result.effects:
             if effect.get("op") not in (STATE_EFFECT, SESSION_EFFECT):
                 self.skill_state.apply(effect)
+
+
+def _differs(requested: Mapping[str, Any] | str, canonical: Mapping[str, Any]) -> bool:
+    """Return True if an argument of a model has another name or value in the call. Defaults are no difference."""
+    return isinstance(requested, str) or any(
+        value is not None and not _has(canonical, name, value) for name, value in requested.items()
+    )
+
+
+def _has(arguments: Mapping[str, Any], name: str, value: Any) -> bool:
+    if name not in arguments:
+        return False
+    try:
+        return bool(arguments[name] == value) and isinstance(value, bool) == isinstance(arguments[name], bool)
+    except Exception:
+        return False
+
+
+def _change(requested: Mapping[str, Any] | str, ran: Mapping[str, Any], changed: bool) -> ArgumentChange:
+    """Return the difference for the journal, which has the requested arguments with the response of the model."""
+    before: Mapping[str, Any] = {} if isinstance(requested, str) else requested
+    new = {
+        name: value
+        for name, value in ran.items()
+        if not (_has(before, name, value) and type(before[name]) is type(value))
+    }
+    gone = tuple(name for name in before if name not in ran)
+    return ArgumentChange(to_plain(new), gone, changed or _differs(requested, ran))

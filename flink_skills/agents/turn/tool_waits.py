@@ -11,6 +11,7 @@ from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.waits import ANSWERED, APPROVAL, CANCELLED, OpenWait, WaitRequest, WaitResult
 from flink_skills.agents.turn.wait_requests import AnswerReader, answer_of, milliseconds, plain_payload, wait_request
 from flink_skills.errors import LimitError
+from flink_skills.tools.arguments import Canonical
 from flink_skills.tools.calling import Approval, Decision, Later
 
 if TYPE_CHECKING:
@@ -57,18 +58,44 @@ class CallWaits:
     def _approval_step(self) -> str:
         return f"{self._step}/approval"
 
-    def asked_approval(self, tool: str, arguments: Mapping[str, Any]) -> Later | None:
+    def asked_approval(
+        self, tool: str, arguments: Mapping[str, Any], canonical: Callable[[Mapping[str, Any]], Canonical]
+    ) -> Later | None:
         """Return the question about this call that an earlier attempt has asked, None if it has asked none.
 
         After a restart, a model can make another call in the same step. The question about it has not been asked.
         """
         asked = self._agent_turn.attempt.steps.asked_wait(self._approval_step)
-        if asked is None or (asked.request.tool, asked.request.arguments) != (tool, to_plain(dict(arguments))):
+        if asked is None or self._asked_arguments(tool, arguments, canonical) is not asked.request.arguments:
             return None
         return _later(asked)
 
-    async def approval(self, tool: str, arguments: Mapping[str, Any], asked: Later) -> Approval:
-        """Return the decision of a person about this call.
+    def _asked_arguments(
+        self, tool: str, arguments: Mapping[str, Any], canonical: Callable[[Mapping[str, Any]], Canonical]
+    ) -> Mapping[str, Any]:
+        """Return the arguments of the question.
+
+        The journal of a release without canonical arguments has a question with those of the model. It is the same
+        question if its arguments are read as the same call.
+        """
+        plain: Mapping[str, Any] = to_plain(dict(arguments))
+        asked = self._agent_turn.attempt.steps.asked_wait(self._approval_step)
+        if asked is None or asked.request.tool != tool or asked.request.arguments is None:
+            return plain
+        try:
+            is_same = asked.request.arguments == plain or canonical(asked.request.arguments) == arguments
+        except Exception:
+            is_same = False
+        return asked.request.arguments if is_same else plain
+
+    async def approval(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        asked: Later,
+        canonical: Callable[[Mapping[str, Any]], Canonical],
+    ) -> Approval:
+        """Return the decision of a person about this call. ``canonical`` reads the arguments that a person changes.
 
         Raises:
             LimitError: The decision is not made in time, and ``asked`` then fails the turn.
@@ -82,15 +109,17 @@ class CallWaits:
             asked.question,
             {"on_timeout": asked.on_timeout, **payload},
             tool,
-            to_plain(dict(arguments)),
+            self._asked_arguments(tool, arguments, canonical),
             timeout=None if asked.timeout is None else milliseconds(asked.timeout, f"{place}: timeout"),
         )
-        read = AnswerReader(Decision, place)
+        read = _DecisionReader(tool, canonical, place)
         result = await self._run(self._approval_step, request, read)
-        if result.status == ANSWERED:
-            decision: Decision = answer_of(f"approval of tool {tool}", result, read)
-            return decision.approval(result.by)
-        return _undecided(tool, result, asked)
+        if result.status != ANSWERED:
+            return _undecided(tool, result, asked)
+        try:
+            return read(result.value).approval(result.by)
+        except ValueError as error:  # an earlier release accepted the answer, or the tool has changed
+            return Approval(False, f"the stored answer cannot be used ({error})")
 
     async def wait(self, name: str, payload: Any, *, question: str, timeout: Any, answer_type: Any) -> Any:
         """See :meth:`flink_skills.ToolContext.wait`."""
@@ -118,6 +147,25 @@ class CallWaits:
         if self._take is not None:
             await self._take()
         return result
+
+
+class _DecisionReader:
+    """Reads a decision about a call. An approval has arguments that fit the tool."""
+
+    def __init__(self, tool: str, canonical: Callable[[Mapping[str, Any]], Canonical], place: str) -> None:
+        self._tool = tool
+        self._canonical = canonical
+        self._read = AnswerReader(Decision, place)
+
+    def __call__(self, value: Any) -> Decision:
+        """Return the decision. Raises :class:`ValueError` with the reason why it cannot be used."""
+        decision: Decision = self._read(value)
+        if decision.approved and decision.arguments is not None:
+            try:
+                self._canonical(decision.arguments)
+            except Exception as error:
+                raise ValueError(f"arguments: {error}") from error
+        return decision
 
 
 def _later(asked: OpenWait) -> Later:

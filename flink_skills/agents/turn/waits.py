@@ -371,8 +371,11 @@ def _result(answer: Answer, read: ReadAnswer) -> WaitResult:
     value, by = answer.value, ""
     if isinstance(value, Mapping):
         by = str(value.get("by") or "")
-        if value.get("cancel") is True:
+        cancel = value.get("cancel")
+        if cancel is True or cancel in ("true", "TRUE"):
             return WaitResult(CANCELLED, by=by, at=answer.at)
+        if "answer" in value and not (cancel is None or cancel is False or cancel in ("false", "FALSE")):
+            raise ValueError(f"cancel is {cancel!r}: use true or false")
         value = value["answer"] if "answer" in value else {name: of for name, of in value.items() if name != "wait_id"}
     plain = to_plain(value)
     read(plain)

@@ -214,6 +214,10 @@ def end_attributes(activity: Activity, content: Content, digests: Mapping[str, s
         attributes.update(content.response(response))
     elif activity.kind == "tool" and "content" in details:
         attributes["flink_skills.tool.is_error"] = bool(details.get("is_error"))
+        if "requested_arguments" in details:
+            # A hook or an approval can change the arguments after the start.
+            attributes.update(content.arguments(details.get("arguments", "")))
+            attributes.update(content.requested_arguments(details["requested_arguments"]))
         attributes.update(content.result(details["content"]))
     elif activity.kind in ("stage", "collect"):
         for name in ("files", "bytes"):

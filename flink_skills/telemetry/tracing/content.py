@@ -127,6 +127,16 @@ class Content:
             attributes["gen_ai.tool.call.arguments"] = self.json(arguments)
         return attributes
 
+    def requested_arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        """Return the attributes of the arguments as a model wrote them, if the call ran with others."""
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
+        attributes: dict[str, Any] = {"flink_skills.tool.requested_arguments.size": len(text)}
+        if self.metadata:
+            attributes["flink_skills.tool.requested_arguments.digest"] = self.digest(text)
+        if self.full:
+            attributes["flink_skills.tool.requested_arguments"] = self.json(arguments)
+        return attributes
+
     def result(self, content: str) -> dict[str, Any]:
         """Return the attributes of a tool's result."""
         attributes: dict[str, Any] = {"flink_skills.tool.result.size": len(content)}

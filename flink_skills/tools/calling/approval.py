@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
-from pydantic import BaseModel, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from flink_skills.tools.arguments import plain_name
 
 __all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later"]
+
+
+# What SQL writes for a BOOLEAN: CAST in capitals, JSON functions in small letters.
+_ARGUMENTS = frozenset({"args", "params", "parameters"})
+_ALIKE = 0.8
+_TRUTHS = {"true": True, "TRUE": True, "false": False, "FALSE": False}
 
 
 @dataclass(frozen=True)
@@ -19,7 +28,7 @@ class ApprovalRequest:
 
     Attributes:
         tool: The name of the tool.
-        arguments: The arguments of the call.
+        arguments: A copy of the canonical arguments of the call: declared names, types and defaults.
         agent: The name of the agent.
         key: The key of the event.
         turn: The number of the turn on its key.
@@ -129,22 +138,42 @@ def later(
 class Decision(BaseModel):
     """The answer of a person about a call."""
 
-    approved: bool
+    approved: bool = Field(strict=True)
     reason: str | None = None
     arguments: dict[str, Any] | None = None
     by: str | None = None
+    cancel: bool | None = Field(None, strict=True)
+
+    @field_validator("approved", "cancel", mode="before")
+    @classmethod
+    def _from_sql(cls, value: Any) -> Any:
+        """Read the texts of a truth value in SQL."""
+        return _TRUTHS.get(value, value) if isinstance(value, str) else value
 
     @field_validator("arguments", mode="before")
     @classmethod
     def _from_json(cls, value: Any) -> Any:
-        """Read the arguments of a table's column."""
-        return json.loads(value) if isinstance(value, str) and value else value or None
+        """Read the arguments of a table's column. An empty column has none."""
+        if not isinstance(value, str):
+            return value
+        return json.loads(value) if value.strip() else None
 
     @model_validator(mode="before")
     @classmethod
-    def _from_bool(cls, value: Any) -> Any:
-        """Accept true and false without a record."""
-        return {"approved": value} if isinstance(value, bool) else value
+    def _known_fields(cls, value: Any) -> Any:
+        """Accept true and false without a record, and reject misspelled fields. Other columns of a row are ignored."""
+        if not isinstance(value, Mapping):
+            return value if isinstance(value, cls) else {"approved": value}
+        given = {str(name) for name, of in value.items() if of is not None}
+        for name in sorted(given - {*cls.model_fields}):
+            plain = plain_name(name)
+            near = (
+                ["arguments"] if plain in _ARGUMENTS else difflib.get_close_matches(plain, cls.model_fields, 1, _ALIKE)
+            )
+            # A column such as "approver" beside "approved" is no misspelling.
+            if near and (plain == near[0] or near[0] not in given):
+                raise ValueError(f"there is no field {name!r}, did you mean {near[0]!r}?")
+        return value
 
     def approval(self, by: str = "") -> Approval:
         """Return the decision. ``by`` is the person's name if the answer does not have it."""

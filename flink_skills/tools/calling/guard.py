@@ -9,16 +9,18 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.tools.arguments import ArgumentError, Canonical
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
 from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver
 from flink_skills.tools.calling.limits import CallLimits, Place
 from flink_skills.tools.calling.truncation import truncate
 from flink_skills.tools.name_patterns import matches
 
-__all__ = ["CallGuard"]
+__all__ = ["CallGuard", "canonical_of"]
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.5
@@ -43,39 +45,47 @@ class CallGuard:
         self._limits: dict[str, tuple[Tool, CallLimits]] = {}
         self._places: dict[str, asyncio.Semaphore] = {}
 
-    async def call(self, name: str, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    async def call(self, name: str, tool: Tool, arguments: Canonical, context: ToolContext) -> ToolResult:
         """The result of ``tool``, which models know as ``name``, or one that says why it was not called, or gave none.
 
-        Raises what the tool raises.
+        ``context.arguments`` become those that an approval changed. Raises what the tool raises.
         """
         limits = self._limits_of(name, tool)
-        changed = ""
+        by = ""
         if tool.approve or matches(name, self._approve):
-            approval = await self._approval(name, arguments, context)
+            approval = await self._approval(name, tool, arguments, context)
             if not approval.approved:
                 why = f": {approval.reason}" if approval.reason else ""
                 return ToolResult(f"{name} was not called: the call was not approved{why}", is_error=True)
             if approval.arguments is not None:
-                arguments = approval.arguments
-                changed = _changed(approval) if approval.by else ""
+                try:
+                    changed = canonical_of(tool, approval.arguments)
+                except (ArgumentError, ValueError) as error:
+                    return _unusable(name, approval.by, context, error)
+                by = approval.by if changed != arguments else ""
+                context.arguments = arguments = changed
         if context.begin is not None:
             context.attempt = await context.begin()
-        if context.attempt > 1 and not limits.repeats:
-            return ToolResult(
+        lost = context.attempt > 1 and not limits.repeats
+        context.max_output = limits.max_output
+        if lost:
+            result = ToolResult(
                 f"{name} was not called: it may have been called with these arguments before the worker was lost, and "
                 "must not be called twice. Check what was done before you continue.",
                 is_error=True,
             )
-        context.max_output = limits.max_output
-        if limits.max_concurrent:
+        elif limits.max_concurrent:
             async with self._place(name, limits.max_concurrent) as place:
                 if context.waits is not None:
                     context.waits.limited(place.leave, place.take)
                 result = await self._attempts(name, tool, arguments, context, limits)
         else:
             result = await self._attempts(name, tool, arguments, context, limits)
-        if changed:
-            result = replace(result, content=f"{changed}\n\n{result.content}", sections=())
+        if by:
+            done = "was not run" if lost else "failed" if result.is_error else "ran"
+            shown = json.dumps(arguments, ensure_ascii=False, default=str)
+            note = f"{by} approved the call with other arguments, and it {done} with these: {shown}"
+            result = replace(result, content=f"{note}\n\n{result.content}", sections=())
         most = limits.max_output
         if not most or len(result.content) <= most:
             return result
@@ -96,12 +106,12 @@ class CallGuard:
             self._places[name] = asyncio.Semaphore(most)
         return Place(self._places[name])
 
-    async def _approval(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> Approval:
+    async def _approval(self, name: str, tool: Tool, arguments: Canonical, context: ToolContext) -> Approval:
         if self._approver is None:
             return Approval(False, "this job has no approver")
         request = ApprovalRequest(
             tool=name,
-            arguments=arguments,
+            arguments=arguments.copied(),
             agent=context.agent,
             key=context.key,
             turn=context.turn,
@@ -113,7 +123,8 @@ class CallGuard:
             open_state=context.open_state,
         )
         waits = context.waits
-        asked = None if waits is None else waits.asked_approval(name, arguments)
+        canonical = partial(canonical_of, tool)
+        asked = None if waits is None else waits.asked_approval(name, arguments, canonical)
         try:
             if asked is None:
                 answer = self._approver(request)
@@ -125,14 +136,15 @@ class CallGuard:
             return asked
         if waits is None:
             return Approval(False, "the approver asks a person, and only a turn can wait for the answer")
-        decided: Approval = await waits.approval(name, arguments, asked)
+        decided: Approval = await waits.approval(name, arguments, asked, canonical)
         return decided
 
     async def _attempts(
-        self, name: str, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, limits: CallLimits
+        self, name: str, tool: Tool, arguments: Canonical, context: ToolContext, limits: CallLimits
     ) -> ToolResult:
+        given = arguments.passed()
         for retry in range(limits.retries + 1):
-            result = await self._within(name, tool, arguments, context, limits.timeout)
+            result = await self._within(name, tool, given, context, limits.timeout)
             if not result.retryable or retry == limits.retries:
                 break
             # Jitter, so that calls that failed together do not return together.
@@ -140,6 +152,8 @@ class CallGuard:
             _log.info("tool %s (call %s): %s; again in %.1f s", name, context.call_id, result.content, pause)
             await asyncio.sleep(pause)
             context.forget_state()
+            # The tool can have changed the values of the attempt before.
+            given = arguments.copied()
             if context.waits is not None:
                 context.waits.begin_again()
         return result
@@ -175,10 +189,25 @@ class CallGuard:
         )
 
 
-def _changed(approval: Approval) -> str:
-    """Return the line by which the model learns that a person has changed its arguments."""
-    arguments = json.dumps(approval.arguments, ensure_ascii=False, default=str)
-    return f"{approval.by} approved the call with other arguments, and it ran with these: {arguments}"
+def canonical_of(tool: Tool, arguments: Mapping[str, Any]) -> Canonical:
+    """Return the canonical arguments of a call. Raises :class:`ArgumentError`, or what the tool raises."""
+    found = tool.canonical(arguments)
+    return found if isinstance(found, Canonical) else Canonical(found)
+
+
+def _unusable(name: str, by: str, context: ToolContext, error: Exception) -> ToolResult:
+    """Return the result of a call whose arguments an approver changed to others that do not fit."""
+    by = by or "approve()"
+    _log.error(
+        "%s changed the arguments of tool %s (call %s), and they do not fit; the call is denied: %s",
+        by,
+        name,
+        context.call_id,
+        error,
+    )
+    return ToolResult(
+        f"{name} was not called: {by} approved the call with other arguments, and they do not fit", is_error=True
+    )
 
 
 def _retrieve(task: asyncio.Future[Any]) -> None:

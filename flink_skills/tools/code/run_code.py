@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from flink_skills.errors import SkillsError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.code.blocks import RUN_CODE
 from flink_skills.tools.commands.folders import stage_skills, with_copies
 from flink_skills.tools.commands.result_text import describe
@@ -25,7 +25,7 @@ class _Code(BaseModel):
     code: str
 
 
-class RunCode(Tool):
+class RunCode(CheckedTool):
     """Runs ``code`` as ``execute_shell_command`` runs commands: in the sandbox, under the policy and limits of the job.
 
     Python code is given to ``python3`` on standard input, bash code is a command line. Both start in ``$WORK_DIR`` and
@@ -40,10 +40,6 @@ class RunCode(Tool):
         self.max_output = config.get(SkillOptions.CODE_MAX_OUTPUT)
         self._arguments = Arguments(RUN_CODE, _Code)
         self._spec = ToolSpec(RUN_CODE, "Run code of an answer.", self._arguments.schema)
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:

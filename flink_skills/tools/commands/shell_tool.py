@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema, field_validator
 
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.execution import Workspace
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import resolve_cwd, stage_skills, with_copies
 from flink_skills.tools.commands.policy import CommandPolicy
 from flink_skills.tools.commands.result_text import describe
@@ -41,13 +41,20 @@ class _ShellArguments(Given):
         WithJsonSchema({"type": "number", "description": "Seconds; 300."}),
         Also("timeout_sec", "timeout_seconds"),
     ] = _DEFAULT_TIMEOUT
-    stdin: str | None = None
+    stdin: Annotated[str | None, Also(blank=True)] = None
     cwd: Annotated[str | None, Also("workdir", "working_dir", "working_directory")] = Field(
         None, description="Relative to that folder, or $WORK_DIR/…"
     )
 
+    @field_validator("command")
+    @classmethod
+    def _without_nul(cls, value: str) -> str:
+        if "\0" in value:
+            raise ArgumentError("The command holds a NUL character, which no program takes. Write it without.")
+        return value
 
-class ExecuteShellCommand(Tool):
+
+class ExecuteShellCommand(CheckedTool):
     """Runs a command in the key's workspace, by default in the folder of the skill loaded last.
 
     The shell runs it; where the job has a policy of commands, it is one program that the policy permits.
@@ -77,16 +84,9 @@ class ExecuteShellCommand(Tool):
             self._arguments.schema,
         )
 
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
-
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
-            asked = self._arguments.read(arguments)
-            if "\0" in asked.command:
-                raise ArgumentError("The command holds a NUL character, which no program takes. Write it without.")
-            return await self._run(asked, context)
+            return await self._run(self._arguments.read(arguments), context)
         except (ArgumentError, SkillsError) as error:
             return ToolResult(str(error), is_error=True)
 

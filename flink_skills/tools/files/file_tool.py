@@ -14,7 +14,7 @@ from flink_skills.errors import SkillsError
 from flink_skills.execution import Limits, Workspace
 from flink_skills.execution.workspace import folder_name
 from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import stage_skills
 from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.names import Names, cwd_parts
@@ -25,7 +25,7 @@ __all__ = ["FileTool", "StoredTool"]
 M = TypeVar("M", bound=Given)
 
 
-class FileTool(Tool, Generic[M]):
+class FileTool(CheckedTool, Generic[M]):
     """A tool on the workspace of the key.
 
     ``cwd`` is the folder that relative paths start at: relative to the workspace's work folder, which is the default,
@@ -46,9 +46,8 @@ class FileTool(Tool, Generic[M]):
         self._arguments: Arguments[M] = Arguments(self.tool_name, self.model)
         self._spec = ToolSpec(self.tool_name, self.description, self._arguments.schema)
 
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
+    def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
+        return _result({"success": False, "error": str(error)})
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
@@ -60,7 +59,7 @@ class FileTool(Tool, Generic[M]):
         if context.shell is not None:
             # A file may hold what a command wrote down of its secrets.
             value = context.shell.hidden.in_data(value)
-        return ToolResult(json.dumps(value, ensure_ascii=False), is_error=not value["success"], value=value)
+        return _result(value)
 
     @abstractmethod
     async def _answer(self, asked: M, context: ToolContext) -> dict[str, Any]:
@@ -75,6 +74,10 @@ class FileTool(Tool, Generic[M]):
         skills = frozenset(folder_name(name) for name in view.names) if view is not None else frozenset()
         limits = context.shell.limits if context.shell is not None else Limits()
         return Area(workspace, Names(workspace, self._cwd, originals), skills, limits), staged
+
+
+def _result(value: dict[str, Any]) -> ToolResult:
+    return ToolResult(json.dumps(value, ensure_ascii=False), is_error=not value["success"], value=value)
 
 
 class StoredTool(FileTool[M]):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.given import Also, Given
 from flink_skills.tools.interactive.sessions import ProcessSessions
 from flink_skills.tools.services import ToolServices
 
 __all__ = [
-    "POLL_LINES_NAMES",
-    "YIELD_NAMES",
     "PollLines",
     "SessionArguments",
     "SessionId",
@@ -40,9 +39,6 @@ TimeMs = Annotated[float | None, BeforeValidator(_not_negative)]
 PollLines = Annotated[int | None, BeforeValidator(_positive)]
 SessionId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 
-YIELD_NAMES = AliasChoices("yield_ms", "yield_time_ms", "yieldMs", "yieldTimeMs")
-POLL_LINES_NAMES = AliasChoices("poll_lines", "pollLines")
-
 
 def only(*names: str) -> Any:
     """For ``json_schema_extra``: the schema shows these arguments, in short; others are taken all the same.
@@ -65,21 +61,21 @@ def only(*names: str) -> Any:
     return trim
 
 
-class SessionArguments(BaseModel):
+class SessionArguments(Given):
     """Which process, and how long to wait for what it prints."""
 
-    model_config = ConfigDict(extra="ignore", json_schema_extra=only("session_id"))
+    model_config = ConfigDict(json_schema_extra=only("session_id"))
 
-    session_id: SessionId = Field(min_length=1, validation_alias=AliasChoices("session_id", "sessionId"))
-    yield_ms: TimeMs = Field(None, validation_alias=YIELD_NAMES)
-    poll_lines: PollLines = Field(None, validation_alias=POLL_LINES_NAMES)
+    session_id: SessionId = Field(min_length=1)
+    yield_ms: Annotated[TimeMs, Also("yield_time_ms")] = None
+    poll_lines: PollLines = None
 
 
 class WriteArguments(SessionArguments):
     """What to write to a process."""
 
-    chars: str = ""
-    newline: bool = Field(False, validation_alias=AliasChoices("submit", "append_newline", "appendNewline"))
+    chars: Annotated[str, Also(blank=True)] = ""
+    newline: Annotated[bool, Also("append_newline")] = Field(False, alias="submit")
 
 
 def sessions_of(services: ToolServices) -> ProcessSessions:

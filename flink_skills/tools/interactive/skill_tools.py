@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
@@ -12,10 +12,9 @@ from flink_skills.execution import CommandResult
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.given import Also
 from flink_skills.tools.interactive.answers import answer
 from flink_skills.tools.interactive.arguments import (
-    POLL_LINES_NAMES,
-    YIELD_NAMES,
     PollLines,
     SessionArguments,
     TimeMs,
@@ -45,8 +44,8 @@ class ExecArguments(RunArguments):
     model_config = ConfigDict(json_schema_extra=only("skill", "command", "tty", "yield_ms", "poll_lines"))
 
     tty: bool = Field(False, description="terminal")
-    yield_ms: TimeMs = Field(None, validation_alias=YIELD_NAMES)
-    poll_lines: PollLines = Field(None, validation_alias=POLL_LINES_NAMES)
+    yield_ms: Annotated[TimeMs, Also("yield_time_ms")] = None
+    poll_lines: PollLines = None
 
 
 class SkillWriteArguments(WriteArguments):

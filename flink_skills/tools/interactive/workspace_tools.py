@@ -8,9 +8,9 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AliasChoices, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from flink_skills.execution import CommandResult
 from flink_skills.manager.view import SkillView
@@ -18,9 +18,9 @@ from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.commands.folders import real_path
 from flink_skills.tools.commands.runner import ShellRunner
+from flink_skills.tools.given import Also
 from flink_skills.tools.interactive.answers import EXITED, answer, ending, exit_code_of
 from flink_skills.tools.interactive.arguments import (
-    YIELD_NAMES,
     SessionArguments,
     TimeMs,
     WriteArguments,
@@ -55,24 +55,11 @@ class WorkspaceExecArguments(RunArguments):
     )
 
     skill: str = ""
-    cwd: str | None = Field(
-        None,
-        validation_alias=AliasChoices("cwd", "workdir", "Cwd"),
-        description="in skills, work (default), out, runs",
-    )
-    timeout: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=AliasChoices("timeout_sec", "timeoutSec", "timeout"),
-        description="default 300",
-    )
-    yield_ms: TimeMs = Field(
-        None,
-        validation_alias=AliasChoices("yield_time_ms", *YIELD_NAMES.choices),
-    )
+    cwd: Annotated[str | None, Also("workdir")] = Field(None, description="in skills, work (default), out, runs")
+    timeout: float | None = Field(None, gt=0, allow_inf_nan=False, alias="timeout_sec", description="default 300")
+    yield_ms: TimeMs = Field(None, alias="yield_time_ms")
     background: bool = False
-    tty: bool = Field(False, validation_alias=AliasChoices("tty", "pty"))
+    tty: Annotated[bool, Also("pty")] = False
 
 
 class WorkspaceWriteArguments(WriteArguments):
@@ -80,8 +67,8 @@ class WorkspaceWriteArguments(WriteArguments):
 
     model_config = ConfigDict(json_schema_extra=only("session_id", "chars", "append_newline", "yield_time_ms"))
 
-    yield_ms: TimeMs = Field(None, validation_alias=AliasChoices("yield_time_ms", *YIELD_NAMES.choices))
-    newline: bool = Field(False, validation_alias=AliasChoices("append_newline", "appendNewline", "submit"))
+    yield_ms: TimeMs = Field(None, alias="yield_time_ms")
+    newline: Annotated[bool, Also("submit")] = Field(False, alias="append_newline")
 
 
 class WorkspaceExec(SkillFace[WorkspaceExecArguments]):

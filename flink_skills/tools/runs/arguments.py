@@ -6,32 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel, to_pascal
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
-from flink_skills.tools.runs.unknown_names import names_of, refuse_misspelled
+from flink_skills.tools.given import Also, Given
 
 __all__ = ["RunArguments", "RunInput", "RunOutputs"]
 
 _MAX_FILES = 100
 _MAX_FILE_BYTES = 4 << 20
 _MAX_TOTAL_BYTES = 64 << 20
-
-
-def _names(first: str, *more: str) -> AliasChoices:
-    """The name that the schema shows, and others that mean the same."""
-    names = (first, *more)
-    return AliasChoices(*dict.fromkeys([*names, *(style(name) for name in names for style in (to_pascal, to_camel))]))
 
 
 def _listed(value: Any) -> Any:
@@ -100,10 +84,6 @@ def _object(value: Any) -> Any:
     return value
 
 
-def _said(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
-
-
 def _slim(schema: dict[str, Any]) -> None:
     # Defaults are what happens when an argument is left out; a model that leaves it out need not know.
     for described in schema.get("properties", {}).values():
@@ -117,32 +97,28 @@ _Patterns = Annotated[
 ]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, populate_by_name=True)
+class _Part(Given):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
-        """A null is an argument that was left out."""
+    def understood(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             raise PydanticCustomError("object", "this has to be an object")
-        refuse_misspelled(cls, given)
-        return _said(given)
+        return super().understood(given)
 
 
 class RunInput(_Part):
     """One input: ``source`` is ``artifact://``, ``workspace://``, ``skill://`` or ``host://``."""
 
-    source: str = Field(min_length=1, validation_alias=_names("from", "src", "source"))
-    to: str = Field(default="", validation_alias=_names("to", "dst"))
-    mode: Literal["copy", "link"] = Field("copy", validation_alias=_names("mode"))
-    pin: bool = Field(default=False, validation_alias=_names("pin"))
+    source: Annotated[str, Also("src")] = Field(min_length=1, alias="from")
+    to: Annotated[str, Also("dst")] = ""
+    mode: Literal["copy", "link"] = "copy"
+    pin: bool = False
 
-    @model_validator(mode="before")
     @classmethod
-    def _bare(cls, given: Any) -> Any:
-        """A source alone is an input as well."""
-        return {"from": given} if isinstance(given, str) else given
+    def understood(cls, given: Any) -> Any:
+        """Return the fields of an input. A source alone is an input as well."""
+        return super().understood({"from": given} if isinstance(given, str) else given)
 
     @field_validator("source", mode="after")
     @classmethod
@@ -159,13 +135,13 @@ class RunInput(_Part):
 class RunOutputs(_Part):
     """Patterns of the output files, and their use: inlined, saved or only listed. Sizes in bytes."""
 
-    globs: _Patterns = Field(default_factory=list, validation_alias=_names("globs"))
-    inline: bool = Field(default=False, validation_alias=_names("inline"))
-    save: bool = Field(default=False, validation_alias=_names("save"))
-    name_template: str = Field(default="", validation_alias=_names("name_template"))
-    max_files: int = Field(default=_MAX_FILES, validation_alias=_names("max_files"))
-    max_file_bytes: int = Field(default=_MAX_FILE_BYTES, validation_alias=_names("max_file_bytes"))
-    max_total_bytes: int = Field(default=_MAX_TOTAL_BYTES, validation_alias=_names("max_total_bytes"))
+    globs: _Patterns = Field(default_factory=list)
+    inline: bool = False
+    save: bool = False
+    name_template: str = ""
+    max_files: int = _MAX_FILES
+    max_file_bytes: int = _MAX_FILE_BYTES
+    max_total_bytes: int = _MAX_TOTAL_BYTES
 
     @field_validator("max_files", "max_file_bytes", "max_total_bytes", mode="after")
     @classmethod
@@ -175,7 +151,7 @@ class RunOutputs(_Part):
         return min(value, most) if value > 0 else most
 
 
-class RunArguments(BaseModel):
+class RunArguments(Given):
     """The arguments of a run. ``timeout`` in seconds.
 
     A face that has more of its own is made from it: ``class ExecArguments(RunArguments)``.
@@ -184,22 +160,18 @@ class RunArguments(BaseModel):
     ['out/*.txt']
     """
 
-    model_config = ConfigDict(
-        extra="ignore", coerce_numbers_to_str=True, populate_by_name=True, json_schema_extra=_slim
-    )
+    model_config = ConfigDict(coerce_numbers_to_str=True, json_schema_extra=_slim)
 
-    skill: str = Field(validation_alias=_names("skill", "skill_name", "name"))
-    command: str = Field(validation_alias=_names("command", "cmd"))
-    cwd: str | None = Field(
-        default=None, validation_alias=_names("cwd", "workdir"), description="In the skill, or $WORK_DIR/…"
-    )
+    skill: Annotated[str, Also("skill_name", "name")]
+    command: Annotated[str, Also("cmd")]
+    cwd: Annotated[str | None, Also("workdir")] = Field(default=None, description="In the skill, or $WORK_DIR/…")
     env: Annotated[
         dict[str, str],
         BeforeValidator(_environment),
         WithJsonSchema({"type": "object"}),
-    ] = Field(default_factory=dict, validation_alias=_names("env"))
-    stdin: str | None = Field(default=None, validation_alias=_names("stdin"))
-    editor_text: str | None = Field(default=None, validation_alias=_names("editor_text"), description="for $EDITOR")
+    ] = Field(default_factory=dict)
+    stdin: Annotated[str | None, Also(blank=True)] = None
+    editor_text: Annotated[str | None, Also(blank=True)] = Field(default=None, description="for $EDITOR")
     inputs: Annotated[
         list[RunInput],
         BeforeValidator(_listed),
@@ -218,10 +190,9 @@ class RunArguments(BaseModel):
                 },
             }
         ),
-    ] = Field(default_factory=list, validation_alias=_names("inputs"))
+    ] = Field(default_factory=list)
     output_files: _Patterns = Field(
         default_factory=list,
-        validation_alias=_names("output_files"),
         description="Globs: out/*.txt",
     )
     outputs: Annotated[
@@ -233,33 +204,23 @@ class RunArguments(BaseModel):
                 "description": "Or {globs, inline, save, name_template, max_files, max_file_bytes, max_total_bytes}",
             }
         ),
-    ] = Field(default=None, validation_alias=_names("outputs"))
-    timeout: float | None = Field(
-        default=None,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=_names("timeout", "timeout_sec"),
-        description="seconds",
+    ] = None
+    timeout: Annotated[float | None, Also("timeout_sec")] = Field(
+        default=None, gt=0, allow_inf_nan=False, description="seconds"
     )
-    save_as_artifacts: bool = Field(default=False, validation_alias=_names("save_as_artifacts"))
-    artifact_prefix: str = Field(default="", validation_alias=_names("artifact_prefix"))
-    omit_inline_content: bool = Field(default=False, validation_alias=_names("omit_inline_content"))
+    save_as_artifacts: bool = False
+    artifact_prefix: str = ""
+    omit_inline_content: bool = False
 
-    @model_validator(mode="before")
     @classmethod
-    def _required(cls, given: Any) -> Any:
-        """Reject arguments without a skill or a command. A blank text or null counts as missing."""
-        if not isinstance(given, Mapping):
-            return given
-        refuse_misspelled(cls, given)
-        kept = _said(given)
+    def understood(cls, given: Any) -> Any:
+        """Return the arguments. Reject those without a skill or a command. A blank text or null counts as missing."""
+        kept = super().understood(given)
         required = [name for name in ("skill", "command") if cls.model_fields[name].is_required()]
-        for name in required:
-            values = [kept[choice] for choice in names_of(cls, name) if choice in kept]
-            if not any(str(value).strip() for value in values):
-                verb = "is" if len(required) == 1 else "are"
-                # "missing" keeps the arguments themselves out of the text for the model.
-                raise PydanticCustomError("missing", "{names} required", {"names": f"{' and '.join(required)} {verb}"})
+        if not all(str(kept.get(name, "")).strip() for name in required):
+            verb = "is" if len(required) == 1 else "are"
+            # "missing" keeps the arguments themselves out of the text for the model.
+            raise PydanticCustomError("missing", "{names} required", {"names": f"{' and '.join(required)} {verb}"})
         return kept
 
     @field_validator("skill", mode="after")

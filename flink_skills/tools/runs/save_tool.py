@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from flink_skills.artifacts import ArtifactError
 from flink_skills.execution import Workspace
@@ -15,6 +15,7 @@ from flink_skills.execution.workspace import WRITABLE, WorkspacePathError, media
 from flink_skills.manager.view import SkillView
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.given import Also, Given
 from flink_skills.tools.runs.places import Places
 from flink_skills.tools.skills.face import SkillFace
 from flink_skills.tools.state import artifacts_effect
@@ -31,13 +32,8 @@ _CODES: Mapping[str, str] = {
 _WILDCARDS = frozenset("*?[]{}")
 
 
-class _SaveArguments(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    path: str = Field(
-        validation_alias=AliasChoices("path", "file", "Path"),
-        description="One file in work/, out/ or runs/, like out/report.csv.",
-    )
+class _SaveArguments(Given):
+    path: Annotated[str, Also("file")] = Field(description="One file in work/, out/ or runs/, like out/report.csv.")
 
 
 class WorkspaceSaveArtifact(SkillFace[_SaveArguments]):

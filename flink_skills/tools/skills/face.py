@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from flink_skills.errors import SkillsError, near_misses
 from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
@@ -25,7 +25,7 @@ _SHOWN_NAMES = 20
 M = TypeVar("M", bound=BaseModel)
 
 
-class SkillFace(Tool, Generic[M]):
+class SkillFace(CheckedTool, Generic[M]):
     """A tool with the arguments ``model``, of which the one that names a skill lists the skills there are."""
 
     tool_name: ClassVar[str]
@@ -45,10 +45,6 @@ class SkillFace(Tool, Generic[M]):
             if about is not None and 0 < len(services.view.names) <= MAX_NAMES_IN_SCHEMA:
                 about["enum"] = sorted(services.view.names)
         self._spec = ToolSpec(self.tool_name, self.description, schema)
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:

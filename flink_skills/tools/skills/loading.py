@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.tools.arguments import ArgumentError, Canonical
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.given import plain_name
 from flink_skills.tools.profiles import LOAD_SKILL
@@ -116,7 +117,7 @@ class LoadSkill(_Load):
     )
     model = NameArguments
 
-    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
         for name, value in arguments.items():
             # Without this, the model would get the whole skill and take it for the file.
             if value and plain_name(str(name)) in _FILE_WORDS:
@@ -124,8 +125,8 @@ class LoadSkill(_Load):
                 fix = f" To read a file of a skill, call {other} with name and path."
                 more = fix if other in self._services.settings.tools else ""
                 text = f"load_skill has no argument {name!r}: it gives the instructions of a skill.{more}"
-                return ToolResult(text, is_error=True)
-        return await super().call(arguments, context)
+                raise ArgumentError(text)
+        return super().canonical(arguments)
 
     async def _run(self, asked: NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
         return await self._load(asked.name, (), False, view, context)

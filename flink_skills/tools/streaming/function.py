@@ -67,6 +67,12 @@ class StreamingFunctionTool(Tool):
     def spec(self) -> ToolSpec:
         return self._tool.spec
 
+    def canonical(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._tool.canonical(arguments)
+
+    def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
+        return self._tool.rejected(arguments, error)
+
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         return await self._tool.call(arguments, context)
 

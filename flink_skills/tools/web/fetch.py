@@ -17,7 +17,7 @@ from pydantic import Field
 
 from flink_skills.errors import ConfigError
 from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.given import Also, Given
 from flink_skills.tools.web.cache import Page, PageCache, shared_cache
 from flink_skills.tools.web.failures import WebError
@@ -47,7 +47,7 @@ class _Arguments(Given):
     )
 
 
-class WebFetchTool(Tool):
+class WebFetchTool(CheckedTool):
     """Fetches pages for a model.
 
     The value of a result has ``url`` (where redirects led), ``status_code``, ``status_text``, ``content_type``,
@@ -140,20 +140,20 @@ class WebFetchTool(Tool):
         except TypeError:
             return PageCache(*self._cache_settings)
 
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
+    def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
+        page = Page(str(arguments.get("url") or "")[:200], 0, "", "", "", 0)
+        return _result(page, str(WebError("INVALID_ARGS", str(error))), 0.0)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         start = time.monotonic()
-        page = Page(str(arguments.get("url") or "")[:200], 0, "", "", "", 0)
+        try:
+            asked = self._arguments.read(arguments)
+        except ArgumentError as problem:
+            return self.rejected(arguments, problem)
+        page = Page(asked.url[:200], 0, "", "", "", 0)
         cached = truncated = False
         error = ""
         try:
-            try:
-                asked = self._arguments.read(arguments)
-            except ArgumentError as problem:
-                raise WebError("INVALID_ARGS", str(problem)) from None
             page, cached = await self._page(asked.url)
             limit = self._max_content_length if asked.max_length is None else asked.max_length
             if limit and len(page.content) > limit:
@@ -162,19 +162,7 @@ class WebFetchTool(Tool):
             page, error = failure.page, str(failure)
         except WebError as failure:
             error = str(failure)
-        value = {
-            "url": page.url,
-            "status_code": page.status_code,
-            "status_text": page.status_text,
-            "content_type": media_type_of(page.content_type),
-            "content": page.content,
-            "bytes": page.bytes,
-            "duration_ms": round(1000 * (time.monotonic() - start)),
-            "cached": cached,
-            "truncated": truncated,
-            "error": error,
-        }
-        return ToolResult(json.dumps(value, ensure_ascii=False), is_error=bool(error), value=value)
+        return _result(page, error, time.monotonic() - start, cached=cached, truncated=truncated)
 
     async def _page(self, text: str) -> tuple[Page, bool]:
         """The page, and whether it was kept from an earlier call. Raises :class:`WebError`."""
@@ -286,3 +274,19 @@ def _looks(body: bytes) -> str:
 def _text(body: bytes, content_type: str, kind: str, url: str) -> str:
     text = decode(body, charset_of(content_type), html=kind == "html")
     return to_markdown(text, url) if kind == "html" else text
+
+
+def _result(page: Page, error: str, seconds: float, *, cached: bool = False, truncated: bool = False) -> ToolResult:
+    value = {
+        "url": page.url,
+        "status_code": page.status_code,
+        "status_text": page.status_text,
+        "content_type": media_type_of(page.content_type),
+        "content": page.content,
+        "bytes": page.bytes,
+        "duration_ms": round(1000 * seconds),
+        "cached": cached,
+        "truncated": truncated,
+        "error": error,
+    }
+    return ToolResult(json.dumps(value, ensure_ascii=False), is_error=bool(error), value=value)

@@ -18,8 +18,8 @@ from pydantic import Field
 
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
-from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical
+from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.given import Also, Given
 from flink_skills.tools.web.duckduckgo import DuckDuckGo
 from flink_skills.tools.web.failures import WebError
@@ -64,7 +64,7 @@ class _Arguments(Given):
     )
 
 
-class WebSearchTool(Tool):
+class WebSearchTool(CheckedTool):
     """Searches the web for a model.
 
     The value of a result has ``query``, ``provider``, ``results`` (``title``, ``url`` and ``snippet`` of each),
@@ -145,20 +145,31 @@ class WebSearchTool(Tool):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_context": None}  # made again where the tool runs
 
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
-
     def prompt_addition(self, today: date | None = None) -> str:
         """What the system text of a model with this tool should have; ``today`` in UTC where it is not given."""
         return sources_policy(today or datetime.now(timezone.utc).date())
 
+    def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
+        found = super().canonical(arguments)
+        try:
+            self._request(found.made)
+        except WebError as error:
+            raise ArgumentError(str(error)) from error
+        return found
+
+    def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
+        of = error.__cause__ if isinstance(error.__cause__, WebError) else error
+        known = of if isinstance(of, WebError) else WebError("INVALID_ARGS", str(of))
+        return self._result(str(arguments.get("query") or "")[:500], error=str(known))
+
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        query, summary, error = str(arguments.get("query") or "")[:500], "", ""
+        try:
+            request, lists = self._request(self._arguments.read(arguments))
+        except (ArgumentError, WebError) as misfit:
+            return self.rejected(arguments, misfit)
+        query, summary, error = request.query, "", ""
         results: list[dict[str, str]] = []
         try:
-            request, lists = self._read(arguments)
-            query = request.query
             answer = await self._search(request)
             results = list(self._shown(answer.results, lists, request.count))
             summary = _plain(answer.summary, 1000)
@@ -166,20 +177,21 @@ class WebSearchTool(Tool):
             error = self._without_secrets(str(failure))
             if failure.code in ("HTTP_ERROR", "NOT_CONFIGURED"):
                 summary = self._without_secrets(failure.text)
+        return self._result(query, results, summary, error)
+
+    def _result(
+        self, query: str, results: Sequence[Mapping[str, str]] = (), summary: str = "", error: str = ""
+    ) -> ToolResult:
         value = {
             "query": query,
             "provider": self._provider.name,
-            "results": results,
+            "results": [*results],
             "summary": summary,
             "error": error,
         }
         return ToolResult(json.dumps(value, ensure_ascii=False), is_error=bool(error), value=value)
 
-    def _read(self, arguments: Mapping[str, Any]) -> tuple[SearchRequest, DomainLists]:
-        try:
-            given = self._arguments.read(arguments)
-        except ArgumentError as error:
-            raise WebError("INVALID_ARGS", str(error)) from None
+    def _request(self, given: _Arguments) -> tuple[SearchRequest, DomainLists]:
         query = " ".join(given.query.split())
         if len(query) < 2:
             raise WebError("INVALID_QUERY", f"{query!r} is too short; give 2 characters or more")

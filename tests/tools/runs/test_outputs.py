@@ -410,11 +410,11 @@ async def test_calls_that_start_nothing_are_no_company(talk_with: Talk) -> None:
 async def test_an_argument_that_is_almost_one_is_named(talk: Conversation) -> None:
     assert talk.workspace is not None
     for wrong, near in (
-        ({"outputs": {"glob": ["out/*"]}}, "there is no argument 'glob', did you mean 'globs'?"),
-        ({"outputs": {"globs": ["out/*"], "maxFile": 3}}, "'maxFile', did you mean 'max_files'?"),
-        ({"output_file": "out/*"}, "'output_file', did you mean 'output_files'?"),
-        ({"input": ["workspace://out/a"]}, "'input', did you mean 'inputs'?"),
-        ({"inputs": [{"from": "workspace://out/a", "dest": "x"}]}, "'dest', did you mean 'to'?"),
+        ({"outputs": {"glob": ["out/*"]}}, "There is no argument 'glob': did you mean globs?"),
+        ({"outputs": {"globs": ["out/*"], "maxFile": 3}}, "'maxFile': did you mean max_files?"),
+        ({"output_file": "out/*"}, "'output_file': did you mean output_files?"),
+        ({"input": ["workspace://out/a"]}, "'input': did you mean inputs?"),
+        ({"inputs": [{"from": "workspace://out/a", "dest": "x"}]}, "'dest': did you mean to?"),
         ({"outputs": 3}, "outputs: this has to be an object"),
         ({"inputs": [3]}, "inputs.0: this has to be an object"),
     ):
