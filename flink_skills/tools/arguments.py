@@ -105,10 +105,8 @@ class Arguments(Generic[M]):
         except (PydanticSerializationError, ValueError, TypeError, RecursionError):
             found = self._dumped(made)
         if not self._is_simple:
-            for name in self._unlike(made, found):
-                found.pop(name, None)
-                if name in arguments:
-                    found[name] = arguments[name]
+            self._replace(self._unordered, found, arguments)
+            self._replace(self._unlike(made, found, arguments), found, arguments)
         left_out = [
             name
             for name, value in found.items()
@@ -132,16 +130,28 @@ class Arguments(Generic[M]):
                 found[name] = getattr(made, field)
         return {**found, **(made.model_extra or {})}
 
-    def _unlike(self, made: M, found: Mapping[str, Any]) -> Iterable[str]:
+    def _unlike(self, made: M, found: dict[str, Any], arguments: Mapping[str, Any]) -> Collection[str]:
         """Return the names of the arguments that would be read as another value."""
         try:
-            again = self._model.model_validate(dict(found))
+            again = self._model.model_validate(found)
         except ValidationError as error:
-            return {str(problem["loc"][0]) for problem in error.errors() if problem["loc"]} | self._unordered
+            # Such as a default of another type.
+            self._replace({str(of["loc"][0]) for of in error.errors() if of["loc"]}, found, arguments)
+            try:
+                again = self._model.model_validate(found)
+            except ValidationError:
+                return [*found]
         except Exception:
             return [*found]
-        unlike = {name for field, name in self._names.items() if not _is_same(made, again, field)}
-        return unlike | self._unordered
+        return [name for field, name in self._names.items() if not _is_same(made, again, field)]
+
+    @staticmethod
+    def _replace(names: Iterable[str], found: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+        """Replace values by those that were given."""
+        for name in names:
+            found.pop(name, None)
+            if name in arguments:
+                found[name] = arguments[name]
 
     def _explain(self, error: ValidationError) -> str:
         lines = []
