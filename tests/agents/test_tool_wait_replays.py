@@ -1,4 +1,7 @@
-"""Approvals and tools that wait, attempt by attempt, and the answers of a local run."""
+"""Approvals and tools that wait, attempt by attempt, and the answers of a local run.
+
+Examines the internals of agents.state on purpose: it writes the journal of an earlier release.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from flink_skills import (
     tool,
 )
 from flink_skills.agents import ModelRequest, ToolMessage, TurnStatus, compile_plan, decode, run_events
+from flink_skills.agents.state.codec import WAIT_VERSION, encode
+from flink_skills.agents.state.waits import OpenWait, WaitResult
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
@@ -140,6 +145,58 @@ async def test_a_wrong_decision_is_rejected_and_nothing_runs(open_agent: OpenAge
     await bench.turn()
     assert (await bench.turn(bench.answer("approval", wrong))).status == TurnStatus.WAITING
     assert (Desk.paid, bench.count(WaitOperation.REJECT), len(bench.open)) == ([], 1, 1)
+
+
+def earlier(bench: WaitBench, arguments: dict[str, Any], answer: Any = None) -> None:
+    """Make the open approval one that a release without canonical arguments asked, and ended with ``answer``."""
+    entry = decode(bench.journal[-1])
+    entry["w"]["a"] = arguments
+    entry["fp"] = OpenWait.from_json(entry["w"]).request.fingerprint()
+    bench.journal[-1] = encode(entry, WAIT_VERSION)
+    if answer is not None:
+        ended = {**entry, "r": WaitResult("answered", answer).to_json()}
+        del ended["w"]
+        bench.journal.append(encode(ended, WAIT_VERSION))
+
+
+@pytest.mark.parametrize("asked", [{"cents": "500"}, {"cents": 500.0}, {"cents": 500}])
+async def test_a_question_of_a_release_without_canonical_arguments_is_not_asked_again(
+    open_agent: OpenAgent, script: Script, asked: dict[str, Any]
+) -> None:
+    script(lambda request: _paid(request, asked))
+    bench = WaitBench(await open_agent(Desk))
+    await bench.turn()
+    earlier(bench, asked)
+    outcome = await bench.turn(bench.answer("approval", True))
+    assert outcome.outputs == (("", "paid 500"),)
+    assert (Desk.paid, bench.count(OPEN)) == ([500], 1)
+
+
+async def test_a_question_about_another_call_is_not_taken_for_this_one(open_agent: OpenAgent, script: Script) -> None:
+    script(lambda request: _paid(request, {"cents": 500}))
+    bench = WaitBench(await open_agent(Desk))
+    await bench.turn()
+    earlier(bench, {"cents": 400})
+    await bench.turn(bench.answer("approval", True))
+    assert Desk.paid == []
+
+
+@pytest.mark.parametrize("answer", [{"approved": "on"}, {"approved": 1}, {"approved": True, "arguments": {"c": 1}}])
+async def test_an_answer_that_an_earlier_release_accepted_pays_nothing(
+    open_agent: OpenAgent, script: Script, answer: Any
+) -> None:
+    script(lambda request: _paid(request, {"cents": 500}))
+    bench = WaitBench(await open_agent(Desk))
+    await bench.turn()
+    earlier(bench, {"cents": 500}, answer)
+    outcome = await bench.turn()
+    assert "the stored answer cannot be used" in outcome.outputs[0][1]
+    assert Desk.paid == []
+
+
+def _paid(request: ModelRequest, arguments: dict[str, Any]) -> Any:
+    last = request.messages[-1]
+    return last.content if isinstance(last, ToolMessage) else calls(call("pay", **arguments))
 
 
 class Shop(Agent):

@@ -286,6 +286,17 @@ async def test_staging_and_collecting_have_spans(begin: Begin) -> None:
         assert found["flink_skills.call_id"] == attributes(ran)["flink_skills.call_id"]
 
 
+async def test_a_span_has_the_arguments_that_ran_and_those_of_the_model(begin: Begin) -> None:
+    process = await begin([calls(call("execute_shell_command", Cmd="echo a", why="x")), "done"], "full")
+    await process.turn()
+    span = attributes(process.one("execute_tool execute_shell_command"))
+    assert json.loads(span["gen_ai.tool.call.arguments"]) == {"command": "echo a", "timeout": 300.0}
+    assert json.loads(span["flink_skills.tool.requested_arguments"]) == {"Cmd": "echo a", "why": "x"}
+    digests = [span[f"flink_skills.tool.{name}.digest"] for name in ("arguments", "requested_arguments")]
+    assert digests[0] != digests[1]
+    assert span["flink_skills.tool.requested_arguments.size"] == len('{"Cmd": "echo a", "why": "x"}')
+
+
 @pytest.mark.parametrize("content", ["none", "metadata", "full"])
 async def test_what_spans_hold(begin: Begin, content: str) -> None:
     process = await begin(answers(), content, redact=lambda text: text.replace("pl4nted", "***"))
