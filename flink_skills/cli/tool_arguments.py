@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.tools.arguments import matches, type_of, types_of
 from flink_skills.tools.dynamic.strict_json import read_json
+from flink_skills.tools.schemas import json_type, json_types, matches
 
 __all__ = ["read_arguments"]
 
@@ -66,7 +66,7 @@ def read_arguments(
 
 
 def _parse_value(tool: str, key: str, text: str, schema: Any, root: Mapping[str, Any]) -> Any:
-    types = types_of(schema, root)
+    types = json_types(schema, root)
     if types == ("string",):
         return text
     try:
@@ -79,7 +79,7 @@ def _parse_value(tool: str, key: str, text: str, schema: Any, root: Mapping[str,
         return value
     if "string" in types:
         return text
-    raise _type_error(tool, key, text, types, type_of(value))
+    raise _type_error(tool, key, text, types, json_type(value))
 
 
 def _type_error(tool: str, key: str, text: str, types: Sequence[str], actual: str) -> ConfigError:
@@ -108,13 +108,13 @@ def _parse_object(tool: str, text: str | None) -> dict[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise ConfigError(
-            f"tool {tool}: --json-args is {type_of(value)}, expected object. Write an object such as '{{\"a\": 1}}'"
+            f"tool {tool}: --json-args is {json_type(value)}, expected object. Write an object such as '{{\"a\": 1}}'"
         )
     return value
 
 
 def _example(schema: Any, root: Mapping[str, Any]) -> str:
-    types = types_of(schema, root)
+    types = json_types(schema, root)
     return _EXAMPLES.get(types[0], "…") if types else "…"
 
 

@@ -93,13 +93,13 @@ def _print(outcome: ToolOutcome) -> None:
 
 def _print_parameters(schema: Mapping[str, Any]) -> None:
     from flink_skills.cli.output import Column, print_table
-    from flink_skills.tools.arguments import types_of
+    from flink_skills.tools.schemas import json_types
 
     required = schema.get("required", ())
     rows = [
         [
             f"  {name}",
-            " or ".join(types_of(parameter, schema)) or "any",
+            " or ".join(json_types(parameter, schema)) or "any",
             "required" if name in required else _default(parameter),
             str(parameter.get("description", "")) if isinstance(parameter, Mapping) else "",
         ]

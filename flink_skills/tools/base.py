@@ -11,8 +11,9 @@ from flink_skills.errors import ExecutionError
 from flink_skills.options import NO_OPTIONS, JobConfig
 from flink_skills.resource import Resource
 from flink_skills.telemetry import CustomMetrics, MetricGroup
-from flink_skills.tools.arguments import Arguments, Canonical, fit_schema
+from flink_skills.tools.arguments import Arguments, Canonical
 from flink_skills.tools.media import Media
+from flink_skills.tools.schemas import fit_schema
 
 if TYPE_CHECKING:
     from flink_skills.artifacts import ArtifactStore
@@ -347,9 +348,9 @@ class Tool(Resource, ABC):
         """Return the arguments in the form that the call uses: declared names, types and defaults, as JSON-like data.
 
         The runtime calls this method once for each call, before hooks and approvals. These, the records and
-        :meth:`call` get its result, and a call that does not fit asks nobody. The result has to be its own canonical
-        form. The default reads the JSON schema of :attr:`spec`: spellings of the declared names, ``required``, types,
-        ``enum``, ``minimum`` and ``maximum``, and the defaults of the arguments.
+        :meth:`call` get its result, and a call that does not fit ends before them. The result has to be its own
+        canonical form. The default reads the JSON schema of :attr:`spec`: spellings of the declared names,
+        ``required``, types, ``enum``, ``minimum`` and ``maximum``, and the defaults of the arguments.
 
         Args:
             arguments: The arguments that a model, a person, a hook or code gave.

@@ -21,9 +21,9 @@ _ALIKE = 0.75
 
 @dataclass(frozen=True, init=False)
 class Also:
-    """Other names of an argument, beside the one that its schema shows: ``Annotated[str, Also("cmd")]``.
+    """Other names of an argument, next to the one that its schema shows: ``Annotated[str, Also("cmd")]``.
 
-    ``blank`` is True if a text of blanks is a value, such as input for a program.
+    ``blank`` is True if whitespace is a value, such as input for a program.
     """
 
     names: tuple[str, ...]
@@ -59,7 +59,7 @@ class Given(BaseModel):
 
     @classmethod
     def understood(cls, given: Any) -> Any:
-        """Return the values by the names of the fields. Anything that is no object stays as it is."""
+        """Return the values by the names of the fields. Anything but an object stays as it is."""
         if not isinstance(given, Mapping):
             return given
         known = _known_names(cls)

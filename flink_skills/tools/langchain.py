@@ -11,9 +11,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from flink_skills.errors import ConfigError
-from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical, fit_schema, one_spelling, plain_schema
+from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical, plain_schema
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import passes, result_of
+from flink_skills.tools.schemas import fit_schema, one_spelling
 
 __all__ = ["LangChainTool"]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from flink_skills.errors import ConfigError, LimitError, UnknownNameError
 from flink_skills.tools.arguments import ArgumentError, Canonical
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
-from flink_skills.tools.calling import CallGuard, canonical_of
+from flink_skills.tools.calling import CallGuard, read_canonical
 from flink_skills.tools.other_tools import suggestion
 
 __all__ = ["PreparedCall", "Speaker", "ToolSet", "parsed"]
@@ -138,10 +138,10 @@ class ToolSet:
             return PreparedCall(name, tool, arguments, problem=given)
         try:
             try:
-                return PreparedCall(name, tool, given, canonical_of(tool, given))
+                return PreparedCall(name, tool, given, read_canonical(tool, given))
             except (ArgumentError, ValueError) as error:
                 return PreparedCall(name, tool, given, problem=tool.rejected(given, error))
-        except Exception as error:  # of a tool of the user
+        except Exception as error:  # from the user's tool
             _log.exception("tool %s failed to read its arguments", name)
             failed = f"{name} failed to read its arguments: {type(error).__name__}: {error}"
             return PreparedCall(name, tool, given, problem=ToolResult(failed, is_error=True))

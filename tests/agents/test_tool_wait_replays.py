@@ -1,11 +1,10 @@
-"""Approvals and tools that wait, attempt by attempt, and the answers of a local run.
-
-Examines the internals of agents.state on purpose: it writes the journal of an earlier release.
-"""
+"""Approvals and tools that wait, attempt by attempt, and the answers of a local run."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -23,8 +22,6 @@ from flink_skills import (
     tool,
 )
 from flink_skills.agents import ModelRequest, ToolMessage, TurnStatus, compile_plan, decode, run_events
-from flink_skills.agents.state.codec import WAIT_VERSION, encode
-from flink_skills.agents.state.waits import OpenWait, WaitResult
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
@@ -151,12 +148,15 @@ def earlier(bench: WaitBench, arguments: dict[str, Any], answer: Any = None) -> 
     """Make the open approval one that a release without canonical arguments asked, and ended with ``answer``."""
     entry = decode(bench.journal[-1])
     entry["w"]["a"] = arguments
-    entry["fp"] = OpenWait.from_json(entry["w"]).request.fingerprint()
-    bench.journal[-1] = encode(entry, WAIT_VERSION)
+    asked = [entry["w"].get(name) for name in "knqpta"]
+    text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+    entry["fp"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    version = bench.journal[-1][:1]
+    bench.journal[-1] = version + json.dumps(entry).encode()
     if answer is not None:
-        ended = {**entry, "r": WaitResult("answered", answer).to_json()}
+        ended = {**entry, "r": {"s": "answered", "at": 0, "v": answer}}
         del ended["w"]
-        bench.journal.append(encode(ended, WAIT_VERSION))
+        bench.journal.append(version + json.dumps(ended).encode())
 
 
 @pytest.mark.parametrize("asked", [{"cents": "500"}, {"cents": 500.0}, {"cents": 500}])

@@ -15,8 +15,9 @@ from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import state_effects, stored_state
 from flink_skills.errors import PlanError, TurnError
-from flink_skills.tools.arguments import ArgumentError, Canonical, one_spelling, plain_schema
+from flink_skills.tools.arguments import ArgumentError, Canonical, plain_schema
 from flink_skills.tools.base import AgentAnswer, Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.schemas import one_spelling
 from flink_skills.tools.state import artifacts_effect
 
 if TYPE_CHECKING:

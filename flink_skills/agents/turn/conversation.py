@@ -279,7 +279,7 @@ class Conversation:
     async def _call_with_hook(
         self, step: str, prepared: PreparedCall, offered: ToolSet, context: ToolContext
     ) -> ToolResult:
-        """Call a tool with the hook of the agent around it. The hook gets a copy of the canonical arguments."""
+        """Call a tool with the agent's hook around it. The hook gets a copy of the canonical arguments."""
         agent_turn, name, tool = self.agent_turn, prepared.name, prepared.tool
         assert tool is not None and prepared.arguments is not None  # noqa: S101 - other calls have no hook
 
@@ -315,7 +315,7 @@ class Conversation:
 
 
 def _differs(requested: Mapping[str, Any] | str, canonical: Mapping[str, Any]) -> bool:
-    """Return True if an argument of a model has another name or value in the call. Defaults are no difference."""
+    """Return True if a requested argument has another name or value in the call. Defaults do not count."""
     return isinstance(requested, str) or any(
         value is not None and not _has(canonical, name, value) for name, value in requested.items()
     )

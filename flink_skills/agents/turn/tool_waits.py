@@ -73,9 +73,9 @@ class CallWaits:
     def _asked_arguments(
         self, tool: str, arguments: Mapping[str, Any], canonical: Callable[[Mapping[str, Any]], Canonical]
     ) -> Mapping[str, Any]:
-        """Return the arguments of the question.
+        """Return the question's arguments.
 
-        The journal of a release without canonical arguments has a question with those of the model. It is the same
+        An earlier release asked with the arguments that the model wrote. It is the same
         question if its arguments are read as the same call.
         """
         plain: Mapping[str, Any] = to_plain(dict(arguments))

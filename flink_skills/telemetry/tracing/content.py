@@ -128,7 +128,7 @@ class Content:
         return attributes
 
     def requested_arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        """Return the attributes of the arguments as a model wrote them, if the call ran with others."""
+        """Return the attributes for the arguments that a model wrote, if the call ran with others."""
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
         attributes: dict[str, Any] = {"flink_skills.tool.requested_arguments.size": len(text)}
         if self.metadata:

@@ -1,7 +1,7 @@
 """What holds for every call of a tool, whatever the tool: deadline, attempts, places, size of the result, a yes."""
 
 from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver, Decision, Later, later
-from flink_skills.tools.calling.guard import CallGuard, canonical_of
+from flink_skills.tools.calling.guard import CallGuard, read_canonical
 from flink_skills.tools.calling.limits import CallLimits
 
 __all__ = [
@@ -12,6 +12,6 @@ __all__ = [
     "CallLimits",
     "Decision",
     "Later",
-    "canonical_of",
     "later",
+    "read_canonical",
 ]

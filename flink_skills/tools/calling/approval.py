@@ -16,7 +16,7 @@ from flink_skills.tools.arguments import plain_name
 __all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later"]
 
 
-# What SQL writes for a BOOLEAN: CAST in capitals, JSON functions in small letters.
+# CAST writes a BOOLEAN in capitals, and JSON functions write it in small letters.
 _ARGUMENTS = frozenset({"args", "params", "parameters"})
 _ALIKE = 0.8
 _TRUTHS = {"true": True, "TRUE": True, "false": False, "FALSE": False}
@@ -147,7 +147,7 @@ class Decision(BaseModel):
     @field_validator("approved", "cancel", mode="before")
     @classmethod
     def _from_sql(cls, value: Any) -> Any:
-        """Read the texts of a truth value in SQL."""
+        """Read the strings that SQL writes for a truth value."""
         return _TRUTHS.get(value, value) if isinstance(value, str) else value
 
     @field_validator("arguments", mode="before")
@@ -162,15 +162,17 @@ class Decision(BaseModel):
     @classmethod
     def _known_fields(cls, value: Any) -> Any:
         """Accept true and false without a record, and reject misspelled fields. Other columns of a row are ignored."""
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            value = json.loads(value)
         if not isinstance(value, Mapping):
             return value if isinstance(value, cls) else {"approved": value}
-        given = {str(name) for name, of in value.items() if of is not None}
+        given = {str(name) for name, field in value.items() if field is not None}
         for name in sorted(given - {*cls.model_fields}):
             plain = plain_name(name)
             near = (
                 ["arguments"] if plain in _ARGUMENTS else difflib.get_close_matches(plain, cls.model_fields, 1, _ALIKE)
             )
-            # A column such as "approver" beside "approved" is no misspelling.
+            # A column such as "approver" next to "approved" is intended.
             if near and (plain == near[0] or near[0] not in given):
                 raise ValueError(f"there is no field {name!r}, did you mean {near[0]!r}?")
         return value

@@ -20,7 +20,7 @@ from flink_skills.tools.calling.limits import CallLimits, Place
 from flink_skills.tools.calling.truncation import truncate
 from flink_skills.tools.name_patterns import matches
 
-__all__ = ["CallGuard", "canonical_of"]
+__all__ = ["CallGuard", "read_canonical"]
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.5
@@ -59,7 +59,7 @@ class CallGuard:
                 return ToolResult(f"{name} was not called: the call was not approved{why}", is_error=True)
             if approval.arguments is not None:
                 try:
-                    changed = canonical_of(tool, approval.arguments)
+                    changed = read_canonical(tool, approval.arguments)
                 except (ArgumentError, ValueError) as error:
                     return _unusable(name, approval.by, context, error)
                 by = approval.by if changed != arguments else ""
@@ -82,9 +82,12 @@ class CallGuard:
         else:
             result = await self._attempts(name, tool, arguments, context, limits)
         if by:
-            done = "was not run" if lost else "failed" if result.is_error else "ran"
             shown = json.dumps(arguments, ensure_ascii=False, default=str)
-            note = f"{by} approved the call with other arguments, and it {done} with these: {shown}"
+            note = f"{by} approved the call with other arguments, and it ran with these: {shown}"
+            if lost:
+                note = f"{by} approved the call with other arguments, and it did not run with these: {shown}"
+            elif result.is_error:
+                note = f"{by} approved the call with other arguments, and it failed with these: {shown}"
             result = replace(result, content=f"{note}\n\n{result.content}", sections=())
         most = limits.max_output
         if not most or len(result.content) <= most:
@@ -123,7 +126,7 @@ class CallGuard:
             open_state=context.open_state,
         )
         waits = context.waits
-        canonical = partial(canonical_of, tool)
+        canonical = partial(read_canonical, tool)
         asked = None if waits is None else waits.asked_approval(name, arguments, canonical)
         try:
             if asked is None:
@@ -189,7 +192,7 @@ class CallGuard:
         )
 
 
-def canonical_of(tool: Tool, arguments: Mapping[str, Any]) -> Canonical:
+def read_canonical(tool: Tool, arguments: Mapping[str, Any]) -> Canonical:
     """Return the canonical arguments of a call. Raises :class:`ArgumentError`, or what the tool raises."""
     found = tool.canonical(arguments)
     return found if isinstance(found, Canonical) else Canonical(found)

@@ -29,6 +29,7 @@ from flink_skills.tools.dynamic.runners import RunnerKey, Runners
 from flink_skills.tools.dynamic.schema_file import MAX_FILE_BYTES, SCHEMA_FILE, DeclaredTool, read_schema_file
 from flink_skills.tools.dynamic.source import TOOLS_FILE
 from flink_skills.tools.dynamic.specs import checked_parameters, checked_specs
+from flink_skills.tools.schemas import fit_schema
 
 if TYPE_CHECKING:
     from flink_skills.execution.live import LiveProcess, OnOutput
@@ -209,22 +210,17 @@ class BundledTools:
             schema = await asyncio.to_thread(checked_parameters, entry.parameters)
         except ValueError as error:
             return ToolResult(f"{exposed} cannot run: {error}", is_error=True)
-        missing = [name for name in schema.get("required", ()) if name not in arguments]
-        unknown = (
-            [name for name in arguments if name not in schema["properties"]]
-            if schema.get("additionalProperties") is False
-            else []
-        )
-        if missing or unknown:
-            lines = [f"- {name} is missing" for name in missing] + [f"- {name} is unknown" for name in unknown]
-            return ToolResult("\n".join([f"{exposed}: the arguments do not fit:", *lines]), is_error=True)
+        try:
+            arguments = fit_schema(exposed, arguments, schema)
+        except ArgumentError as error:
+            return ToolResult(str(error), is_error=True)
         result = await self._shell.run(
             entry.command,
             workspace=site.workspace,
             cwd=site.folder,
             skill_name=site.skill.name,
             call_id=site.call_id,
-            stdin=json.dumps(dict(arguments), ensure_ascii=False).encode("utf-8", "replace"),
+            stdin=json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace"),
         )
         if result.exit_code != 0 or result.truncated:
             limits = self._shell.limits

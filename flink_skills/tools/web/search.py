@@ -158,8 +158,8 @@ class WebSearchTool(CheckedTool):
         return found
 
     def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
-        of = error.__cause__ if isinstance(error.__cause__, WebError) else error
-        known = of if isinstance(of, WebError) else WebError("INVALID_ARGS", str(of))
+        cause = error.__cause__ if isinstance(error.__cause__, WebError) else error
+        known = cause if isinstance(cause, WebError) else WebError("INVALID_ARGS", str(cause))
         return self._result(str(arguments.get("query") or "")[:500], error=str(known))
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
