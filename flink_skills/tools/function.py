@@ -16,10 +16,11 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from flink_skills.errors import ConfigError, LimitError
 from flink_skills.resource import mark_of
-from flink_skills.tools.arguments import ArgumentError, Arguments
+from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.dynamic.program.docstrings import docstring_of, told
 from flink_skills.tools.media import Media
+from flink_skills.tools.schemas import one_spelling
 from flink_skills.tools.threads import in_thread
 
 __all__ = ["FunctionTool", "passes", "result_of"]
@@ -92,6 +93,12 @@ class FunctionTool(CheckedTool):
         self._arguments = Arguments(self._name, self._argument_model(inner, described))
         self._spec = ToolSpec(self._name, description or summary or self._name, self._arguments.schema)
 
+    def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
+        if self._takes_any:
+            # pydantic takes another spelling of a parameter for one of the further arguments.
+            arguments = one_spelling(self._name, arguments, self._arguments.schema["properties"])
+        return super().canonical(arguments)
+
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
             checked = self._arguments.read(arguments)
@@ -123,13 +130,13 @@ class FunctionTool(CheckedTool):
             ) from error
         hints = self._hints(inner)
         fields: dict[str, Any] = {}
-        takes_any = False
+        self._takes_any = False
         for parameter in signature.parameters.values():
             hint = hints.get(parameter.name, Any)
             if parameter.kind is parameter.VAR_POSITIONAL:
                 raise ConfigError(f"tool {self._name!r}: models cannot give *{parameter.name}: name the arguments")
             if parameter.kind is parameter.VAR_KEYWORD:
-                takes_any = True
+                self._takes_any = True
             elif _is_context(hint) or (parameter.name == "tool_context" and parameter.name not in hints):
                 self._parameters.append((parameter, None))
             else:
@@ -137,7 +144,7 @@ class FunctionTool(CheckedTool):
                 field = f"argument_{len(fields)}"
                 fields[field] = _field(parameter, hint, described.get(parameter.name))
                 self._parameters.append((parameter, field))
-        config = pydantic.ConfigDict(extra="allow" if takes_any else "forbid")
+        config = pydantic.ConfigDict(extra="allow" if self._takes_any else "forbid")
         try:
             model: type[pydantic.BaseModel] = pydantic.create_model(self._name, __config__=config, **fields)
             model.model_json_schema()

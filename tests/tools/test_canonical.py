@@ -156,6 +156,19 @@ def test_the_arguments_of_a_function_are_their_own_canonical_form(arguments: dic
     assert (found["color"], found["price"]) == ("red", found["price"])
 
 
+def keep(cents: int, **more: Any) -> str:
+    """Keep everything."""
+    return json.dumps([cents, more])
+
+
+async def test_a_function_with_further_arguments_takes_one_spelling_of_its_own() -> None:
+    tools = ToolSet([FunctionTool(keep)])
+    assert tools.prepare("keep", {"Cents": "5", "tags": ["b"]}).arguments == {"cents": 5, "tags": ["b"]}
+    for twice in ({"cents": 5, "Cents": 9000}, {"cents": 5, "a_b": 1, "A-B": 2}):
+        result = await tools.call("keep", twice, ToolContext())
+        assert "is given twice" in result.content
+
+
 READ: list[Any] = []
 
 
