@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from flink_skills.agents.open.redaction import Redactor
 from flink_skills.telemetry.log_fields import LogFields
@@ -154,7 +154,7 @@ class LevelFormatter(logging.Formatter):
         return "\n".join((f"{level} {{{shown}}} {first}", *(f"{level} +{{{shown}}} {line}" for line in rest)))
 
 
-class _MarkedHandler(logging.StreamHandler[TextIO]):
+class _MarkedHandler(logging.StreamHandler):  # type: ignore[type-arg]  # generic since Python 3.11
     """A handler that marks each line, for a bridge that shows what user code prints."""
 
     def format(self, record: logging.LogRecord) -> str:
