@@ -21,6 +21,7 @@ from flink_skills.agents.rows.wait_record import WAIT_COLUMNS, WAITS_TAG
 from flink_skills.agents.turn.turn import ERROR_TAG
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.row_shape import INTEGERS, TypeShape
+from flink_skills.hints import is_class, type_hints
 from flink_skills.prompts import fields_of_type
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENTS_TAG
 
@@ -122,7 +123,7 @@ def outputs_of(agent: Agent, agent_id: str) -> OutputTypes:
     if reads_attribute(type(agent), "emit"):
         return OutputTypes(agent_id)
     try:
-        annotation = typing.get_type_hints(type(agent).on_event).get("return", Any)
+        annotation = type_hints(type(agent).on_event).get("return", Any)
     except Exception:  # names that exist only for the type checker
         return OutputTypes(agent_id)
     # A failed turn and one that returns None have no output.
@@ -141,9 +142,9 @@ def _members(of: Any) -> Iterator[Any]:
         yield from {type(value) for value in get_args(of)}
     elif isinstance(of, typing.NewType):
         yield from _members(of.__supertype__)
-    elif isinstance(of, type) and issubclass(of, RootModel):
+    elif is_class(of) and issubclass(of, RootModel):
         yield from _members(of.model_fields["root"].annotation)
-    elif isinstance(of, type) and issubclass(of, enum.Enum):
+    elif is_class(of) and issubclass(of, enum.Enum):
         yield from {type(member.value) for member in of}
     else:
         yield of
@@ -164,7 +165,7 @@ def _typed_fields(of: Any) -> Mapping[str, Any] | None:
         excluded = {name for name, field in of.model_fields.items() if field.exclude}
         return {name: Any if "*" in serialized else declared.get(name, Any) for name in names if name not in excluded}
     try:
-        hints = typing.get_type_hints(of)
+        hints = type_hints(of)
     except Exception:  # names that exist only for the type checker
         hints = {}
     return {name: hints.get(name, Any) for name in names}
@@ -187,7 +188,7 @@ _TEXTS_IN_JSON = (decimal.Decimal, bytes, dt.date, dt.time)
 def _kinds(of: Any, *, as_json: bool) -> tuple[str, ...] | None:
     """Return the types of Flink that can hold all values of a type, the most usual first. None: it is not known."""
     cls = get_origin(of) or of
-    if not isinstance(cls, type):
+    if not is_class(cls):
         return None
     if as_json and issubclass(cls, _TEXTS_IN_JSON):
         return ("STRING",)
@@ -208,4 +209,4 @@ def _known(kinds: Sequence[tuple[str, ...] | None]) -> set[str]:
 
 
 def _name(of: Any) -> str:
-    return of.__name__ if isinstance(of, type) else str(of)
+    return of.__name__ if is_class(of) else str(of)

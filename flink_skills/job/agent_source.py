@@ -17,6 +17,7 @@ from flink_skills.documents.document import Document
 from flink_skills.documents.problems import DocumentError, Path
 from flink_skills.documents.validation import schema_problems
 from flink_skills.errors import ConfigError, PlanError, SkillsError
+from flink_skills.hints import is_class
 from flink_skills.job.model import AgentToolSpec, JobAgent
 from flink_skills.job.reading import ReadJob, hidden
 from flink_skills.job.references import References
@@ -188,6 +189,6 @@ def import_agent(word: str, what: str) -> Agent:
         raise
     except (Exception, SystemExit) as error:  # importing a user's module raises anything
         raise PlanError(f"{what}: importing it failed: {type(error).__name__}: {error}") from error
-    if not isinstance(target, Agent) and not (isinstance(target, type) and issubclass(target, Agent)):
+    if not isinstance(target, Agent) and not (is_class(target) and issubclass(target, Agent)):
         raise ConfigError(f"{what}: is not an Agent class or instance, but {target!r:.200}")
     return instantiate(target)

@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from flink_skills.hints import is_class
+
 __all__ = ["fields_of", "fields_of_type"]
 
 
@@ -24,7 +26,7 @@ def fields_of_type(of: Any) -> tuple[str, ...] | None:
 
     Known are those of pydantic models without extra fields, dataclasses, typed dicts and named tuples.
     """
-    if not isinstance(of, type):
+    if not is_class(of):
         return None
     if issubclass(of, BaseModel):
         is_open = of.model_config.get("extra") == "allow"

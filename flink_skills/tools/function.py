@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 
 from flink_skills.errors import ConfigError, LimitError
+from flink_skills.hints import type_hints
 from flink_skills.resource import mark_of
 from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
@@ -160,7 +161,7 @@ class FunctionTool(CheckedTool):
         function = inner if inspect.isroutine(inner) else getattr(inner, "__call__", inner)  # noqa: B004
         try:
             # ToolContext is often imported for type checkers only.
-            return typing.get_type_hints(function, localns={"ToolContext": ToolContext}, include_extras=True)
+            return type_hints(function, localns={"ToolContext": ToolContext}, include_extras=True)
         except NameError as error:
             raise ConfigError(
                 f"tool {self._name!r}: the annotation {error.name!r} cannot be found when the job runs: "

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from flink_skills.errors import ConfigError
+from flink_skills.hints import is_class
 from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical, plain_schema
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import passes, result_of
@@ -194,7 +195,7 @@ def _hidden(tool: Any) -> Iterator[tuple[str, _Hidden]]:
 
 def _arguments(name: str, model: Any, shown: Collection[str]) -> Arguments[Any] | None:
     """Checks what a model gives; None where LangChain has no model of just that (a JSON schema, a plain callable)."""
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+    if not (is_class(model) and issubclass(model, BaseModel)):
         return None
     found = Arguments(name, model)
     return found if set(found.schema["properties"]) == set(shown) else None

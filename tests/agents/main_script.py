@@ -26,6 +26,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import NotRequired, TypedDict
 
 from flink_skills import AgentsExecutionEnvironment
+from flink_skills.hints import type_hints
 
 assert AgentsExecutionEnvironment  # as a job imports it; it comes before everything that is pickled
 T = TypeVar("T")
@@ -291,7 +292,7 @@ def check_order(order: Any) -> Any:
         schema(Order),
         Order.currency,
         order.total(),
-        repr(typing.get_type_hints(Order)),
+        repr(type_hints(Order)),
     ]
 
 
@@ -370,7 +371,7 @@ CASES = {
     "partial": (functools.partial(Point, 7), lambda e: [e() == Point(7), e.keywords]),
     "cached function": (fibonacci, lambda e: [e(30), e.cache_info().maxsize, e.__name__]),
     "cached function of a module": (factorial, lambda e: [e(5), e.cache_parameters()]),
-    "annotations": (price, lambda e: [repr(typing.get_type_hints(e)), typing.get_type_hints(e)["order"] is Order]),
+    "annotations": (price, lambda e: [repr(type_hints(e)), type_hints(e)["order"] is Order]),
 }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from flink_skills.agents.declare.route import Route
 from flink_skills.agents.declare.shared import SharedResources
 from flink_skills.agents.declare.skill_sources import declared_sources
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
+from flink_skills.hints import is_class, type_hints
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import SOURCE_KINDS, check_carried
 from flink_skills.prompts import Prompt
@@ -319,10 +319,10 @@ def _made_tool(found: Declaration, agent: Agent, name: str, mark: Mark) -> Tool 
     try:
         if inspect.signature(method).parameters:
             return None
-        hint = typing.get_type_hints(method).get("return")
+        hint = type_hints(method).get("return")
     except (NameError, TypeError, ValueError):  # the method is a tool, which says so better
         return None
-    if not (isinstance(hint, type) and issubclass(hint, Tool)):
+    if not (is_class(hint) and issubclass(hint, Tool)):
         return None
     value = _given(agent, name, place)
     if not isinstance(value, Tool):
@@ -395,7 +395,7 @@ def pool_item(value: Any, place: str) -> PoolItem:
 
     Raises :class:`PlanError` naming ``place``.
     """
-    if isinstance(value, type) and issubclass(value, (Tool, BaseToolSet)):
+    if is_class(value) and issubclass(value, (Tool, BaseToolSet)):
         try:
             value = value()
         except Exception as error:  # the constructor is the user's
@@ -441,7 +441,7 @@ def declared_pool(found: Declaration) -> ToolPool | None:
 def _read_agent(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:
     place = f"agent {found.agent_id}: @agent_tool {name}()"
     callee = _given(agent, name, place)
-    if isinstance(callee, type) and issubclass(callee, Agent):
+    if is_class(callee) and issubclass(callee, Agent):
         try:
             callee = callee()
         except Exception as error:  # the constructor is the user's

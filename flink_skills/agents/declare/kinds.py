@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 from flink_skills.agents.declare.resource import ResourceDescriptor
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.errors import PlanError
+from flink_skills.hints import is_class
 from flink_skills.resource import mark_of
 
 __all__ = ["check_kinds", "not_an_agent"]
@@ -26,7 +28,7 @@ def not_an_agent(value: Any) -> PlanError:
         advice = f"load the file with load_agent_yaml({value!r})"
     elif isinstance(value, str):
         advice = "give the class of the agent instead of its name"
-    elif isinstance(value, type):
+    elif is_class(value):
         advice = f"declare it as 'class {value.__name__}(Agent)'"
     elif isinstance(value, (list, tuple)):
         advice = "call apply for each agent"
@@ -40,9 +42,9 @@ def not_an_agent(value: Any) -> PlanError:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, type):
+    if is_class(value):
         return f"the class {value.__qualname__}"
-    if isinstance(value, (str, int, float, bool)) or value is None:
+    if isinstance(value, (str, int, float, bool, types.GenericAlias)) or value is None:
         return repr(value)
     return f"the function {value.__name__}" if inspect.isfunction(value) else f"an object of {type(value).__qualname__}"
 
@@ -80,7 +82,7 @@ def _model_problems(model: Any) -> Iterator[str]:
         return
     if isinstance(model, ResourceDescriptor):
         advice = "return it from a method with @chat_model_setup"
-    elif isinstance(model, ChatModel) or (isinstance(model, type) and issubclass(model, ChatModel)):
+    elif isinstance(model, ChatModel) or (is_class(model) and issubclass(model, ChatModel)):
         advice = "register its provider with register_provider, or replace the model of a test with Agent.override"
     else:
         advice = "give a string such as 'openai:NAME' or 'offline'"
@@ -100,7 +102,7 @@ def _state_problems(of: Any) -> Iterator[str]:
     if of is None:
         return
     advice = "give a pydantic model or a dataclass whose fields have defaults, or None for a dict"
-    if not isinstance(of, type) or not (issubclass(of, BaseModel) or dataclasses.is_dataclass(of)):
+    if not is_class(of) or not (issubclass(of, BaseModel) or dataclasses.is_dataclass(of)):
         yield f"state_type is {_shown(of)}: {advice}"
         return
     required = _required_fields(of)

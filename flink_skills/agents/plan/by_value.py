@@ -30,6 +30,8 @@ from cloudpickle.cloudpickle import _lookup_module_and_qualname as _module_and_n
 from pydantic import BaseModel
 from pydantic.dataclasses import rebuild_dataclass
 
+from flink_skills.hints import type_hints
+
 __all__ = ["dumps", "obstacle"]
 
 # Some of them are missing in some versions of Python.
@@ -176,7 +178,7 @@ def _resolved(annotations: Mapping[str, Any], names: Mapping[str, Any], *, is_cl
         owner: Any = type("_", (), {}) if is_class else types.SimpleNamespace()
         owner.__annotations__ = {name: annotation}
         try:
-            found[name] = typing.get_type_hints(owner, dict(names), {}, include_extras=True)[name]
+            found[name] = type_hints(owner, dict(names), {}, include_extras=True)[name]
         except Exception:  # an annotation may be any expression: the reader gets this one unchanged
             found[name] = annotation
     return found

@@ -33,6 +33,7 @@ from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.agents.plan.prompt_checks import check_prompts, fields_of_input
 from flink_skills.agents.plan.wait_checks import check_waits
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
+from flink_skills.hints import is_class
 from flink_skills.manager import SkillScope
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.other_frameworks import SETUP_WORDS
@@ -193,7 +194,7 @@ def instantiate(agent: Agent | type[Agent]) -> Agent:
     """Return an agent instance for an instance or a class."""
     if isinstance(agent, Agent):
         return agent
-    if isinstance(agent, type) and issubclass(agent, Agent):
+    if is_class(agent) and issubclass(agent, Agent):
         try:
             return agent()
         except TypeError as error:
@@ -218,7 +219,7 @@ def _output_schema(declared: Declaration) -> Mapping[str, Any] | None:
         of = declared.output_type
         reason = str(error).splitlines()[0].partition(". Set ")[0] if str(error) else type(error).__name__
         raise PlanError(
-            f"agent {declared.agent_id}: output_type {of.__name__ if isinstance(of, type) else of} has no JSON schema "
+            f"agent {declared.agent_id}: output_type {of.__name__ if is_class(of) else of} has no JSON schema "
             f"({reason}): use a pydantic model"
         ) from error
 

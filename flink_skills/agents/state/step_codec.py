@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from pydantic_core import PydanticSerializationError
 
 from flink_skills.errors import TurnError
+from flink_skills.hints import type_hints
 
 __all__ = ["StepCodec", "adapter_of"]
 
@@ -56,7 +56,7 @@ class StepCodec:
 
 def _return_type(fn: Callable[..., Any]) -> Any:
     try:
-        return typing.get_type_hints(fn).get("return")
+        return type_hints(fn).get("return")
     except (NameError, TypeError, AttributeError):
         # The annotation names something that only a type checker sees: treat it as missing.
         return None

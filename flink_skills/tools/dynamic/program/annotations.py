@@ -99,12 +99,27 @@ def members_of(kind: Any) -> dict[str, tuple[Any, Any]] | None:
 def hints_of(thing: Any) -> dict[str, Any]:
     """The annotations of a function or class; ``Any`` for one that names what cannot be found."""
     try:
-        return typing.get_type_hints(thing, **_WITH_EXTRAS)
+        found = typing.get_type_hints(thing, **_WITH_EXTRAS)
     except Exception:  # annotations are expressions: they raise what they like
-        return {name: _evaluated(hint, thing) for name, hint in getattr(thing, "__annotations__", {}).items()}
+        found = {name: _evaluated(hint, thing) for name, hint in getattr(thing, "__annotations__", {}).items()}
+    return {name: _without_strings(hint, thing) for name, hint in found.items()}
+
+
+def _without_strings(hint: Any, thing: Any) -> Any:
+    """``hint`` with the classes named in built-in generics: before Python 3.11, ``list["Order"]`` keeps the string."""
+    origin, before = typing.get_origin(hint), getattr(hint, "__args__", None)
+    if not isinstance(before, tuple) or is_literal(origin):
+        return hint
+    parts = tuple(_without_strings(_evaluated(part, thing), thing) for part in before)
+    if parts == before:
+        return hint
+    if is_union(origin):
+        return Union[parts]
+    return hint.copy_with(parts) if hasattr(hint, "copy_with") else types.GenericAlias(origin, parts)
 
 
 def _evaluated(hint: Any, thing: Any) -> Any:
+    hint = getattr(hint, "__forward_arg__", hint)
     if not isinstance(hint, str):
         return hint
     names = getattr(thing, "__globals__", None) or vars(sys.modules.get(thing.__module__, typing))
