@@ -25,6 +25,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from flink_skills.agents.state.event import to_plain
+from flink_skills.tools.dynamic import iso_text
 
 __all__ = ["ColumnType", "MisfitError", "fit"]
 
@@ -180,7 +181,7 @@ def _day(value: Any) -> dt.date:
         return value
     if isinstance(value, str):
         try:
-            return dt.date.fromisoformat(value.strip())
+            return dt.date.fromisoformat(iso_text(value))
         except ValueError:
             return _moment(value).date()
     raise MisfitError("expected a date as YYYY-MM-DD", value)
@@ -189,7 +190,7 @@ def _day(value: Any) -> dt.date:
 def _time(value: Any, of: ColumnType) -> int:
     if isinstance(value, str):
         try:
-            value = dt.time.fromisoformat(value.strip())
+            value = dt.time.fromisoformat(iso_text(value))
         except ValueError:
             raise MisfitError("expected a time of day as HH:MM:SS", value) from None
     if not isinstance(value, dt.time):
@@ -211,8 +212,7 @@ def _moment(value: Any) -> dt.datetime:
         if isinstance(value, int) and not isinstance(value, bool):
             return _EPOCH + dt.timedelta(milliseconds=value)
         if isinstance(value, str):
-            text = value.strip()
-            return dt.datetime.fromisoformat(f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text)
+            return dt.datetime.fromisoformat(iso_text(value))
     except (ValueError, OverflowError):
         pass  # reported below
     raise MisfitError("expected a time as YYYY-MM-DD HH:MM:SS or in milliseconds since 1970", value)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.pool import ToolPool as ToolPool
     from flink_skills.tools.dynamic.program.docstrings import parse_docstring as parse_docstring
     from flink_skills.tools.dynamic.program.docstrings import parse_returns as parse_returns
+    from flink_skills.tools.dynamic.program.fitting import iso_text as iso_text
     from flink_skills.tools.dynamic.registry import tool_names as tool_names
     from flink_skills.tools.dynamic.specs import checked_parameters as checked_parameters
     from flink_skills.tools.dynamic.specs import checked_specs as checked_specs
@@ -39,6 +40,7 @@ _HOMES = {
     "checked_parameters": "specs",
     "checked_specs": "specs",
     "inspect_tools": "checking",
+    "iso_text": "program.fitting",
     "not_active": "active",
     "parse_docstring": "program.docstrings",
     "parse_returns": "program.docstrings",

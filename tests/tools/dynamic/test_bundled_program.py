@@ -28,6 +28,23 @@ _PROGRAM = files("flink_skills.tools.dynamic.program")
 # What the kernel takes as one argument.
 _MAX_ARGUMENT = 131_072
 
+QUOTED = '''
+import datetime
+from dataclasses import dataclass
+from typing import List, Optional
+
+
+@dataclass
+class Order:
+    day: datetime.date
+    lines: "List[Order]"
+
+
+def ship(orders: LIST["Order"], at: datetime.time, since: "Optional[datetime.datetime]" = None) -> List[str]:
+    """Ship orders."""
+    return [type(each).__name__ for each in orders] + [at.isoformat(), str(since)]
+'''
+
 SHAPES = '''
 """All that annotations say."""
 import datetime
@@ -98,6 +115,16 @@ def positional(a: int, b: int = 2, /, *, c: int = 3, **more: int):
 '''
 
 
+PYTHONS = ["python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", sys.executable]
+
+
+def _found(python: str) -> str:
+    found = shutil.which(python)
+    if found is None or subprocess.run([found, "-c", ""], check=False).returncode:
+        pytest.skip(f"there is no {python} here")
+    return found
+
+
 def _ask(folder: Path, *requests: dict[str, Any], python: str = sys.executable) -> list[dict[str, Any]]:
     numbered = [{"id": number, "room": 1 << 20, **request} for number, request in enumerate(requests)]
     done = subprocess.run(
@@ -135,12 +162,27 @@ def test_it_fits_into_an_argument() -> None:
     assert len(program_argv()[-1].encode()) < _MAX_ARGUMENT // 2
 
 
+@pytest.mark.parametrize("python", PYTHONS)
+def test_quoted_classes_and_times_mean_the_same_on_each_python(tmp_path: Path, python: str) -> None:
+    found = _found(python)
+    of_lists = "List" if python == "python3.8" else "list"
+    (tmp_path / "tools.py").write_text(QUOTED.replace("LIST", of_lists))
+    orders = [{"day": "20260105", "lines": []}]
+    described, called = _ask(
+        tmp_path,
+        {"op": "describe"},
+        _call("ship", orders=orders, at="10:20:30.5", since="2026-01-05 10:20:30.123456789Z"),
+        python=found,
+    )
+    [tool] = described["value"]["tools"]
+    assert tool["parameters"]["properties"]["orders"]["items"]["properties"].keys() == {"day", "lines"}
+    assert called["value"] == ["Order", "10:20:30.500000", "2026-01-05 10:20:30.123456+00:00"]
+
+
 @pytest.mark.row("J1")
-@pytest.mark.parametrize("python", ["python3.8", "python3.9", "python3.12", "python3.13", sys.executable])
+@pytest.mark.parametrize("python", PYTHONS)
 def test_annotations_become_a_schema_and_values(shapes: Path, python: str) -> None:
-    found = shutil.which(python)
-    if found is None or subprocess.run([found, "-c", ""], check=False).returncode:
-        pytest.skip(f"there is no {python} here")
+    found = _found(python)
     described, called, wrong, plain, few = _ask(
         shapes,
         {"op": "describe"},

@@ -7,6 +7,7 @@ import decimal
 import enum
 import json
 import pathlib
+import re
 import typing
 import uuid
 from dataclasses import MISSING, is_dataclass
@@ -14,15 +15,48 @@ from typing import Any
 
 from .annotations import DICTS, LISTS, SETS, is_literal, is_union, members_of, parts_of, unwrapped
 
-__all__ = ["Problems", "fit_members", "fitted"]
+__all__ = ["Problems", "fit_members", "fitted", "iso_text"]
 
 #: Messages about arguments. Each names the path of its argument.
 Problems = typing.List[str]  # noqa: UP006
 
+_ISO_DATE = re.compile(r"([0-9]{4})(-?)([0-9]{2})\2([0-9]{2})")
+_ISO_TIME = re.compile(
+    r"T?([0-9]{2})(?:(:?)([0-9]{2})(?:\2([0-9]{2})(?:[.,]([0-9]+))?)?)?([Zz]|[+-][0-9]{2}(?::?[0-9]{2}){0,2})?"
+)
+
+
+def iso_text(text: str) -> str:
+    """A date, a time or both in the form of ISO 8601 that ``fromisoformat`` of each Python reads.
+
+    Before Python 3.11 it reads no fraction of one digit, no ``Z`` and no form without separators. Digits after the
+    sixth of a fraction are dropped. Raises :class:`ValueError` for another form, such as one with the number of a week.
+
+    >>> iso_text("10:20:30.5"), iso_text("20260105 102030Z")
+    ('10:20:30.500000', '2026-01-05T10:20:30+00:00')
+    """
+    text = text.strip()
+    day, shown, clock = _ISO_DATE.match(text), "", text
+    if day:
+        shown, clock = f"{day[1]}-{day[3]}-{day[4]}", text[day.end() + 1 :]
+        if len(text) == day.end():
+            return shown
+    found = _ISO_TIME.fullmatch(clock)
+    if not found or (day and clock[0] == "T"):
+        raise ValueError(f"{text!r} is not a date or time of ISO 8601")
+    hour, _, minute, second, fraction, zone = found.groups()
+    of_second = f".{fraction[:6]:0<6}" if fraction else ""
+    pairs = re.findall("[0-9]{2}", zone or "")
+    offset = (
+        "+00:00" if zone in ("Z", "z") else zone[0] + ":".join([*pairs, "00"][: max(2, len(pairs))]) if zone else ""
+    )
+    return f"{shown}{'T' if day else ''}{hour}:{minute or '00'}:{second or '00'}{of_second}{offset}"
+
+
 _READ_TEXT: dict[Any, Any] = {
-    datetime.datetime: lambda text: datetime.datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] == "Z" else text),
-    datetime.date: datetime.date.fromisoformat,
-    datetime.time: datetime.time.fromisoformat,
+    datetime.datetime: lambda text: datetime.datetime.fromisoformat(iso_text(text)),
+    datetime.date: lambda text: datetime.date.fromisoformat(iso_text(text)),
+    datetime.time: lambda text: datetime.time.fromisoformat(iso_text(text)),
     uuid.UUID: uuid.UUID,
     pathlib.Path: pathlib.Path,
     pathlib.PurePath: pathlib.PurePath,
