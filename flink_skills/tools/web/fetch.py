@@ -180,6 +180,9 @@ class WebFetchTool(CheckedTool):
                 "HTTP_ERROR", f"{host_name(url)} did not send the page within {self._timeout:g} s; try another page"
             ) from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            # httpx2 before 2.15 reads the target of each redirect itself.
+            if isinstance(error, httpx2.RemoteProtocolError) and "location header" in str(error):
+                raise WebError("INVALID_URL", f"{host_name(url)} redirects to an invalid URL: {error}") from None
             raise WebError("HTTP_ERROR", f"{host_name(url)}: {str(error) or type(error).__name__}") from None
         except Exception as error:
             _log.warning("web_fetch: %s", type(error).__name__, exc_info=True)
