@@ -15,6 +15,7 @@ from flink_skills.agents import ModelResponse, ToolCall, ToolMessage
 from flink_skills.tools import TurnInterruptedError
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
+from tests.kit.waiting import MARGIN
 
 
 @pytest.fixture
@@ -78,5 +79,5 @@ async def test_a_task_that_runs_on_is_told_that_the_turn_has_ended(open_agent: O
     journal = list(bench.journal)
     Careless.goes_on.set()
     with pytest.raises(TurnInterruptedError, match="has ended"):
-        await asyncio.wait_for(Careless.left[0], 10)
+        await asyncio.wait_for(Careless.left[0], MARGIN)
     assert bench.journal == journal

@@ -260,7 +260,7 @@ def test_no_program_outlives_a_worker_that_is_killed() -> None:
             worker.kill()
             worker.wait()
             worker.stdout.close()  # type: ignore[union-attr]
-        wait_until(lambda: not servers(), "the MCP servers to end with their worker", within=15)
+        wait_until(lambda: not servers(), "the MCP servers to end with their worker")
 
 
 async def test_two_servers_with_tools_of_one_name_give_each_tool_once(

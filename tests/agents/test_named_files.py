@@ -19,7 +19,7 @@ from flink_skills.errors import ConfigError
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script
-from tests.kit.waiting import until
+from tests.kit.waiting import MARGIN, until
 from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.web import ALLOWED, Page, Web
 
@@ -191,7 +191,7 @@ async def test_a_slow_file_holds_up_no_other_turn_and_leaves_nothing(
     bench = await open_agent(Names, skill_folder, **options(web))
     slow = [asyncio.create_task(bench.turn(event(web), key=f'"slow{number}"')) for number in range(12)]
     try:
-        other = await asyncio.wait_for(bench.turn({"text": "x"}), 20)
+        other = await asyncio.wait_for(bench.turn({"text": "x"}), MARGIN)
         assert other.status == TurnStatus.DONE
     finally:
         gate.set()

@@ -32,7 +32,7 @@ from tests.kit.waiting import until
 
 pytestmark = pytest.mark.usefixtures("proved_once")
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class Keyed(Agent):

@@ -15,6 +15,7 @@ from flink_skills.agents.models import ModelSetup
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDelta, ToolCallDelta
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from flink_skills.tools.streaming import StreamedArguments
+from tests.kit.waiting import MARGIN
 
 PROVIDERS = ["openai-compatible", "anthropic"]
 LETTER = {"to": "ann", "text": "Dear Ann, the order is on its way. " * 3}
@@ -119,7 +120,7 @@ class Attempt:
             task = asyncio.create_task(turn.run())
             if until is None:
                 return await task
-            await asyncio.wait_for(until.wait(), 20)
+            await asyncio.wait_for(until.wait(), MARGIN)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             return None

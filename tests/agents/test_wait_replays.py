@@ -469,6 +469,6 @@ async def test_a_turn_that_waits_is_freed_without_a_garbage_collection(waiting: 
         assert (await bench.turn()).status == TurnStatus.WAITING
         turn = weakref.ref(bench.running)
         bench.forget()
-        await until(lambda: turn() is None, "the turn to be freed", within=5)
+        await until(lambda: turn() is None, "the turn to be freed")
     finally:
         gc.enable()

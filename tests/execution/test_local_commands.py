@@ -16,6 +16,7 @@ from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution import BackendSettings, CommandRequest, Limits
 from flink_skills.execution.backends import HygieneBackend, LocalBackend
 from tests.kit.dispositions import SHOW, ignored_or_blocked
+from tests.kit.waiting import MARGIN
 
 from .conftest import Shell, processes_with
 
@@ -28,7 +29,7 @@ async def test_exit_code_and_both_outputs(sh: Shell) -> None:
     assert (result.stdout, result.stderr) == (b"out\n", b"err\n")
     assert not result.timed_out
     assert not result.truncated
-    assert 0 < result.duration < 10
+    assert 0 < result.duration < MARGIN
 
 
 @pytest.mark.parametrize("code", [0, 1, 126, 127, 255])

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.waiting import MARGIN
+
 from . import bundle, pod
 
 pytestmark = [pytest.mark.pod, pytest.mark.usefixtures("runc")]
@@ -121,7 +123,7 @@ def test_a_pod_does_not_outlive_the_tests(runc: None, tmp_path: Path) -> None:
         assert tests.stdout is not None
         assert tests.stdout.readline() == b"begun\n"
         tests.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + MARGIN
     while found := processes_with(mark):
         assert time.monotonic() < deadline, found
 

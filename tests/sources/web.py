@@ -58,7 +58,7 @@ class Web:
                 if page.gate:
                     page.gate.wait(60)
                 if page.hang:
-                    web.closing.wait(30)
+                    web.closing.wait(300)
                     return
                 self.send_response(page.status)
                 for name, value in page.headers.items():

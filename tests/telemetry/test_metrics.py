@@ -21,6 +21,7 @@ from flink_skills.telemetry import (
     emit,
     observe,
 )
+from tests.kit.waiting import MARGIN
 
 pytestmark = pytest.mark.usefixtures("proved_once")
 
@@ -251,7 +252,7 @@ async def test_reports_come_by_themselves_and_say_how_late_the_loop_was(opened: 
     began = time.monotonic()
     while time.monotonic() - began < 0.3:
         pass
-    await asyncio.wait_for(reports.came.wait(), 10)
+    await asyncio.wait_for(reports.came.wait(), MARGIN)
     assert reports.gauges["eventLoopLag"] >= 200
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from flink_skills.errors import ConfigError
 from flink_skills.tools import FunctionTool, Media, ToolContext, ToolResult
 from tests.kit.media import PDF, PNG
+from tests.kit.waiting import MARGIN
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -308,7 +309,7 @@ async def test_exceptions_are_results(error: BaseException, plain: bool, caplog:
     async def fail_later() -> None:
         raise error
 
-    result = await asyncio.wait_for(call(fail if plain else fail_later), 10)
+    result = await asyncio.wait_for(call(fail if plain else fail_later), MARGIN)
     assert result.is_error
     shown = f"{type(error).__name__}: {error}"
     if isinstance(error, StopIteration):

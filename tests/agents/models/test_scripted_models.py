@@ -31,17 +31,17 @@ from flink_skills.testing import (
     load_script,
 )
 from tests.kit.models import ServerFactory
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import MARGIN, wait_until
 
 
 def get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=MARGIN) as response:
         return json.load(response)
 
 
 def post(url: str, body: Any) -> Any:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=10) as response:
+    with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=MARGIN) as response:
         return json.load(response)
 
 
@@ -185,7 +185,7 @@ def test_stopping_cuts_off_what_hangs() -> None:
         wait_until(lambda: server.stats()["in_flight"] == 1)
         server.stop()
         with pytest.raises((urllib.error.URLError, ConnectionError)):
-            waiting.result(timeout=10)
+            waiting.result(timeout=MARGIN)
 
 
 SCRIPT = """
@@ -241,7 +241,7 @@ def test_the_server_as_a_process(tmp_path: Path) -> None:
         assert text(post(url + "/chat/completions", body)) == "done"
         assert get(url.removesuffix("/v1") + "/stats")["requests"] == 2
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=MARGIN)
         assert (process.returncode, errors) == (0, "")
     finally:
         process.kill()
@@ -250,6 +250,6 @@ def test_the_server_as_a_process(tmp_path: Path) -> None:
 
 def test_a_script_that_is_not_there_is_no_traceback() -> None:
     process = run("--script", "/nowhere/script.yaml")
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=MARGIN)
     assert process.returncode == 2
     assert errors == "script /nowhere/script.yaml cannot be read: No such file or directory\n"

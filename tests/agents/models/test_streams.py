@@ -19,6 +19,7 @@ from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta, ToolCal
 from flink_skills.testing import Call, Reply, ScriptedModel, call, calls
 from tests.agents.models.conftest import LOAD, SHELL, ModelFactory
 from tests.kit.models import ServerFactory
+from tests.kit.waiting import MARGIN
 
 PROVIDERS = ["openai", "openai-responses", "openai-compatible", "ollama", "anthropic"]
 
@@ -90,7 +91,7 @@ async def test_a_piece_is_there_before_the_next_one_is_sent(
     model = connect(provider, url(server, provider), api_key_env="TEST_MODEL_KEY")
     first = asyncio.Event()
     task = asyncio.create_task(model.stream(request(), lambda delta: first.set()))
-    await asyncio.wait_for(first.wait(), 10)
+    await asyncio.wait_for(first.wait(), MARGIN)
     assert not task.done()
     assert (await task).text == "one two three"
 

@@ -15,6 +15,7 @@ import pytest
 from flink_skills.errors import SourceError
 from flink_skills.options import SkillConfig
 from flink_skills.sources import RemoteFile, SourceContext, SourceTree, open_source
+from tests.kit.waiting import MARGIN
 
 SKILL = b"---\nname: greet\ndescription: Says hello.\n---\nHi\n"
 
@@ -60,7 +61,7 @@ class Reader:
         began = time.monotonic()
         with pytest.raises(SourceError) as caught:
             self.fetch(url, limit=limit, target=target)
-        assert time.monotonic() - began < self.seconds + 2
+        assert time.monotonic() - began < self.seconds + MARGIN
         return caught.value
 
     def resolve(self, url: str) -> SourceTree:

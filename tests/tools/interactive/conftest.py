@@ -25,7 +25,7 @@ from flink_skills.tools.interactive import Caller, ProcessSessions, caller_of
 from tests.kit.skills import FULL_AND_WORKSPACE
 from tests.tools.conftest import ShellWith
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 
 def workspace_key(key: Any) -> str:

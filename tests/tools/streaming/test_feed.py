@@ -13,6 +13,7 @@ from flink_skills import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.telemetry import Delta, Discarded, TextDelta, ToolCallDelta
 from flink_skills.tools import ToolSet
 from flink_skills.tools.streaming import ArgumentFeed, StreamedArguments
+from tests.kit.waiting import MARGIN
 
 Hook = Callable[[StreamedArguments], Awaitable[None]]
 
@@ -201,7 +202,7 @@ async def test_a_cancelled_turn_waits_for_no_hook() -> None:
     await turns()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, MARGIN)
     assert tool.texts == ["a"]
 
 

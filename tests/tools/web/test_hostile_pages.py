@@ -10,6 +10,7 @@ import zlib
 import pytest
 
 from flink_skills.tools.web import WebError, to_markdown
+from tests.kit.waiting import MARGIN
 from tests.tools.web.conftest import Fetch, code_of
 from tests.tools.web.site import Site, Visit
 
@@ -67,7 +68,7 @@ async def test_a_server_that_drips_ends_at_the_deadline(site: Site, fetch: Fetch
     assert code_of(result) == "HTTP_ERROR"
     assert "within 1 s" in result.value["error"]
     assert dripped.is_set()
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 1 + MARGIN
 
 
 @pytest.mark.row("J24", "J26")
@@ -233,14 +234,13 @@ async def test_long_runs_of_space_cost_no_time(site: Site, fetch: Fetch) -> None
 async def test_a_page_that_holds_the_converter_ends_it_and_nothing_else() -> None:
     slow = "<ol>" + "<li>a" * 30_000
     converting = asyncio.create_task(asyncio.to_thread(to_markdown, slow, "http://127.0.0.1/", seconds=1))
-    longest, last = 0.0, time.monotonic()
+    ticks = 0
     while not converting.done():
         await asyncio.sleep(0.01)
-        now = time.monotonic()
-        longest, last = max(longest, now - last), now
+        ticks += 1
     with pytest.raises(WebError, match="takes more than 1 s of CPU time to convert to text") as failure:
         await converting
     assert failure.value.code == "DECODE_ERROR"
     # The page would hold Python's lock for the whole second and longer.
-    assert longest < 0.8
+    assert ticks > 10
     assert to_markdown("<h1>Next</h1>", "http://127.0.0.1/") == "# Next"
