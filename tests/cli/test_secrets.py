@@ -56,7 +56,7 @@ NO_SECRETS = {
     "public.pem": "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----\n",
     "references/keys.md": "Paste it:\n" + HEADER.format("PRIVATE") + "\nYOUR KEY\n",
     "references/aws.md": "AKIAIOSFODNN7EXAMPLE, ghp_" + 36 * "x" + ", ghp_" + (string.digits * 4)[:36] + "\n",
-    ".npmrc": "//registry.npmjs.org/:_authToken=${NPM_TOKEN}\n",
+    ".npmrc": "//packages.example/:_authToken=${NPM_TOKEN}\n",
     "environment.md": "Set .env\n",
     "src/env.py": "import os\n",
 }

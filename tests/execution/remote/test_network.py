@@ -60,7 +60,7 @@ async def test_a_policy_of_others_is_said(cluster: Cluster, new_backend: NewBack
 
 
 async def test_hosts_cannot_be_told_apart(cluster: Cluster) -> None:
-    settings = BackendSettings(network=True, hosts=("pypi.org",), options=cluster.options)
+    settings = BackendSettings(network=True, hosts=("packages.example",), options=cluster.options)
 
     with pytest.raises(ConfigError, match=r"skills\.shell\.network-hosts"):
         RemoteBackend(settings, environ={})
