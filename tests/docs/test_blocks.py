@@ -26,6 +26,7 @@ REASONS = {
 }
 #: What a block of nothing but these programs needs; such a block needs no mark.
 PROGRAMS = {
+    ".": "the environment of the reader",
     "docker": "Docker",
     "git": "a remote repository",
     "helm": "a cluster",

@@ -123,6 +123,27 @@ def test_there_are_examples_to_run() -> None:
     assert {"README.md", "docs/agents.md", "docs/models.md"} <= set(marked_pages(""))
 
 
+@pytest.mark.flink
+def test_job_file_of_the_readme_has_no_warning(folder: Path) -> None:
+    write_files(blocks_of(ROOT / "README.md"), folder)
+    done = run(["bash", "-c", "flink-skills run job.yaml --check"], folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "the job can be submitted"
+    assert "warning" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/installation.md"])
+def test_environment_is_activated_before_it_is_used(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"^```bash\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
+    used = [number for number, line in enumerate(lines) if re.match(r"(flink-skills|python|pip) ", line)]
+    activated = [number for number, line in enumerate(lines) if re.match(r"\. \.?venv/bin/activate", line)]
+    assert used and activated and activated[0] < used[0]
+    # A program that is saved from the page.
+    program = re.search(r"`python \w+\.py`", text)
+    assert program is None or text.index("venv/bin/activate") < program.start()
+
+
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
 
