@@ -184,9 +184,9 @@ async def test_a_command_may_clean_up_when_its_time_is_over(sh: Sandbox) -> None
 
 
 async def test_a_command_that_takes_no_notice_of_its_time_is_ended(sh: Sandbox) -> None:
-    result = await sh("trap '' TERM; (trap '' TERM; sleep 300) & sleep 300", limits=Limits(wall_time=0.3))
+    result = await sh("trap '' TERM; (trap '' TERM; sleep 300) & sleep 300", limits=Limits(wall_time=1.0))
     assert (result.timed_out, result.signal) == (True, 9)
-    assert result.duration < 0.3 + MARGIN
+    assert result.duration < 1.0 + MARGIN
 
 
 async def test_daemons_end_with_the_command(sh: Sandbox) -> None:

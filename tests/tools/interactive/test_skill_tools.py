@@ -27,7 +27,7 @@ def _ended(value: dict[str, object]) -> bool:
 
 @pytest.mark.row("G1", "G2", "G4", "G5")
 async def test_a_prompt_is_answered(talk: Talk) -> None:
-    first = await talk.call("skill_exec", skill="log-triage", command=ASK, yield_ms=10_000)
+    first = await talk.call("skill_exec", skill="log-triage", command=ASK, yield_ms=30_000)
     assert first == {
         "status": "running",
         "session_id": first["session_id"],
@@ -41,7 +41,7 @@ async def test_a_prompt_is_answered(talk: Talk) -> None:
     )
     assert (second["status"], second["output"], second["offset"]) == ("running", "hello Ada\nAge? ", 0)
     assert second["interaction"]["hint"] == "Age?"
-    third = await talk.call("skill_write_stdin", sessionId=first["session_id"], chars="36\n", yield_ms=10_000)
+    third = await talk.call("skill_write_stdin", sessionId=first["session_id"], chars="36\n", yield_ms=30_000)
     assert (third["status"], third["output"], third["exit_code"]) == ("exited", "age 36\n", 0)
     assert (third["offset"], third["next_offset"]) == (1, 2)
     assert "interaction" not in third
@@ -51,19 +51,19 @@ async def test_a_prompt_is_answered(talk: Talk) -> None:
 
 @pytest.mark.row("G5")
 async def test_a_menu_is_a_selection(talk: Talk) -> None:
-    first = await talk.call("skill_exec", skill="log-triage", command=MENU, yield_ms=10_000)
+    first = await talk.call("skill_exec", skill="log-triage", command=MENU, yield_ms=30_000)
     assert first["interaction"] == {"needs_input": True, "kind": "selection", "hint": "Enter the number:"}
-    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="2", submit=True, yield_ms=10_000)
+    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="2", submit=True, yield_ms=30_000)
     assert last["output"] == "got 2\n"
 
 
 @pytest.mark.row("G1", "G7")
 async def test_a_terminal_is_one(talk: Talk) -> None:
     command = 'test -t 0 && test -t 1 && printf "tty? "; read line; echo "[$line]"; stty size'
-    first = await talk.call("skill_exec", skill="log-triage", command=command, tty=True, yield_ms=10_000)
+    first = await talk.call("skill_exec", skill="log-triage", command=command, tty=True, yield_ms=30_000)
     assert first["output"] == "tty? "
     last_output, last = await talk.until(
-        "skill_write_stdin", _ended, session_id=first["session_id"], chars="yes", submit=True, yield_ms=10_000
+        "skill_write_stdin", _ended, session_id=first["session_id"], chars="yes", submit=True, yield_ms=30_000
     )
     # The terminal shows what is typed, as on a screen.
     assert last_output == "yes\n[yes]\n40 120\n"
@@ -86,7 +86,7 @@ async def test_a_terminal_takes_keys(talk: Talk) -> None:
 async def test_the_end_of_input_reaches_a_pipe(talk: Talk) -> None:
     first = await talk.call("skill_exec", skill="log-triage", command="sort", stdin="b\n", yield_ms=0)
     assert (first["status"], first["output"]) == ("running", "")
-    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="a\n\x04", yield_ms=10_000)
+    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="a\n\x04", yield_ms=30_000)
     assert (last["status"], last["output"]) == ("exited", "a\nb\n")
 
 
@@ -94,13 +94,13 @@ async def test_the_end_of_input_reaches_a_pipe(talk: Talk) -> None:
 async def test_output_comes_by_pieces_and_the_result_once(talk: Talk) -> None:
     command = 'printf "go? "; read x; seq -f "line %g" 100; echo kept > $OUTPUT_DIR/a.txt; exit 3'
     first = await talk.call(
-        "skill_exec", skill="log-triage", command=command, yield_ms=10_000, output_files=["out/*.txt"]
+        "skill_exec", skill="log-triage", command=command, yield_ms=30_000, output_files=["out/*.txt"]
     )
     session = first["session_id"]
     await talk.call("skill_write_stdin", session_id=session, chars="y\n", yield_ms=0)
     output, results, offsets = "", [], []
     while True:
-        value = await talk.call("skill_poll_session", session_id=session, yield_ms=10_000)
+        value = await talk.call("skill_poll_session", session_id=session, yield_ms=30_000)
         output += value["output"]
         offsets.append((value["offset"], value["next_offset"]))
         assert value["output"].count("\n") <= 40
@@ -134,10 +134,10 @@ async def test_poll_lines_and_the_names_of_both_systems(talk: Talk) -> None:
 @pytest.mark.row("G3")
 async def test_kill_ends_it_and_says_how(talk: Talk) -> None:
     stubborn = await talk.call(
-        "skill_exec", skill="billing", command="trap '' TERM; echo up; sleep 100 & wait; sleep 100", yield_ms=10_000
+        "skill_exec", skill="billing", command="trap '' TERM; echo up; sleep 100 & wait; sleep 100", yield_ms=30_000
     )
-    mild = await talk.call("skill_exec", skill="billing", command="echo up; exec sleep 100", yield_ms=10_000)
-    quick = await talk.call("skill_exec", skill="billing", command="exit 4", yield_ms=10_000)
+    mild = await talk.call("skill_exec", skill="billing", command="echo up; exec sleep 100", yield_ms=30_000)
+    quick = await talk.call("skill_exec", skill="billing", command="exit 4", yield_ms=30_000)
     killed = await asyncio.gather(
         *(talk.call("skill_kill_session", session_id=one["session_id"]) for one in (stubborn, mild, quick))
     )
@@ -194,9 +194,9 @@ async def test_an_editor_is_there_as_long_as_the_process(talk: Talk) -> None:
         skill="billing",
         command='printf "edit? "; read x; "$EDITOR" $WORK_DIR/note.txt; cat $WORK_DIR/note.txt',
         editor_text="by the editor\n",
-        yield_ms=10_000,
+        yield_ms=30_000,
     )
-    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=10_000)
+    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=30_000)
     assert last["output"] == "by the editor\n"
 
 
@@ -206,9 +206,9 @@ async def test_a_hidden_value_is_never_shown(talk_with: StartTalk, monkeypatch: 
     talk = await talk_with(**{"skills.env.billing.API_TOKEN": "${env:REPORT_TOKEN}"})
     talk.load("billing")
     command = 'printf "t0k3"; printf "half: " >&2; read x; printf "n-ABCDEF\\n"; echo $API_TOKEN; echo $API_TOKEN >&2'
-    first = await talk.call("skill_exec", skill="billing", command=command, yield_ms=10_000)
+    first = await talk.call("skill_exec", skill="billing", command=command, yield_ms=30_000)
     assert first["output"] == "half: "
-    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=10_000)
+    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=30_000)
     assert sorted(last["output"].split()) == ["[hidden]"] * 3
     assert "ABCDEF" not in str(last)
 
@@ -225,7 +225,7 @@ async def test_what_nobody_reads_is_not_waited_for(talk: Talk) -> None:
 
 
 async def test_a_closed_input_and_an_ended_process_are_told(talk: Talk) -> None:
-    first = await talk.call("skill_exec", skill="billing", command="exec <&-; echo up; sleep 100", yield_ms=10_000)
+    first = await talk.call("skill_exec", skill="billing", command="exec <&-; echo up; sleep 100", yield_ms=30_000)
     found = await talk.result("skill_write_stdin", session_id=first["session_id"], chars="x\n")
     assert found.is_error
     assert "takes no input" in found.content
@@ -235,7 +235,7 @@ async def test_a_closed_input_and_an_ended_process_are_told(talk: Talk) -> None:
 
 
 async def test_a_flood_neither_fills_memory_nor_stops_others(talk: Talk) -> None:
-    first = await talk.call("skill_exec", skill="billing", command="exec yes", yield_ms=300)
+    first = await talk.call("skill_exec", skill="billing", command="exec yes", yield_ms=2_000)
     assert first["output"] == "y\n" * 40
     began = asyncio.get_running_loop().time()
     other = await talk.call("workspace_exec", command="echo here")
@@ -256,13 +256,13 @@ async def test_what_it_leaves_is_collected_at_the_end(talk_with: StartTalk, tmp_
         "skill_exec",
         skill="billing",
         command=command,
-        yield_ms=10_000,
+        yield_ms=30_000,
         inputs=[{"from": "skill://billing/SKILL.md", "to": "inputs/a.md"}],
         output_files=["$OUTPUT_DIR/*.txt"],
         save_as_artifacts=True,
     )
     assert talk.state.last_saved is None
-    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=10_000)
+    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=30_000)
     result = last["result"]
     assert [entry["name"] for entry in result["output_files"]] == ["out/report.txt"]
     assert "Reads invoices" in result["output_files"][0]["content"]
@@ -274,7 +274,7 @@ async def test_what_it_leaves_is_collected_at_the_end(talk_with: StartTalk, tmp_
 
 @pytest.mark.row("G4")
 async def test_output_that_is_there_as_a_whole_is_not_said_twice(talk: Talk) -> None:
-    value = await talk.call("skill_exec", skill="billing", command="echo hi; exit 2", yield_ms=10_000)
+    value = await talk.call("skill_exec", skill="billing", command="echo hi; exit 2", yield_ms=30_000)
     assert (value["status"], value["output"], value["exit_code"]) == ("exited", "hi\n", 2)
     assert value["result"]["exit_code"] == 2
     assert "stdout" not in value["result"]
@@ -282,10 +282,10 @@ async def test_output_that_is_there_as_a_whole_is_not_said_twice(talk: Talk) -> 
 
 async def test_an_answer_to_input_is_waited_for_though_older_output_is_unread(talk: Talk) -> None:
     first = await talk.call(
-        "skill_exec", skill="billing", command="seq 60; read x; sleep 0.4; echo late", yield_ms=10_000
+        "skill_exec", skill="billing", command="seq 60; read x; sleep 0.4; echo late", yield_ms=30_000
     )
     value = await talk.call(
-        "skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=10_000, poll_lines=100
+        "skill_write_stdin", session_id=first["session_id"], chars="\n", yield_ms=30_000, poll_lines=100
     )
     assert value["output"].endswith("60\nlate\n")
 
@@ -304,7 +304,7 @@ async def test_files_of_a_run_beside_a_process_are_nobodys(talk: Talk) -> None:
     during = await talk.call("skill_run", skill="billing", command="printf x > $OUTPUT_DIR/during.txt")
     assert "primary_output" not in during
     assert "another command ran in this workspace meanwhile" in during["warnings"][0]
-    _, last = await talk.until("skill_write_stdin", _ended, session_id=first["session_id"], chars="\n", yield_ms=10_000)
+    _, last = await talk.until("skill_write_stdin", _ended, session_id=first["session_id"], chars="\n", yield_ms=30_000)
     assert "primary_output" not in last["result"]
     assert "out/during.txt" in last["result"]["warnings"][0]
     # It has ended, whether or not it is asked for again.
