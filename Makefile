@@ -9,6 +9,8 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10; do \
 VENV := .venv
 # The other supported Flink version, for the tests that run on both.
 VENV_22 := .venv-flink22
+# The lowest versions that pyproject.toml allows.
+VENV_LOWEST := .venv-lowest
 AZURITE := .venv-azurite
 PHOENIX := .venv-phoenix
 # The packages of the kernel that test-kernel starts without KERNEL=.
@@ -28,6 +30,10 @@ CPUS := $(shell nproc 2>/dev/null || echo 2)
 # that the longest files (cluster, faults) start first. All others wait often, so there are two processes for each CPU.
 SIDE_BY_SIDE := -n $(CPUS) --dist loadfile
 TWICE_SIDE_BY_SIDE := -n $(shell echo $$((2 * $(CPUS)))) --dist loadfile
+# Tests of what uses the libraries: the command line, agents, models, MCP servers and sources.
+LOWEST_TESTS := $(addprefix tests/cli/,test_validate.py test_mistakes.py test_new.py test_lock.py test_list_show.py) \
+	tests/agents/test_local.py tests/agents/test_langchain_tools.py tests/agents/models/test_network_models.py \
+	tests/tools/mcp tests/sources/test_sources_urls.py
 MAVEN := mvn -q -B -f java-bridge/pom.xml
 
 .PHONY: help
@@ -70,8 +76,12 @@ $(VENV_22)/.ready: pyproject.toml constraints-flink22.txt hatch_build.py | $(JAR
 	bash .ci/venv "$(PYTHON)" $(VENV_22) constraints-flink22.txt
 	@touch $@
 
+$(VENV_LOWEST)/.ready: pyproject.toml constraints-lowest.txt hatch_build.py | $(JAR) prerequisites
+	bash .ci/venv "$(PYTHON)" $(VENV_LOWEST) constraints-lowest.txt short
+	@touch $@
+
 .PHONY: test
-test: lint deploy-check docs $(VENV_22)/.ready test-java test-python test-pod test-flink22 ## Run all checks and tests, on both Flink versions
+test: lint deploy-check docs $(VENV_22)/.ready test-java test-python test-pod test-flink22 test-pythons ## Run all checks and tests, on both Flink versions
 
 .PHONY: lint
 lint: setup ## Check style, types, layers, structure and prose
@@ -108,7 +118,8 @@ $(PHOENIX)/.ready: .ci/phoenix | prerequisites
 	@touch $@
 
 .PHONY: nightly
-nightly: setup kernel $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: many random inputs, storms and floods, Azure's store, a trace viewer, another kernel
+nightly: setup kernel $(AZURITE)/.ready $(PHOENIX)/.ready ## Run the long tests: lowest versions, many random inputs, storms and floods, Azure's store, a trace viewer, another kernel
+	$(MAKE) test-lowest
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest tests/skill -q
 	$(BIN)/python -m pytest tests/sources tests/observability
 	$(BIN)/python -m pytest -m "nightly and not pod and not kernel" --ignore tests/sources
@@ -142,6 +153,15 @@ test-kernel: setup ## Attack the sandbox on another kernel in qemu: KERNEL=PACKA
 test-flink22: $(VENV_22)/.ready ## Run the mini cluster and standalone smoke tests on Flink 2.2
 	$(VENV_22)/bin/python -m pytest $(SIDE_BY_SIDE) -m "both_versions and not nightly"
 
+.PHONY: test-pythons
+test-pythons: setup ## Run a short set on each other supported Python that is found
+	@bash .ci/pythons $(BIN)/python
+
+.PHONY: test-lowest
+test-lowest: $(VENV_LOWEST)/.ready ## Run a set with the lowest versions of packages that pyproject.toml allows
+	$(VENV_LOWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -m "each_python and not nightly" tests
+	$(VENV_LOWEST)/bin/python -m pytest $(TWICE_SIDE_BY_SIDE) -m "not flink and not commands and not nightly" $(LOWEST_TESTS)
+
 .PHONY: test-k8s
 test-k8s: setup ## Run the tests on a Kubernetes cluster: KUBECONFIG, and the test images loaded (OPERATOR=none without operator)
 	$(BIN)/python -m pytest tests/k8s -v
@@ -173,4 +193,4 @@ format: setup ## Format the Python code
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf $(VENV) $(VENV_22) $(AZURITE) $(PHOENIX) $(KERNELS) build java-bridge/target java-bridge/target-2.3 site
+	rm -rf $(VENV) $(VENV_22) $(VENV_LOWEST) .venv-python* $(AZURITE) $(PHOENIX) $(KERNELS) build java-bridge/target java-bridge/target-2.3 site
