@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.each_python
+
 SCRIPT = Path(__file__).with_name("main_script.py")
 
 # Reads what another process pickled, and pickles the events again: as PyFlink's own processes do, without an import

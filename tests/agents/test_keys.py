@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from flink_skills import ConfigError
 from flink_skills.agents import key_failure, key_failure_text, key_from_text, key_to_text
 
+pytestmark = pytest.mark.each_python
+
 SCALARS = (
     st.none()
     | st.text()

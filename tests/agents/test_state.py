@@ -21,6 +21,8 @@ from flink_skills import Agent, AgentsExecutionEnvironment, TurnError, agent_too
 from flink_skills.agents import Session, TurnStatus
 from tests.kit.agents import OpenAgent
 
+pytestmark = pytest.mark.each_python
+
 DAY = dt.datetime(2024, 3, 1, 12, 30, 5, 7)
 VALUES = [
     None,

@@ -16,7 +16,7 @@ from tests.golden.agents import HELD, Keeper, answer, said
 from tests.golden.make import KEEP
 from tests.golden.restore import SAVEPOINTS, WAITS, copied, pairs, restored, savepoints, write_skills
 
-pytestmark = [pytest.mark.flink, pytest.mark.both_versions]
+pytestmark = [pytest.mark.flink, pytest.mark.both_versions, pytest.mark.each_python]
 
 NEW_EVENTS = [("idle", "x", "third"), ("idle", "y", "more"), ("hot", "x", "new"), ("fresh", "", "one")]
 

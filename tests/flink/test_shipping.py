@@ -76,6 +76,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.both_versions
+@pytest.mark.each_python
 def test_an_agent_of_the_main_script_with_its_own_classes(tmp_path: Path) -> None:
     assert run_script(tmp_path, SCRIPT) == ["hello a1!", "hello b2!"]
 
@@ -211,6 +212,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.each_python
 def test_classes_of_the_main_script_arrive_whole_everywhere(
     tmp_path: Path, serve: Callable[..., ScriptedModelServer]
 ) -> None:

@@ -19,6 +19,8 @@ from flink_skills.agents.rows.column_types import ColumnType, MisfitError, fit
 from flink_skills.agents.rows.columns import Filling, OutputShape, TableFill, plan_columns
 from flink_skills.agents.rows.record_rows import RecordRows
 
+pytestmark = pytest.mark.each_python
+
 ANSWERS = Filling(("output",), ("output", "answer"))
 FAILURES = Filling(("error",), ("error", "message"))
 TEXT = OutputShape(is_text=True)

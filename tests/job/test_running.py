@@ -68,6 +68,7 @@ def order(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.both_versions
+@pytest.mark.each_python
 def test_columns_of_all_types_failed_turns_and_outputs_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "clerk_of_a_job.py").write_text(AGENT)
     (tmp_path / "orders.json").write_text("".join(json.dumps(order(number)) + "\n" for number in (1, 2, 3)))
