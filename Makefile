@@ -159,7 +159,7 @@ test-pythons: setup ## Run a short set on each other supported Python that is fo
 
 .PHONY: test-lowest
 test-lowest: $(VENV_LOWEST)/.ready ## Run a set with the lowest versions of packages that pyproject.toml allows
-	$(VENV_LOWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -m "each_python and not nightly" tests
+	$(VENV_LOWEST)/bin/python -m pytest $(SIDE_BY_SIDE) -m "each_python and not nightly" $$(grep -rl --include='test_*.py' 'mark\.each_python' tests)
 	$(VENV_LOWEST)/bin/python -m pytest $(TWICE_SIDE_BY_SIDE) -m "not flink and not commands and not nightly" $(LOWEST_TESTS)
 
 .PHONY: test-k8s
