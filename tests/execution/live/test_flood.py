@@ -27,7 +27,7 @@ class Count:
 
 
 class Pulse:
-    """How often the event loop came to something else."""
+    """Counter of the turns that the event loop gives to others."""
 
     def __init__(self) -> None:
         self.beats = 0
