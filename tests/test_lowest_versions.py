@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    from pip._vendor import tomli as tomllib
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def requirements() -> dict[str, Requirement]:
-    found = map(Requirement, importlib.metadata.requires("flink-skills") or ())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    found = [Requirement(text) for texts in lists for text in texts]
     return {str(each): each for each in found if each.name != "flink-skills"}
 
 
