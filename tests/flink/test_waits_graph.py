@@ -135,6 +135,7 @@ def test_the_operator_reads_the_settings_of_waits(job: Job) -> None:
     settings = {
         SkillOptions.TURN_WHEN_WAITING: "next",
         SkillOptions.WAITS_KEEP: "10 s",
+        SkillOptions.WAITS_MAX_EARLY: 5,
         SkillOptions.WAITS_ON_DRAIN: "time-out",
     }
     for option, value in settings.items():

@@ -82,9 +82,18 @@ final class TurnWaits {
     WaitState.Wait opened = WaitState.Wait.asked(turn, name, flags, now, deadline);
     if (known != null) {
       timers.delete(id, known);
-      if (known.status() == WaitState.Status.EARLY) {
-        state.addEarly(-known.answers().size());
-        opened = opened.with(known.answers());
+    }
+    WaitState.Wait early = known;
+    if (known == null && !opened.isSleep() && !opened.isIdOnly()) {
+      // A savepoint of an earlier release can have early answers with names.
+      early = state.wait(name);
+    }
+    if (early != null && early.status() == WaitState.Status.EARLY) {
+      state.addEarly(-early.answers().size());
+      opened = opened.with(early.answers());
+      if (known == null) {
+        timers.delete(name, early);
+        state.remove(name);
       }
     }
     if (opened.answer() == null && timers.isPast(opened)) {
@@ -335,7 +344,10 @@ final class TurnWaits {
     for (Map.Entry<String, WaitState.Wait> entry : state.open(turn).entrySet()) {
       WaitState.Wait wait = entry.getValue();
       if (wait.isUnanswered() && isOver(wait)) {
-        ended.add(endOpen(entry.getKey(), wait, Frames.INPUT_ENDED));
+        // The timer of a deadline that passed while the job was down may still have to fire.
+        boolean isOverdue = !wait.isEventTime() && wait.deadline() <= clock.getAsLong();
+        int kind = isOverdue ? Frames.TIMED_OUT : Frames.INPUT_ENDED;
+        ended.add(endOpen(entry.getKey(), wait, kind));
       }
     }
     return ended;
