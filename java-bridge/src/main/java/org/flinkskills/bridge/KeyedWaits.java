@@ -104,7 +104,7 @@ final class KeyedWaits {
   /** Write an open wait, and add it to the lists of its turn and its name. */
   void add(String id, WaitState.Wait wait) throws Exception {
     long ofTurn = append(LIST_OF_TURN + wait.turn(), id);
-    // Nobody answers a sleep.
+    // A sleep has no answers.
     long ofName = wait.isSleep() ? WaitState.NOWHERE : append(listOfName(wait), id);
     put(id, wait.at(ofTurn, ofName));
   }

@@ -132,7 +132,7 @@ final class TurnWaits {
       return null;
     }
     if (!wait.answer().isGiven()) {
-      // The same end would return again and again.
+      // Otherwise the operator would send the same end again.
       throw new AgentTurnException(
           String.format(
               "key %s, turn %d failed: the worker rejects the end of the wait '%s' (%s), and only"
