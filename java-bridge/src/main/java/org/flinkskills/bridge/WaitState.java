@@ -271,7 +271,7 @@ final class WaitState {
   }
 
   /**
-   * What is stored of a turn that has waited, apart from the key's journal and session.
+   * Journal and session of a turn that has waited, apart from those of the key.
    *
    * @param journal its finished steps, unless the key's journal has them
    * @param session the chunks of the session at the turn's start; null if they are not stored

@@ -51,7 +51,7 @@ class WaitSequencesTest {
     }
   }
 
-  /** What the test knows of an event and its turn. */
+  /** Event with the expected progress of its turn. */
   private static final class Event {
     final String key;
     final String text;
