@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,11 @@ from tests.faults.chaos import Chaos
 from tests.faults.evidence import keep, state
 from tests.faults.job import Setting, submit
 from tests.faults.ledger import Attempt
-from tests.faults.people import People, wrong_questions
+from tests.faults.people import People, is_about_answer, unreported, wrong_questions
 from tests.faults.plant import Plant
 from tests.faults.poison import is_poison, losses, mixed, poisons, problems
 from tests.faults.restores import restores
-from tests.faults.topics import Feed, Reader, orders
+from tests.faults.topics import Feed, Reader, Row, orders
 from tests.faults.verdict import Verdict, judge
 
 __all__ = ["Load", "go"]
@@ -91,6 +92,8 @@ def go(
         if setting.waits:
             verdict.counts["questions"] = sum(row.value["status"] == "open" for row in questions.rows())
             verdict.broken += wrong_questions(run.sent(), questions.rows())
+            verdict.broken += unreported(people.tricks, failures.rows())
+            verdict.counts |= {f"{trick} answers": of for trick, of in Counter(people.tricks.values()).items()}
         verdict.unfinished = list(unfinished)
         if unfinished:
             verdict.unfinished += run.missing()
@@ -162,6 +165,11 @@ class _Run:
                 lambda: self._committed() >= self._wanted() and self._struck(), patience, "the outputs of all orders"
             )
             feed.end()
+            wait_until(
+                lambda: not unreported(dict(self._people.tricks), self._failures.rows()),
+                patience,
+                "the error records of answers",
+            )
         self._chaos.end()
         self._chaos.check()
 
@@ -218,12 +226,16 @@ class _Run:
             upsert=self._setting.mode == "upsert",
             ended=ended,
         )
-        failures = [row.value for row in self._failures.rows()]
+        failures = [row.value for row in self._ended_in_errors()]
         found = problems(sent if ended else [row["id"] for row in failures], failures)
         verdict.broken += found
         verdict.counts["poison"] = sum(map(is_poison, sent))
         verdict.counts["ends of workers, with kills"] = len(lost)
         return verdict
+
+    def _ended_in_errors(self) -> list[Row]:
+        """Return the error records of turns."""
+        return [row for row in self._failures.rows() if not is_about_answer(row)]
 
     def attempts(self) -> list[Attempt]:
         """What the far end was asked."""
@@ -233,7 +245,7 @@ class _Run:
         """Where the first orders without an output are, by what the far end saw of them last."""
         there = {row.value["id"] for row in self._reader.rows()}
         last = {attempt.order: attempt for attempt in self.attempts()}
-        there |= {row.value["id"] for row in self._failures.rows()}
+        there |= {row.value["id"] for row in self._ended_in_errors()}
         found = [order for order, _ in self._todo[: self._feed.sent] if order not in there]
         firsts = list({order.rpartition("-")[0]: order for order in reversed(found)}.values())
         lines = [f"{self._feed.sent} orders sent, {len(found)} without an output, of {len(firsts)} customers"]
@@ -276,7 +288,7 @@ class _Run:
     def _committed(self) -> int:
         self._chaos.check()
         # Also an error record is an end of a turn.
-        ends = (*self._reader.rows(), *self._failures.rows())
+        ends = (*self._reader.rows(), *self._ended_in_errors())
         found = len({row.value["id"] for row in ends})
         if self._load.ahead:
             self._feed.limit = found + self._load.ahead

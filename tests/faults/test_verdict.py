@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.faults.chaos import PAUSE, Kill
 from tests.faults.ledger import Attempt, steps
-from tests.faults.people import wrong_questions
+from tests.faults.people import unreported, wrong_questions
 from tests.faults.restores import Restore, restores
 from tests.faults.topics import Row, orders
 from tests.faults.verdict import NOT_IN_CHECKPOINT, ON_THE_WAY, OPEN, Verdict, judge
@@ -248,3 +248,12 @@ def test_each_question_is_asked_and_answered_once() -> None:
         SENT[:1], twice
     )
     assert wrong_questions(SENT[:1], questions(SENT[0])[:-1]) == [f"question {SENT[0]}/wait has the records ['open']"]
+
+
+def test_each_answer_that_is_not_used_has_an_error_record() -> None:
+    failures = [
+        Row(0, 0, {"id": None, "error": "AnswerError: the answer to wait 'w1' is not used. It has an answer already."}),
+        Row(0, 1, {"id": SENT[0], "error": "TurnError: the turn failed because of w2"}),
+    ]
+    assert unreported({"w1": "doubled"}, failures) == []
+    assert unreported({"w2": "late"}, failures) == ["the late answer to wait w2 has no error record"]
