@@ -196,6 +196,7 @@ CASES: dict[str, Callable[[Path, float], dict[str, Any]]] = {
     "long run": long_run,
     "idle": idle,
     "waiting turns": waits.waiting,
+    "waits of one key": waits.one_key,
     "overdue sleeps": waits.overdue,
 }
 

@@ -72,11 +72,11 @@ class LoadCluster:
                 file.write(f'"key-{i % keys}"\t{{"id": {i}, "text": "event number {i} of some stream of events"}}\n')
         hidden.rename(self.events / f"{self._files}.txt")
 
-    def answer(self, keys: Iterable[int]) -> None:
-        """Write an answer for each of these keys. Its value is the time in seconds since 1970."""
+    def answer(self, keys: Iterable[int], wait: str = "approval") -> None:
+        """Write an answer to a wait, for each of these keys. Its value is the time in seconds since 1970."""
         self._files += 1
         hidden = self.answers / f".{self._files}"
-        lines = ({"k": f"key-{key}", "wait_id": "approval", "answer": str(time.time())} for key in keys)
+        lines = ({"k": f"key-{key}", "wait_id": wait, "answer": str(time.time())} for key in keys)
         hidden.write_text("".join(json.dumps(line) + "\n" for line in lines))
         hidden.rename(self.answers / f"{self._files}.json")
 

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load_cluster import Load, LoadCluster
+from benchmarks.load_cluster import LoadCluster
 from flink_skills.testing.cluster import wait_until
 
-__all__ = ["overdue", "waiting"]
+__all__ = ["one_key", "overdue", "waiting"]
 
 _ROCKSDB = {"state.backend.type": "rocksdb", "execution.checkpointing.incremental": "true"}
 _CHECKPOINTS = 15
@@ -53,15 +53,42 @@ def waiting(folder: Path, scale: float) -> dict[str, Any]:
         again.reach("waiting", turns)
         found["seconds_to_restore"] = time.monotonic() - began
         found["workers_mb_restored"] = again.memory()["workers"] / _MB
-        return found | _resuming(cluster, again, latencies, answered)
+        return found | _resuming(cluster, latencies, answered, _RATE, turns)
 
 
-def _resuming(cluster: LoadCluster, load: Load, latencies: Path, count: int) -> dict[str, float]:
-    """Answer so many turns, at a steady rate."""
-    batch, began = _RATE // 10, time.monotonic()
+def one_key(folder: Path, scale: float) -> dict[str, Any]:
+    """10,000 turns of one key wait, and of 10,000 keys with one each. Some get answers, then come unknown ones."""
+    waits = round(10_000 * scale)
+    found: dict[str, Any] = {"waits": waits}
+    for name, keys in (("one key", 1), ("own keys", waits)):
+        place = folder / name
+        place.mkdir()
+        found |= {f"{name} {figure}": value for figure, value in _answered(place, waits, keys).items()}
+    return found
+
+
+def _answered(folder: Path, waits: int, keys: int) -> dict[str, float]:
+    """Let so many turns of these keys wait. Answer a tenth of them at 100 per second, then send unknown answers."""
+    latencies, answered, unknown = folder / "latencies", waits // 10, 2 * waits
+    latencies.touch()
+    options = {"skills.turn.when-waiting": "next", "skills.user.latencies": str(latencies)}
+    with LoadCluster(folder, _ROCKSDB) as cluster:
+        load = cluster.submit("Asking", 2_000, answers=True, **options)
+        cluster.send(keys=keys, count=waits)
+        filled = load.reach("waiting", waits)
+        resumed = _resuming(cluster, latencies, answered, _RATE // 10, keys)
+        # Releases before 0.1.0 keep the first one of each key.
+        cluster.answer((of % keys for of in range(unknown + keys)), wait="unknown")
+        rejected = load.reach("unusedAnswers", unknown, 600)
+    return {"seconds_to_wait": filled, "seconds_for_unknown_answers": rejected, **resumed}
+
+
+def _resuming(cluster: LoadCluster, latencies: Path, count: int, rate: int, keys: int) -> dict[str, float]:
+    """Answer so many turns of these keys, at a steady rate per second."""
+    batch, began = rate // 10, time.monotonic()
     for number in range(count // batch):
         time.sleep(max(0.0, began + number / 10 - time.monotonic()))
-        cluster.answer(range(number * batch, (number + 1) * batch))
+        cluster.answer(of % keys for of in range(number * batch, (number + 1) * batch))
     offered = time.monotonic() - began
     wait_until(lambda: len(latencies.read_text().split()) >= count, 300, "all answers to be used")
     seconds = sorted(map(float, latencies.read_text().split()))
