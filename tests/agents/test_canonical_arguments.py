@@ -38,9 +38,12 @@ SAID: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def nothing_is_seen() -> None:
-    SEEN.clear()
-    RAN.clear()
-    SAID.clear()
+    nothing_is_kept()
+
+
+def nothing_is_kept() -> None:
+    for kept in (SEEN, RAN, SAID):
+        kept.clear()
 
 
 class Line(BaseModel):
@@ -150,7 +153,11 @@ def run(
     order: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Run one turn whose model makes one call, and answers with its result."""
+    """Run one turn whose model makes one call, and answers with its result. The answers get the id of the question."""
+    if answers:
+        (asked,) = run(agent, name, arguments, (), order, **options).to_wait_list()[:1]
+        answers = [{"wait_id": asked["wait_id"], **answer} for answer in answers]
+        nothing_is_kept()
 
     def script(request: ModelRequest) -> Any:
         last = request.messages[-1]
@@ -342,7 +349,7 @@ class Asking(Desk):
     [
         (Halved, 12900, (), 6450),
         (Capped, 12900, (), 50),
-        (Asking, 12900, [{"wait_id": "approval", "approved": True, "arguments": {"order": "A-1", "cents": "50"}}], 50),
+        (Asking, 12900, [{"approved": True, "arguments": {"order": "A-1", "cents": "50"}}], 50),
     ],
 )
 def test_record_event_and_span_have_the_arguments_that_ran(
@@ -437,7 +444,7 @@ def test_a_hook_that_refuses_leaves_the_canonical_arguments_in_the_record() -> N
     ],
 )
 def test_an_answer_that_cannot_be_used_is_an_error_and_the_wait_continues(wrong: dict[str, Any], reason: str) -> None:
-    answers = [{"wait_id": "approval", **wrong}, {"wait_id": "approval", "approved": True, "by": "ann"}]
+    answers = [wrong, {"approved": True, "by": "ann"}]
     output = run(Asking, "pay", {"order": "A-1", "cents": 5}, answers)
     assert output.to_list() == ["paid 5"]
     (problem,) = output.to_list("errors")
@@ -452,21 +459,21 @@ def test_an_answer_that_cannot_be_used_is_an_error_and_the_wait_continues(wrong:
     "more", [{}, {"arguments": ""}, {"arguments": "null"}, {"arguments": None}, {"approver": "ann", "team": "refunds"}]
 )
 def test_true_and_the_texts_of_sql_approve_and_other_columns_are_ignored(approved: Any, more: dict[str, Any]) -> None:
-    output = run(Asking, "pay", {"order": "A-1", "cents": 5}, [{"wait_id": "approval", "approved": approved, **more}])
+    output = run(Asking, "pay", {"order": "A-1", "cents": 5}, [{"approved": approved, **more}])
     assert output.to_list() == ["paid 5"]
     assert output.to_list("errors") == []
 
 
 @pytest.mark.parametrize("approved", [False, "false", "FALSE"])
 def test_false_and_the_texts_of_sql_refuse(approved: Any) -> None:
-    output = run(Asking, "pay", {"order": "A-1", "cents": 5}, [{"wait_id": "approval", "approved": approved}])
+    output = run(Asking, "pay", {"order": "A-1", "cents": 5}, [{"approved": approved}])
     assert output.to_list() == ["pay was not called: the call was not approved"]
     assert RAN == []
 
 
 @pytest.mark.parametrize("cancel", [True, "true", "TRUE"])
 def test_a_text_of_sql_cancels(cancel: Any) -> None:
-    output = run(Asking, "pay", {"order": "A-1", "cents": 5}, [{"wait_id": "approval", "cancel": cancel}])
+    output = run(Asking, "pay", {"order": "A-1", "cents": 5}, [{"cancel": cancel}])
     assert output.to_list() == ["pay was not called: the call was not approved: the question was cancelled"]
     assert output.to_wait_list()[-1]["status"] == "cancelled"
 
@@ -484,7 +491,7 @@ def test_the_note_says_what_happened() -> None:
             return f"paid {cents}"
 
     def said(**arguments: Any) -> str:
-        answer = {"wait_id": "approval", "approved": True, "arguments": {"order": "A-1", **arguments}, "by": "ann"}
+        answer = {"approved": True, "arguments": {"order": "A-1", **arguments}, "by": "ann"}
         text: str = run(Failing, "pay", {"order": "A-1", "cents": 5}, [answer]).to_list()[0]
         return text.partition("\n")[0]
 
