@@ -36,14 +36,12 @@ RAN: list[Any] = []
 SAID: list[Any] = []
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_seen() -> None:
-    nothing_is_kept()
-
-
 def nothing_is_kept() -> None:
     for kept in (SEEN, RAN, SAID):
         kept.clear()
+
+
+nothing_is_seen = pytest.fixture(autouse=True)(nothing_is_kept)
 
 
 class Line(BaseModel):

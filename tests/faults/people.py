@@ -20,8 +20,8 @@ __all__ = ["QUESTIONS", "TRICKS", "People", "is_about_answer", "unreported", "wr
 QUESTIONS = 2
 
 
-#: Answers besides the right one, each for one of so many questions as there are names here. Each ends as an error
-#: record that names the wait. "wrong" is before the right answer, and "named" has the name of the wait for its id.
+#: Answers in addition to the right one. A question has one of these entries, by its id. Each answer is an error record
+#: that names the wait. "wrong" precedes the right answer, and "named" has the name of the wait in place of its id.
 TRICKS = ("doubled", "late", "wrong", "named", "", "", "", "")
 
 
