@@ -75,7 +75,8 @@ class Arguments(Generic[M]):
     def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
         """Return the canonical arguments. Raises :class:`ArgumentError`.
 
-        A value whose JSON form is not read as the same value, such as a secret, stays as it was given.
+        A value whose JSON form is not read as the same value, such as a secret, stays as it was given. So does one that
+        differs from one reading to the next, such as a new id: a call that waits is read again.
         """
         made = self.read(arguments)
         try:
@@ -85,6 +86,7 @@ class Arguments(Generic[M]):
         if not self._is_simple:
             self._replace(self._unordered, found, arguments)
             self._replace(self._unlike(made, found, arguments), found, arguments)
+            self._replace(self._unsteady(made, arguments), found, arguments)
         left_out = [
             name
             for name, value in found.items()
@@ -121,6 +123,14 @@ class Arguments(Generic[M]):
                 return [*found]
         except Exception:
             return [*found]
+        return [name for field, name in self._names.items() if not _is_same(made, again, field)]
+
+    def _unsteady(self, made: M, arguments: Mapping[str, Any]) -> Collection[str]:
+        """Return the arguments with another value in each reading, such as those of a ``default_factory``."""
+        try:
+            again = self._model.model_validate(dict(arguments))
+        except Exception:
+            return [*self._names.values()]
         return [name for field, name in self._names.items() if not _is_same(made, again, field)]
 
     @staticmethod

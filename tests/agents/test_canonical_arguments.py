@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -474,6 +475,41 @@ def test_a_text_of_sql_cancels(cancel: Any) -> None:
     output = run(Asking, "pay", {"order": "A-1", "cents": 5}, [{"cancel": cancel}])
     assert output.to_list() == ["pay was not called: the call was not approved: the question was cancelled"]
     assert output.to_wait_list()[-1]["status"] == "cancelled"
+
+
+class Stamp(BaseModel):
+    """Has a default that differs in each reading."""
+
+    id: str = Field(default_factory=lambda: uuid.uuid4().hex)
+    cents: int
+
+
+class Stamped(Asking):
+    """A tool and an agent with such a default."""
+
+    @tool
+    def stamped(self, stamp: Stamp, id: Annotated[str, Field(default_factory=lambda: uuid.uuid4().hex)]) -> str:
+        """Pay with a new id."""
+        assert stamp.id != id
+        return "done"
+
+    @agent_tool
+    def office(self) -> Any:
+        class Office(Agent):
+            input_type = Stamp
+
+            async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+                assert len(event["id"]) == 32
+                return "done"
+
+        return Office()
+
+
+@pytest.mark.parametrize(("name", "given"), [("stamped", {"stamp": {"cents": 5}}), ("office", {"cents": 5})])
+def test_a_default_that_differs_in_each_reading_does_not_change_the_question(name: str, given: dict[str, Any]) -> None:
+    output = run(Stamped, name, given, [{"approved": True}])
+    assert output.to_list() == ["done"]
+    assert [(of["status"], of["arguments"]) for of in output.to_wait_list()] == [("open", given), ("answered", given)]
 
 
 # the note to the model

@@ -194,7 +194,8 @@ class AgentTool(Tool):
         event = value.model_dump(mode="json") if isinstance(value, BaseModel) else to_plain(value)
         found = adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
         try:
-            is_same = adapter.validate_python(found) == value
+            # A default such as a new id differs in the next reading, which a call that waits has.
+            is_same = adapter.validate_python(found) == value == adapter.validate_python(dict(arguments))
         except ValidationError:
             is_same = False
         return (found if is_same else arguments), event
