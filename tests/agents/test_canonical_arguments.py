@@ -440,6 +440,8 @@ def test_a_hook_that_refuses_leaves_the_canonical_arguments_in_the_record() -> N
         ({"approved": True, "reason": 7}, "reason"),
         ({"approved": True, "cancel": "on"}, "cancel"),
         ({"answer": True, "cancel": "on"}, "cancel"),
+        ({"answer": {"approved": True, "cancel": True}}, "set cancel beside the field 'answer'"),
+        ({"answer": '{"approved": true, "cancel": "TRUE"}'}, "set cancel beside the field 'answer'"),
     ],
 )
 def test_an_answer_that_cannot_be_used_is_an_error_and_the_wait_continues(wrong: dict[str, Any], reason: str) -> None:

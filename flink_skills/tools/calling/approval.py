@@ -150,6 +150,14 @@ class Decision(BaseModel):
         """Read the strings that SQL writes for a truth value."""
         return _TRUTHS.get(value, value) if isinstance(value, str) else value
 
+    @field_validator("cancel")
+    @classmethod
+    def _beside_the_answer(cls, value: bool | None) -> bool | None:
+        """Reject a cancellation inside the field ``answer``: the one of the record was read before the decision."""
+        if value:
+            raise ValueError("set cancel beside the field 'answer', not in it")
+        return value
+
     @field_validator("arguments", mode="before")
     @classmethod
     def _from_json(cls, value: Any) -> Any:
