@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-__all__ = ["ArgumentError", "Arguments", "Canonical", "misfit", "plain_name", "plain_schema"]
+__all__ = ["ArgumentError", "Arguments", "Canonical", "misfit", "plain_name", "plain_schema", "unique_json"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -258,3 +258,21 @@ def _without_noise(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _clean(value: Any) -> Any:
     return _without_noise(value) if isinstance(value, dict) else value
+
+
+def unique_json(text: str) -> Any:
+    """Return the value of JSON. Raises :class:`ValueError` also for a name that occurs twice in an object.
+
+    >>> unique_json('{"approved": false}')
+    {'approved': False}
+    """
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the field {name!r} occurs twice")
+        found[name] = value
+    return found

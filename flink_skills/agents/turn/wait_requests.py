@@ -26,6 +26,7 @@ from flink_skills.agents.state.waits import (
 )
 from flink_skills.errors import ConfigError, TurnError, WaitCancelled, WaitTimeout
 from flink_skills.options.values import parse_duration
+from flink_skills.tools.arguments import unique_json
 
 __all__ = [
     "AnswerReader",
@@ -73,7 +74,9 @@ class AnswerReader:
         except ValidationError as error:
             if isinstance(value, str):
                 with contextlib.suppress(ValidationError):
-                    return self._adapter.validate_json(value)
+                    found = self._adapter.validate_json(value)
+                    unique_json(value)
+                    return found
             problems = [f"{'.'.join(map(str, of['loc'])) or 'the answer'}: {of['msg']}" for of in error.errors()[:5]]
             raise ValueError("; ".join(problems)) from None
         except Exception as error:  # The type can contain a validator of the user.

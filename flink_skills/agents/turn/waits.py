@@ -13,6 +13,7 @@ from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.journal import Asked, Journal, KeptWait
 from flink_skills.agents.state.waits import (
     ANSWERED,
+    APPROVAL,
     CANCELLED,
     Answer,
     OpenWait,
@@ -304,7 +305,7 @@ class Waits:
 
     def _deliver(self, waiting: _Waiting, answer: Answer) -> None:
         try:
-            result = _result(answer, waiting.read)
+            result = _result(answer, waiting.read, waiting.wait.request.kind)
             self._end(waiting, result)
         except (ValueError, TypeError, LimitError, RecursionError) as error:
             if answer.status == ANSWERED:
@@ -358,11 +359,11 @@ class Waits:
         yield from [future for _, future in self._later.values()]
 
 
-def _result(answer: Answer, read: ReadAnswer) -> WaitResult:
-    """Return the result of a wait. Raises :class:`ValueError` for an answer that is not usable.
+def _result(answer: Answer, read: ReadAnswer, kind: str) -> WaitResult:
+    """Return the result of a wait of a kind. Raises :class:`ValueError` for an answer that is not usable.
 
     An answer that is a mapping with the field ``answer`` has its value in this field. ``by`` is who answered, and
-    ``cancel`` cancels the wait.
+    ``cancel`` cancels the wait. A decision has one value: ``answer``, or the fields of the record.
     """
     if answer.status != ANSWERED:
         return WaitResult(answer.status, at=answer.at)
@@ -376,6 +377,10 @@ def _result(answer: Answer, read: ReadAnswer) -> WaitResult:
             return WaitResult(CANCELLED, by=by, at=answer.at)
         if "answer" in value and not (cancel is None or cancel is False or cancel in ("false", "FALSE")):
             raise ValueError(f"cancel is {cancel!r}: use true or false")
+        if kind == APPROVAL and value.get("approved") is not None and "answer" in value:
+            if value["answer"] is not None:
+                raise ValueError("there are the fields 'answer' and 'approved': give one of them")
+            value = {name: of for name, of in value.items() if name != "answer"}
         value = value["answer"] if "answer" in value else {name: of for name, of in value.items() if name != "wait_id"}
     plain = to_plain(value)
     read(plain)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from flink_skills.tools.arguments import plain_name
+from flink_skills.tools.arguments import plain_name, unique_json
 
 __all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later"]
 
@@ -164,14 +163,14 @@ class Decision(BaseModel):
         """Read the arguments of a table's column. An empty column has none."""
         if not isinstance(value, str):
             return value
-        return json.loads(value) if value.strip() else None
+        return unique_json(value) if value.strip() else None
 
     @model_validator(mode="before")
     @classmethod
     def _known_fields(cls, value: Any) -> Any:
         """Accept true and false without a record, and reject misspelled fields. Other columns of a row are ignored."""
         if isinstance(value, str) and value.lstrip().startswith("{"):
-            value = json.loads(value)
+            value = unique_json(value)
         if not isinstance(value, Mapping):
             return value if isinstance(value, cls) else {"approved": value}
         given = {str(name) for name, field in value.items() if field is not None}
