@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -267,3 +268,15 @@ def test_an_answer_with_a_name_in_a_list_arrives_when_its_turn_has_slept() -> No
         return await asyncio.gather(ctx.wait("approval"), ctx.sleep(0.05))
 
     assert run_code(code, [answer("approval", 1)]).to_list() == [[1, None]]
+
+
+def test_an_answer_does_not_end_a_sleep() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        await ctx.sleep(0.3)
+        return "slept"
+
+    events = run_code(code).to_event_list()
+    wait_id = next(json.loads(of.detail)["wait_id"] for of in events if of.kind == "wait")
+    output = run_code(code, [answer(wait_id, 1)])
+    assert output.to_list() == ["slept"]
+    assert "A sleep accepts no answer." in output.to_list("errors")[0]["error"]

@@ -58,6 +58,7 @@ _REASONS = {
     INPUT_ENDED: "The wait has ended with the inputs.",
 }
 _CANCELLED = "The wait was cancelled."
+_IS_SLEEP = "A sleep accepts no answer. It ends at its time."
 _USE_THE_ID = "Set wait_id of the answer to wait_id of the question."
 
 
@@ -128,7 +129,7 @@ class LocalWaits:
                 opened = _Open(key, change, deliver, is_running)
                 self._open.setdefault(key, {})[wait_id] = opened
                 for early in self._early.pop((key, wait_id), ()):
-                    opened.add(ANSWERED, early)
+                    self._add(opened, early)
                 self._await_answer(opened)
         elif opened is not None and change.operation == WaitOperation.CLOSE:
             consumed = None if change.unanswered or not opened.answers else opened.answers.popleft().answer.status
@@ -169,13 +170,20 @@ class LocalWaits:
             return
         opened = self._find(given.key, given.wait)
         if opened is not None:
-            opened.add(ANSWERED, given)
+            self._add(opened, given)
         elif self._ended.get(given.wait, ("",))[0] == given.key:
             self.unused.append(UnusedAnswer(given, self._ended[given.wait][1]))
         elif self._input_ended:
             self.unused.append(UnusedAnswer(given, _NO_QUESTION))
         else:
             self._early.setdefault((given.key, given.wait), []).append(given)
+
+    def _add(self, opened: _Open, given: GivenAnswer) -> None:
+        """Add an answer with the id of a wait."""
+        if opened.change.is_sleep:
+            self.unused.append(UnusedAnswer(given, _IS_SLEEP))
+        else:
+            opened.add(ANSWERED, given)
 
     def named(self, key: str, name: str, *, by_code: bool = False) -> _Open | str:
         """Return the oldest open wait with that name, one without an answer first. Return the reason if there is none.

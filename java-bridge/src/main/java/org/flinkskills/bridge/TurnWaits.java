@@ -15,6 +15,8 @@ final class TurnWaits {
   /** The end of a wait together with its turn. It is in no frame. */
   private static final int TURN_ENDED = 4;
 
+  private static final String IS_SLEEP = "A sleep accepts no answer. It ends at its time.";
+
   private final KeyedWaits state;
   private final WaitTimers timers;
   private final AgentOutputs outputs;
@@ -88,7 +90,9 @@ final class TurnWaits {
       // A savepoint of an earlier release can have early answers with names.
       early = state.wait(name);
     }
-    if (early != null && early.status() == WaitState.Status.EARLY) {
+    if (early != null && early.status() == WaitState.Status.EARLY && opened.isSleep()) {
+      dropEarly(key, id, early, IS_SLEEP);
+    } else if (early != null && early.status() == WaitState.Status.EARLY) {
       state.addEarly(-early.answers().size());
       opened = opened.with(early.answers());
       if (known == null) {
@@ -212,6 +216,10 @@ final class TurnWaits {
     WaitState.Wait wait = state.wait(id);
     if (wait == null || wait.status() == WaitState.Status.EARLY) {
       keepEarly(key, id, wait, answer);
+      return null;
+    }
+    if (wait.isSleep() && answer.isGiven()) {
+      reject(key, given, wait, IS_SLEEP);
       return null;
     }
     if (wait.isUnanswered()) {

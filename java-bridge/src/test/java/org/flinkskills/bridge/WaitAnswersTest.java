@@ -147,6 +147,30 @@ class WaitAnswersTest {
   }
 
   @Test
+  void aSleepAcceptsNoAnswer() throws Exception {
+    agent = builder().metrics(metrics).open();
+    FakeWorker worker = workers.only();
+    agent.sendAnswer("a", "w1", "early");
+    agent.send("a", "1");
+    Turn turn = worker.takeTurn("1");
+    worker.open(turn, "w1", "sleep", 1000, WaitState.SLEEP);
+    worker.park(turn);
+    agent.await("the turn waits", () -> waiting() == 1);
+    assertEquals(1, errors("A sleep accepts no answer"));
+    agent.sendAnswer("a", "w1", "yes");
+    assertEquals(2, errors("A sleep accepts no answer"));
+    assertEquals(2, counted("unusedAnswers"));
+    assertTrue(worker.turns.isEmpty());
+    agent.setProcessingTime(1000);
+    turn = worker.takeTurn("1");
+    assertEquals(List.of("w1=#1"), turn.answers());
+    worker.close(turn, "w1");
+    worker.end(turn, "done");
+    agent.awaitEmitted(1);
+    assertEquals(0, agent.keysOf(KeyedWaits.WAITS));
+  }
+
+  @Test
   void theCodeCancelsAnApprovalByItsName() throws Exception {
     agent = builder().overtake().metrics(metrics).open();
     FakeWorker worker = workers.only();
