@@ -154,7 +154,7 @@ class Decision(BaseModel):
     def _beside_the_answer(cls, value: bool | None) -> bool | None:
         """Reject a cancellation inside the field ``answer``: the one of the record was read before the decision."""
         if value:
-            raise ValueError("set cancel beside the field 'answer', not in it")
+            raise ValueError("set cancel next to the field 'answer', not in it")
         return value
 
     @field_validator("arguments", mode="before")
