@@ -85,20 +85,11 @@ final class TurnWaits {
     if (known != null) {
       timers.delete(id, known);
     }
-    WaitState.Wait early = known;
-    if (known == null && !opened.isSleep() && !opened.isIdOnly()) {
-      // A savepoint of an earlier release can have early answers with names.
-      early = state.wait(name);
-    }
-    if (early != null && early.status() == WaitState.Status.EARLY && opened.isSleep()) {
-      dropEarly(key, id, early, IS_SLEEP);
-    } else if (early != null && early.status() == WaitState.Status.EARLY) {
-      state.addEarly(-early.answers().size());
-      opened = opened.with(early.answers());
-      if (known == null) {
-        timers.delete(name, early);
-        state.remove(name);
-      }
+    if (known != null && known.status() == WaitState.Status.EARLY && opened.isSleep()) {
+      dropEarly(key, id, known, IS_SLEEP);
+    } else if (known != null && known.status() == WaitState.Status.EARLY) {
+      state.addEarly(-known.answers().size());
+      opened = opened.with(known.answers());
     }
     if (opened.answer() == null && timers.isPast(opened)) {
       opened = opened.and(WaitState.Answer.without(Frames.TIMED_OUT, now));
