@@ -26,26 +26,7 @@ from flink_skills import (
 )
 from flink_skills.agents import compile_plan
 from flink_skills.tools.streaming import StreamingFunctionTool
-
-
-def pay_refund(cents: int) -> str:
-    """Pay a refund."""
-    return f"paid {cents}"
-
-
-class Refunds(Agent):
-    name = "refunds"
-    model = "offline"
-
-    @tool_set
-    def at_hand(self) -> list[Any]:
-        return [pay_refund]
-
-    def approve(self, request: Any) -> bool:
-        return True
-
-    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
-        return await ctx.call_tool("pay_refund", cents=5)
+from tests.agents.test_tool_names import Refunds, pay_refund
 
 
 def run(agent: type[Agent]) -> list[Any]:

@@ -6,47 +6,19 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentContext, SkillOptions, ToolContext, WaitTimeout, tool
+from flink_skills import AgentContext, SkillOptions, WaitTimeout
 from flink_skills.agents import TurnStatus
-from tests.kit.agents import OpenAgent
+from tests.agents.test_wait_replays import Waiting, waiting
 from tests.kit.waits import INPUT_ENDED, TIMED_OUT, WaitBench, WaitOperation
 
+__all__ = ["waiting"]
+
 OPEN, CLOSE, REJECT = WaitOperation.OPEN, WaitOperation.CLOSE, WaitOperation.REJECT
-
-
-class Code(Agent):
-    """Runs the code of a test."""
-
-    code: Callable[[AgentContext], Any]
-    model = "scripted:m"
-
-    @tool
-    async def hold(self, context: ToolContext) -> str:
-        """Wait for an answer."""
-        return str(await context.wait("first"))
-
-    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
-        return await type(self).code(ctx)
-
-
-Waiting = Callable[..., Any]
-
-
-@pytest.fixture
-def waiting(open_agent: OpenAgent) -> Waiting:
-    """Return a function that opens an agent with code."""
-
-    async def make(code: Callable[[AgentContext], Any], **options: Any) -> WaitBench:
-        Code.code = staticmethod(code)
-        return WaitBench(await open_agent(Code, **options))
-
-    return make
 
 
 # Ends of turns with open waits

@@ -15,9 +15,9 @@ from flink_skills.tools.arguments import plain_name, unique_json
 __all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later"]
 
 
-# CAST writes a BOOLEAN in capitals, and JSON functions write it in small letters.
 _ARGUMENTS = frozenset({"args", "params", "parameters"})
 _ALIKE = 0.8
+# CAST writes a BOOLEAN in capitals, and JSON functions write it in small letters.
 _TRUTHS = {"true": True, "TRUE": True, "false": False, "FALSE": False}
 
 

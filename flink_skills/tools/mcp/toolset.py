@@ -306,21 +306,22 @@ _MAX_LIST = 4_000_000
 
 @dataclass(frozen=True)
 class Listed:
-    """A tool of a server. ``spec`` is all that decides what models are told of it, as a text."""
+    """A tool of a server. ``spec`` is the JSON from which its description for models follows."""
 
     theirs: Any
     spec: str
 
     @property
     def name(self) -> str:
-        """What the server calls it."""
+        """The server's own name of the tool."""
         return str(self.theirs.name)
 
 
 async def _listed_tools(client: Any, say: Callable[[str], None]) -> list[Listed]:
-    """The tools of a server in its order; ``say`` is told of those that are left out. Raises what the client raises.
+    """Return the tools of a server in its order. ``say`` receives a message about those that are omitted.
 
-    At most 1,000 tools on 100 pages, each described by 64,000 characters and all by 4 million.
+    At most 1,000 tools on 100 pages, each described by 64,000 characters and all by 4 million. Raises what the client
+    raises.
     """
     if client.server_capabilities.tools is None:
         return []

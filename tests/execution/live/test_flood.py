@@ -70,7 +70,7 @@ async def test_a_flood_is_seen_whole_in_bounded_memory(processes: Processes) -> 
     assert waiting.result().exit_code == 0
     assert count.seen == size
     assert most - before < MAY_GROW
-    assert pulse.beats > 10, "others have their turn meanwhile"
+    assert pulse.beats > 10, "others run at the same time"
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
