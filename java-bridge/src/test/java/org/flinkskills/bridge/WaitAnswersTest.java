@@ -4,61 +4,15 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.io.File;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
-import org.apache.flink.metrics.Counter;
-import org.apache.flink.metrics.Gauge;
-import org.apache.flink.metrics.Metric;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
 import org.flinkskills.bridge.FakeWorkers.Turn;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.io.TempDir;
 
 /** Answers to waits: which question one counts for, and the error records of the others. */
 @Timeout(60)
-class WaitAnswersTest {
-  @TempDir File tmp;
-
-  private final FakeWorkers workers = new FakeWorkers();
-  private final Map<String, Metric> metrics = new ConcurrentHashMap<>();
-  private AgentHarness agent;
-
-  @AfterEach
-  void closeAgent() throws Exception {
-    if (agent != null) {
-      agent.close();
-    }
-  }
-
-  private AgentHarness.Builder builder() {
-    return new AgentHarness.Builder(workers.provider(), tmp);
-  }
-
-  /** Start the turn of an event, and let it wait. */
-  private Turn park(FakeWorker worker, String key, String event, String waitId) throws Exception {
-    agent.send(key, event);
-    Turn turn = worker.takeTurn(event);
-    worker.step(turn, false, "step of " + event);
-    worker.open(turn, waitId, "approval", "waits>question " + waitId);
-    int waiting = waiting();
-    worker.park(turn);
-    agent.await("the turn waits", () -> waiting() == waiting + 1);
-    return turn;
-  }
-
-  @SuppressWarnings("unchecked")
-  private int waiting() {
-    return ((Gauge<Integer>) metrics.get("waiting")).getValue();
-  }
-
-  private long counted(String name) {
-    return ((Counter) metrics.get(name)).getCount();
-  }
-
+class WaitAnswersTest extends WaitBench {
   private void reject(FakeWorker worker, Turn turn, String id) {
     worker.change(turn, Frames.WAIT_REJECT, id, "", WaitState.NO_DEADLINE, 0, "", "errors>wrong");
   }

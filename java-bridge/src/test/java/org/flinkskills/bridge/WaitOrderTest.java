@@ -3,13 +3,9 @@ package org.flinkskills.bridge;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.io.File;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.flink.metrics.Gauge;
-import org.apache.flink.metrics.Metric;
 import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.apache.logging.log4j.Level;
@@ -20,28 +16,13 @@ import org.apache.logging.log4j.core.appender.AbstractAppender;
 import org.apache.logging.log4j.core.config.Property;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
 import org.flinkskills.bridge.FakeWorkers.Turn;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.io.TempDir;
 
 /** Order and state of turns that wait: expired counters, journals, deadlines and watermarks. */
 @Timeout(60)
-class WaitOrderTest {
+class WaitOrderTest extends WaitBench {
   private static final long DAY = 24 * 3_600_000L;
-
-  @TempDir File tmp;
-
-  private final FakeWorkers workers = new FakeWorkers();
-  private final Map<String, Metric> metrics = new ConcurrentHashMap<>();
-  private AgentHarness agent;
-
-  @AfterEach
-  void closeAgent() throws Exception {
-    if (agent != null) {
-      agent.close();
-    }
-  }
 
   private AgentHarness.Builder builder(FakeWorkers of) {
     return new AgentHarness.Builder(of.provider(), tmp).metrics(metrics);

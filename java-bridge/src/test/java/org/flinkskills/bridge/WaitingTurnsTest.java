@@ -5,15 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.io.File;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
-import java.util.concurrent.ConcurrentHashMap;
-import org.apache.flink.metrics.Counter;
-import org.apache.flink.metrics.Gauge;
-import org.apache.flink.metrics.Metric;
 import org.apache.flink.runtime.checkpoint.OperatorSubtaskState;
 import org.apache.flink.runtime.state.StateBackend;
 import org.apache.flink.runtime.state.hashmap.HashMapStateBackend;
@@ -21,55 +15,15 @@ import org.apache.flink.state.rocksdb.EmbeddedRocksDBStateBackend;
 import org.apache.flink.streaming.api.watermark.Watermark;
 import org.flinkskills.bridge.FakeWorkers.FakeWorker;
 import org.flinkskills.bridge.FakeWorkers.Turn;
-import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Turns that wait: they stop, keep their journal, and resume with an answer. */
 @Timeout(60)
-class WaitingTurnsTest {
+class WaitingTurnsTest extends WaitBench {
   private static final long DAY = 24 * 3_600_000L;
-
-  @TempDir File tmp;
-
-  private final FakeWorkers workers = new FakeWorkers();
-  private final Map<String, Metric> metrics = new ConcurrentHashMap<>();
-  private AgentHarness agent;
-
-  @AfterEach
-  void closeAgent() throws Exception {
-    if (agent != null) {
-      agent.close();
-    }
-  }
-
-  private AgentHarness.Builder builder() {
-    return new AgentHarness.Builder(workers.provider(), tmp);
-  }
-
-  /** Start the turn of an event, and let it wait. */
-  private Turn park(FakeWorker worker, String key, String event, String waitId) throws Exception {
-    agent.send(key, event);
-    Turn turn = worker.takeTurn(event);
-    worker.step(turn, false, "step of " + event);
-    worker.open(turn, waitId, "approval", "waits>question " + waitId);
-    int waiting = waiting();
-    worker.park(turn);
-    agent.await("the turn waits", () -> waiting() == waiting + 1);
-    return turn;
-  }
-
-  @SuppressWarnings("unchecked")
-  private int waiting() {
-    return ((Gauge<Integer>) metrics.get("waiting")).getValue();
-  }
-
-  private long counted(String name) {
-    return ((Counter) metrics.get(name)).getCount();
-  }
 
   @Test
   void aWaitingTurnHasNoSlotAndResumesWithItsJournalAndTheAnswer() throws Exception {
