@@ -142,18 +142,36 @@ final class KeyedWaits {
     }
   }
 
-  /** Return the waits and early answers of the key, by their ids. This reads all entries. */
-  Map<String, WaitState.Wait> all() throws Exception {
-    Map<String, WaitState.Wait> found = new LinkedHashMap<>();
-    if (waits != null) {
-      for (Map.Entry<String, byte[]> entry : waits.entries()) {
-        if (entry.getKey().startsWith(WAIT)) {
-          String id = entry.getKey().substring(WAIT.length());
-          found.put(id, WaitState.Wait.decode(entry.getValue()));
-        }
+  /**
+   * Entries of the key.
+   *
+   * @param waits waits and early answers, by their ids
+   * @param turns turns that have waited and have not ended, by their numbers
+   */
+  record Entries(Map<String, WaitState.Wait> waits, TreeMap<Long, WaitState.WaitingTurn> turns) {}
+
+  /** Return the waits and the waiting turns of the key. This reads all entries. */
+  Entries read() throws Exception {
+    Entries found = new Entries(new LinkedHashMap<>(), new TreeMap<>());
+    if (waits == null) {
+      return found;
+    }
+    for (Map.Entry<String, byte[]> entry : waits.entries()) {
+      String name = entry.getKey();
+      if (name.startsWith(WAIT)) {
+        found.waits.put(name.substring(WAIT.length()), WaitState.Wait.decode(entry.getValue()));
+      } else if (name.startsWith(TURN)) {
+        found.turns.put(
+            Long.parseLong(name.substring(TURN.length())),
+            WaitState.WaitingTurn.decode(entry.getValue()));
       }
     }
     return found;
+  }
+
+  /** Return the waits and early answers of the key, by their ids. This reads all entries. */
+  Map<String, WaitState.Wait> all() throws Exception {
+    return read().waits();
   }
 
   /** Return the open waits of a turn by their ids, in the order of their questions. */
@@ -306,16 +324,7 @@ final class KeyedWaits {
 
   /** Return the key's turns that have waited and have not ended. This reads all entries. */
   TreeMap<Long, WaitState.WaitingTurn> turns() throws Exception {
-    TreeMap<Long, WaitState.WaitingTurn> found = new TreeMap<>();
-    if (waits != null) {
-      for (Map.Entry<String, byte[]> entry : waits.entries()) {
-        if (entry.getKey().startsWith(TURN)) {
-          long number = Long.parseLong(entry.getKey().substring(TURN.length()));
-          found.put(number, WaitState.WaitingTurn.decode(entry.getValue()));
-        }
-      }
-    }
-    return found;
+    return read().turns();
   }
 
   /** Return the numbers of the turns that later events have overtaken. This reads all entries. */
@@ -331,11 +340,11 @@ final class KeyedWaits {
     return numbers;
   }
 
-  /** Add the open waits of an earlier release to the lists. Return what {@link #all} returns. */
-  Map<String, WaitState.Wait> upgrade() throws Exception {
+  /** Add the open waits of an earlier release to the lists. Return the entries of the key. */
+  Entries restore() throws Exception {
     List<Map.Entry<String, WaitState.Wait>> missing = new ArrayList<>();
-    Map<String, WaitState.Wait> all = all();
-    for (Map.Entry<String, WaitState.Wait> entry : all.entrySet()) {
+    Entries found = read();
+    for (Map.Entry<String, WaitState.Wait> entry : found.waits.entrySet()) {
       if (entry.getValue().isOpen() && entry.getValue().ofTurn() == WaitState.NOWHERE) {
         missing.add(entry);
       }
@@ -344,7 +353,7 @@ final class KeyedWaits {
     for (Map.Entry<String, WaitState.Wait> entry : missing) {
       add(entry.getKey(), entry.getValue());
     }
-    return all;
+    return found;
   }
 
   private byte[] get(String entry) throws Exception {

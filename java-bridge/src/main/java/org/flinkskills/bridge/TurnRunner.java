@@ -118,8 +118,7 @@ final class TurnRunner {
   private ActiveKey restore(String keyName) throws Exception {
     ActiveKey key = state.restore(keyName, waits.state());
     if (waits.state().exist()) {
-      waits.restore(keyName);
-      waiting.restore(key);
+      waiting.restore(key, waits.restore(keyName));
     }
     if (!key.blocked) {
       for (long i = key.head; i < key.tail; i++) {

@@ -64,13 +64,18 @@ final class TurnWaits {
     return state;
   }
 
-  /** Restore the waits of the current key, from the state of this or of an earlier release. */
-  void restore(String key) throws Exception {
-    for (Map.Entry<String, WaitState.Wait> entry : state.upgrade().entrySet()) {
+  /**
+   * Restore the waits of the current key, from the state of this or of an earlier release. Return
+   * its turns that have waited.
+   */
+  Map<Long, WaitState.WaitingTurn> restore(String key) throws Exception {
+    KeyedWaits.Entries found = state.restore();
+    for (Map.Entry<String, WaitState.Wait> entry : found.waits().entrySet()) {
       if (entry.getValue().isUnanswered()) {
         timers.watch(key, entry.getKey(), entry.getValue());
       }
     }
+    return found.turns();
   }
 
   /** Open a wait. Return its answer if it has one already, else null. */

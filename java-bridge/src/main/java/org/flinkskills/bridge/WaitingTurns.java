@@ -2,7 +2,6 @@ package org.flinkskills.bridge;
 
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.LongSupplier;
 
@@ -129,9 +128,9 @@ final class WaitingTurns {
    * Restore a key's turns that have waited.
    *
    * @param key the key, whose unfinished events are added by the caller
+   * @param stored its turns that have waited, by their numbers
    */
-  void restore(ActiveKey key) throws Exception {
-    TreeMap<Long, WaitState.WaitingTurn> stored = waits.turns();
+  void restore(ActiveKey key, Map<Long, WaitState.WaitingTurn> stored) throws Exception {
     for (WaitState.WaitingTurn turn : stored.values()) {
       if (!turn.running()) {
         add(turn.since());
