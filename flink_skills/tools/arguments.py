@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -95,6 +96,12 @@ class Arguments(Generic[M]):
         ]
         for name in left_out:
             del found[name]
+        if lines := [*_misread(arguments, found)]:
+            # A default without a JSON form is left to the tool.
+            if any(name in arguments for name, _ in lines):
+                raise ArgumentError(misfit(self._tool, [line for name, line in lines if name in arguments], self.schema))
+            for name, _ in lines:
+                found.pop(name, None)
         return Canonical(found, self, made)
 
     def _is_unset(self, made: M, name: str) -> bool:
@@ -150,6 +157,30 @@ class Arguments(Generic[M]):
                 text += f" (given: {_shown(problem['input'])})"
             lines.append(text)
         return misfit(self._tool, lines, self.schema)
+
+
+def _misread(given: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the names of arguments that were read as something else than JSON says, each with a line about it."""
+    for name, value in found.items():
+        for path, problem in _misread_value(given.get(name), value):
+            yield name, f"- {name}{path}: {problem}"
+
+
+def _misread_value(given: Any, found: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(found, dict):
+        written = given if isinstance(given, Mapping) else {}
+        for name, value in found.items():
+            for path, problem in _misread_value(written.get(name), value):
+                yield f".{name}{path}", problem
+    elif isinstance(found, list):
+        items = given if isinstance(given, (list, tuple)) and len(given) == len(found) else [None] * len(found)
+        for at, (item, value) in enumerate(zip(items, found, strict=True)):
+            for path, problem in _misread_value(item, value):
+                yield f".{at}{path}", problem
+    elif isinstance(found, float) and not math.isfinite(found):
+        yield "", f"Input should be a finite number (given: {_shown(found if given is None else given)})"
+    elif type(given) is bool and type(found) in (int, float):
+        yield "", f"Input should be a number, not {str(given).lower()}"
 
 
 def _is_same(one: Any, other: Any, field: str) -> bool:

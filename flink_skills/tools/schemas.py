@@ -186,6 +186,8 @@ class _SchemaFit:
         elif isinstance(found, list):
             items = schema.get("items")
             return [self.fit(item, items, f"{where}.{at}", depth + 1) for at, item in enumerate(found)]
+        elif isinstance(found, float) and not math.isfinite(found):
+            self.problems.append(f"{where} must be a finite number (given: {_json(value)})")
         elif not isinstance(found, bool) and isinstance(found, (int, float)):
             least, most = schema.get("minimum"), schema.get("maximum")
             if isinstance(least, (int, float)) and found < least:

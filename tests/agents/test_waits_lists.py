@@ -262,6 +262,48 @@ def test_an_answer_with_an_id_can_precede_its_question() -> None:
     assert "The wait has an answer already." in output.to_list("errors")[0]["error"]
 
 
+def test_a_key_has_a_limited_number_of_answers_that_precede_their_questions() -> None:
+    ids = [f"{number:032x}" for number in range(3)]
+    output = asking(options={SkillOptions.WAITS_MAX_EARLY: 2}).answers(
+        [{"k": "a", "wait_id": wait_id, "answer": 1} for wait_id in ids], "k"
+    )
+    assert output.to_list() == []
+    reasons = {
+        record["event"]["wait_id"]: record["error"].rpartition("not used. ")[2]
+        for record in output.to_list("errors")
+        if record["output"] is None and "not used" in record["error"]
+    }
+    assert reasons == {
+        ids[0]: "No turn has asked for it.",
+        ids[1]: "No turn has asked for it.",
+        ids[2]: "No turn has asked for it, and its key has skills.waits.max-early = 2 such answers already.",
+    }
+
+
+def test_a_wait_has_a_limited_number_of_further_answers() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        return await ctx.wait("approval", answer_type=int)
+
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    env.get_config().set(SkillOptions.WAITS_MAX_EARLY, 1)
+    given = [answer("approval", value) for value in ("no", 1, 2)]
+    output = env.from_list([{"k": "a"}], "k").apply(Code(code)).answers(given, "k")
+    assert output.to_list() == [1]
+    errors = [record["error"] for record in output.to_list("errors")]
+    assert any("The wait has skills.waits.max-early = 1 further answers already." in text for text in errors)
+
+
+def test_a_cancel_without_an_open_wait_says_so() -> None:
+    async def code(event: Any, ctx: AgentContext) -> Any:
+        await ctx.cancel_wait("aproval")
+        return "done"
+
+    output = run_code(code)
+    assert output.to_list() == ["done"]
+    (unused,) = output.to_list("errors")
+    assert "the answer to wait 'aproval' is not used. No open wait of its key has this name" in unused["error"]
+
+
 def test_an_answer_with_a_name_in_a_list_arrives_when_its_turn_has_slept() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         await ctx.sleep(0.05)

@@ -7,10 +7,11 @@ import decimal
 import enum
 import importlib
 import json
+import math
 import pkgutil
 import time
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import pytest
 from hypothesis import given, settings
@@ -245,6 +246,42 @@ def test_arguments_by_a_schema(given: dict[str, Any], found: dict[str, Any]) -> 
     assert fit_schema("pay", found, SCHEMA) == found
 
 
+def order(cents: int, price: float = 1.0, limit: float = math.inf, pieces: Optional[list[int]] = None) -> float:
+    """Place an order.
+
+    Args:
+        cents: Cents.
+        price: Price.
+        limit: Limit.
+        pieces: Pieces.
+    """
+    return limit
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"cents": True}, "cents: Input should be a number, not true"),
+        ({"cents": 5, "price": False}, "price: Input should be a number, not false"),
+        ({"cents": 5, "pieces": [1, True]}, "pieces.1: Input should be a number, not true"),
+        ({"cents": 5, "price": "inf"}, "price: Input should be a finite number"),
+        ({"cents": 5, "price": float("nan")}, "price: Input should be a finite number"),
+        ({"cents": 5, "limit": float("inf")}, "limit: Input should be a finite number"),
+    ],
+)
+def test_arguments_that_json_does_not_read_so_do_not_fit(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ArgumentError, match=problem):
+        FunctionTool(order).canonical(given)
+
+
+async def test_a_default_without_a_json_form_is_left_to_the_tool() -> None:
+    tool = FunctionTool(order)
+    found = tool.canonical({"cents": 5.0})
+    assert found == {"cents": 5, "price": 1.0}
+    result = await ToolSet([tool]).call("order", found, ToolContext())
+    assert result.content == '"Infinity"'
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
@@ -255,6 +292,7 @@ def test_arguments_by_a_schema(given: dict[str, Any], found: dict[str, Any]) -> 
         ({"orderId": "A", "cents": "101"}, "cents must be 100 or less"),
         ({"orderId": "A", "cents": True}, "cents must be an integer"),
         ({"orderId": "A", "cents": 5.5}, "cents must be an integer"),
+        ({"orderId": "A", "price": float("inf")}, "price must be a number or null .given: Infinity"),
         ({"orderId": "A", "price": "dear"}, "price must be a number or null"),
         ({"orderId": "A", "lines": [{}]}, "lines.0.pieces is missing"),
         ({"orderId": "A", "lines": {}}, "lines must be an array"),

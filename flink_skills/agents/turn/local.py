@@ -76,7 +76,7 @@ async def run_events(
         )
         runtime = await open_plan(plan, scratch_dir=scratch, telemetry=telemetry, overrides=overrides)
         redactor.add_filter(runtime.without_hidden, runtime.begun_hidden)
-        waits = LocalWaits(ask)
+        waits = LocalWaits(ask, max_early=config.get(SkillOptions.WAITS_MAX_EARLY))
         turns = LocalTurns(runtime, config, waits, runtime.agent.answer_of)
         try:
             async for index, outcome in turns.run(events, answers):

@@ -21,6 +21,7 @@ from flink_skills.agents.state.waits import (
 )
 from flink_skills.agents.turn.turn_ends import ERROR_TAG
 from flink_skills.agents.turn.turn_waits import processing_time
+from flink_skills.options import SkillOptions
 
 __all__ = ["Ask", "GivenAnswer", "LocalWaits", "UnusedAnswer"]
 
@@ -92,19 +93,22 @@ class LocalWaits:
     """The open waits of a run, and the answers that arrived before their question.
 
     The rules are those of the operator: an answer with the name of a wait counts only for a wait that is open when it
-    arrives, and only answers with an id are kept until their question.
+    arrives, and only answers with an id are kept until their question. They are kept until the run ends.
 
     Args:
         ask: Returns the answer to a question. None: answers only come from :meth:`answer`.
+        max_early: The maximum number of answers of a key that precede their questions, and of further answers of a wait.
     """
 
-    def __init__(self, ask: Ask | None = None) -> None:
+    def __init__(self, ask: Ask | None = None, *, max_early: int = SkillOptions.WAITS_MAX_EARLY.default) -> None:
         self._ask = ask
+        self._max_early = max_early
         # The open waits of each key, by their id.
         self._open: dict[str, dict[str, _Open]] = {}
         # The key of each ended wait, and why it accepts no answer.
         self._ended: dict[str, tuple[str, str]] = {}
-        self._early: dict[tuple[str, str], list[GivenAnswer]] = {}
+        # The answers of each key that precede their questions, by the id of the wait.
+        self._early: dict[str, dict[str, list[GivenAnswer]]] = {}
         self._input_ended = False
         #: The answers that no wait used.
         self.unused: list[UnusedAnswer] = []
@@ -128,7 +132,7 @@ class LocalWaits:
             if opened is None:
                 opened = _Open(key, change, deliver, is_running)
                 self._open.setdefault(key, {})[wait_id] = opened
-                for early in self._early.pop((key, wait_id), ()):
+                for early in self._early.get(key, {}).pop(wait_id, ()):
                     self._add(opened, early)
                 self._await_answer(opened)
         elif opened is not None and change.operation == WaitOperation.CLOSE:
@@ -161,27 +165,38 @@ class LocalWaits:
 
     def answer(self, given: GivenAnswer) -> None:
         """Receive an answer. One with an id is kept if it precedes its question."""
-        if not is_wait_id(given.wait):
+        if not given.wait:
+            self.unused.append(UnusedAnswer(given, "The answer has no wait id."))
+        elif not is_wait_id(given.wait):
             named = self.named(given.key, given.wait)
             if isinstance(named, str):
                 self.unused.append(UnusedAnswer(given, named))
             else:
-                named.add(ANSWERED, given)
-            return
-        opened = self._find(given.key, given.wait)
-        if opened is not None:
+                self._add(named, given)
+        elif (opened := self._find(given.key, given.wait)) is not None:
             self._add(opened, given)
         elif self._ended.get(given.wait, ("",))[0] == given.key:
             self.unused.append(UnusedAnswer(given, self._ended[given.wait][1]))
         elif self._input_ended:
             self.unused.append(UnusedAnswer(given, _NO_QUESTION))
         else:
-            self._early.setdefault((given.key, given.wait), []).append(given)
+            early = self._early.setdefault(given.key, {})
+            if sum(map(len, early.values())) < self._max_early:
+                early.setdefault(given.wait, []).append(given)
+            else:
+                reason = f"No turn has asked for it, and its key has {self._limit} such answers already."
+                self.unused.append(UnusedAnswer(given, reason))
+
+    @property
+    def _limit(self) -> str:
+        return f"{SkillOptions.WAITS_MAX_EARLY.key} = {self._max_early}"
 
     def _add(self, opened: _Open, given: GivenAnswer) -> None:
-        """Add an answer with the id of a wait."""
+        """Add an answer to an open wait."""
         if opened.change.is_sleep:
             self.unused.append(UnusedAnswer(given, _IS_SLEEP))
+        elif len(opened.answers) > self._max_early:
+            self.unused.append(UnusedAnswer(given, f"The wait has {self._limit} further answers already."))
         else:
             opened.add(ANSWERED, given)
 
@@ -201,8 +216,9 @@ class LocalWaits:
     def _cancel(self, given: GivenAnswer) -> None:
         found = self._find(given.key, given.wait) or self.named(given.key, given.wait, by_code=True)
         if isinstance(found, str):
-            ended = self._ended.get(given.wait, ("", _NO_QUESTION))
-            self.unused.append(UnusedAnswer(given, ended[1] if ended[0] == given.key else _NO_QUESTION))
+            of_key, reason = self._ended.get(given.wait, ("", ""))
+            unknown = "No turn waits for it." if is_wait_id(given.wait) else found
+            self.unused.append(UnusedAnswer(given, reason if of_key == given.key else unknown))
         else:
             found.add(CANCELLED)
 
@@ -261,6 +277,7 @@ class LocalWaits:
         """End everything. Return the answers that no wait used."""
         for opened in [of for key in [*self._open] for of in self._of(key)]:
             self._end(opened, "The run has ended.")
-        self.unused += [UnusedAnswer(early, _NO_QUESTION) for given in self._early.values() for early in given]
+        kept = [answers for of_key in self._early.values() for answers in of_key.values()]
+        self.unused += [UnusedAnswer(early, _NO_QUESTION) for answers in kept for early in answers]
         self._early.clear()
         return self.unused
