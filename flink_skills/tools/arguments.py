@@ -96,12 +96,12 @@ class Arguments(Generic[M]):
         ]
         for name in left_out:
             del found[name]
-        if lines := [*_misread(arguments, found)]:
+        misread = [*_misread(arguments, found)]
+        if lines := [line for name, line in misread if name in arguments]:
+            raise ArgumentError(misfit(self._tool, lines, self.schema))
+        for name, _ in misread:
             # A default without a JSON form is left to the tool.
-            if any(name in arguments for name, _ in lines):
-                raise ArgumentError(misfit(self._tool, [line for name, line in lines if name in arguments], self.schema))
-            for name, _ in lines:
-                found.pop(name, None)
+            found.pop(name, None)
         return Canonical(found, self, made)
 
     def _is_unset(self, made: M, name: str) -> bool:

@@ -11,7 +11,7 @@ import math
 import pkgutil
 import time
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
@@ -246,7 +246,7 @@ def test_arguments_by_a_schema(given: dict[str, Any], found: dict[str, Any]) -> 
     assert fit_schema("pay", found, SCHEMA) == found
 
 
-def order(cents: int, price: float = 1.0, limit: float = math.inf, pieces: Optional[list[int]] = None) -> float:
+def order(cents: int, price: float = 1.0, limit: float = math.inf, pieces: list[int] | None = None) -> float:
     """Place an order.
 
     Args:

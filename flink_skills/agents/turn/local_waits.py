@@ -97,7 +97,7 @@ class LocalWaits:
 
     Args:
         ask: Returns the answer to a question. None: answers only come from :meth:`answer`.
-        max_early: The maximum number of answers of a key that precede their questions, and of further answers of a wait.
+        max_early: The maximum number of early answers of a key, and of further answers of a wait.
     """
 
     def __init__(self, ask: Ask | None = None, *, max_early: int = SkillOptions.WAITS_MAX_EARLY.default) -> None:
