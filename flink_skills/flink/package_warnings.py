@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 __all__ = ["ignore_package_warnings"]
@@ -25,3 +26,21 @@ def ignore_package_warnings() -> None:
     for message, category, module in _IGNORED:
         # Last: any other filter takes precedence.
         warnings.filterwarnings("ignore", message, category, module, append=True)
+    if sys.version_info >= (3, 12):
+        _ignore_late_stop()
+
+
+def _ignore_late_stop() -> None:
+    """Ignore that PyFlink stops its loopback server when Python exits.
+
+    The stop needs a thread, which Python does not start at that time. The process ends anyway.
+    """
+    show = sys.unraisablehook
+
+    def show_others(error: sys.UnraisableHookArgs) -> None:
+        stopped = getattr(error.object, "func", None)
+        is_server = getattr(stopped, "__module__", "") == "grpc._server"
+        if not (is_server and isinstance(error.exc_value, RuntimeError)):
+            show(error)
+
+    sys.unraisablehook = show_others

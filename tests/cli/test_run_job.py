@@ -91,6 +91,7 @@ class Odd(Agent):
 
 
 @pytest.mark.flink
+@pytest.mark.each_python
 def test_a_run_with_failed_turns_ends_with_their_number_and_exit_code_3(tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(FAILING)
     text = PLAIN.replace(
