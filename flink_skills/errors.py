@@ -61,10 +61,13 @@ _SHOWN = 12
 class SkillsError(Exception):
     """Root of all errors of the package.
 
-    ``retryable`` is true where the same call may succeed later without anybody changing anything.
+    ``retryable`` is true where the same call may succeed later without anybody changing anything. ``finish_reason`` is
+    the reason why the answer of a chat model ended, if the error is about an answer: ``length``, ``content_filter`` or
+    ``error``. Empty otherwise.
     """
 
     retryable: bool = False
+    finish_reason: str = ""
 
 
 class ConfigError(SkillsError):
@@ -113,6 +116,10 @@ class WorkerError(SkillsError):
 class TurnError(SkillsError):
     """A turn ended without a result."""
 
+    def __init__(self, *args: object, finish_reason: str = "") -> None:
+        super().__init__(*args)
+        self.finish_reason = finish_reason
+
 
 class LimitError(TurnError):
     """A turn reached a limit of the job (steps, time, tokens)."""
@@ -152,11 +159,13 @@ class ModelError(SkillsError):
         retryable: bool = False,
         retry_after: float | None = None,
         rejects_request: bool = False,
+        finish_reason: str = "",
     ) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.retry_after = retry_after
         self.rejects_request = rejects_request
+        self.finish_reason = finish_reason
 
 
 class UnknownNameError(SkillsError):

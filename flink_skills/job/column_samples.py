@@ -33,6 +33,7 @@ _RECORD: dict[str, Any] = {
         "cache_write_tokens": 1,
         "reasoning_tokens": 1,
     },
+    "finish_reason": "stop",
     "artifacts": [{"name": "a", "version": "a", "ref": "a", "mime_type": "a", "size_bytes": 1}],
     "event": {},
     "timestamp": 0,

@@ -224,6 +224,13 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
     MODEL_MAX_RETRIES = Option[int](
         "skills.model.max-retries", parse_count, 4, "Maximum number of retries of a request after a transient failure."
     )
+    MODEL_ON_INCOMPLETE = Option[str](
+        "skills.model.on-incomplete",
+        one_of("fail", "retry", "emit"),
+        "fail",
+        "What to do with the text of an answer that was cut or filtered: fail the turn, request a cut answer again "
+        "with a larger max_tokens and then its continuation, or use the text. Tool calls of such an answer never run.",
+    )
     MODEL_RETRY_BACKOFF = Option[float](
         "skills.model.retry-backoff",
         parse_duration,

@@ -161,10 +161,9 @@ class MetricsObserver(Observer):
         model = self._metrics("agent", _agent_of(activity), "model", activity.name)
         model.samples.add(activity.duration)
         response = attributes.get("response")
+        model.counts["requestFailures" if response is None or activity.error else "requests"] += 1
         if response is None:
-            model.counts["requestFailures"] += 1
             return
-        model.counts["requests"] += 1
         usage, cost = response.usage, attributes.get("cost")
         model.counts["cacheReadTokens"] += usage.cache_read_tokens
         model.counts["cacheWriteTokens"] += usage.cache_write_tokens

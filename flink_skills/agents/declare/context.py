@@ -103,6 +103,15 @@ class AgentContext(ABC):
 
     @property
     @abstractmethod
+    def finish_reason(self) -> str:
+        """The reason why the last answer of a chat model ended, with the same name for all providers.
+
+        ``stop`` or ``tool_calls`` is a complete answer, ``length`` a cut one, ``content_filter`` a filtered one. Any
+        other name is that of the provider. It is empty if the provider gives none, and before the first answer.
+        """
+
+    @property
+    @abstractmethod
     def loaded_skills(self) -> list[str]:
         """The names of the skills that this turn loaded, in order."""
 
@@ -181,9 +190,9 @@ class AgentContext(ABC):
             The answer: a ``str``, or an instance of ``output_type``.
 
         Raises:
-            ModelError: The model cannot be reached, after all retries.
+            ModelError: The model cannot be reached after all retries, or its answer was filtered.
             LimitError: The turn is at a limit (steps, tokens).
-            TurnError: The model gave no usable answer.
+            TurnError: The model gave no usable answer, or a cut one. ``finish_reason`` of the error has the reason.
 
         Example:
             >>> draft = await ctx.chat(event, conversation="writer")

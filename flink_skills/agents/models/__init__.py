@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from flink_skills.agents.models.base import ChatModel as ChatModel
     from flink_skills.agents.models.circuit import Admission as Admission
     from flink_skills.agents.models.circuit import Circuit as Circuit
+    from flink_skills.agents.models.endings import AnswerEnd as AnswerEnd
+    from flink_skills.agents.models.endings import end_of as end_of
+    from flink_skills.agents.models.endings import neutral_reason as neutral_reason
     from flink_skills.agents.models.json import JsonActions as JsonActions
     from flink_skills.agents.models.matching import SkillIndex as SkillIndex
     from flink_skills.agents.models.native import NativeCalls as NativeCalls
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Admission": "circuit",
     "Allowance": "quota",
+    "AnswerEnd": "endings",
     "ChatModel": "base",
     "Circuit": "circuit",
     "JsonActions": "json",
@@ -51,8 +55,10 @@ _HOMES = {
     "TokenCost": "shared_limits",
     "check_setup": "registry",
     "create_model": "registry",
+    "end_of": "endings",
     "has_listed_price": "registry",
     "is_strict": "schemas",
+    "neutral_reason": "endings",
     "provider_names": "registry",
     "register_provider": "registry",
     "retry_after": "quota",

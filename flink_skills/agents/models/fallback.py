@@ -157,8 +157,9 @@ class FallbackChain:
             self._logged, self._unlogged = now, 0
 
 
-def _together(errors: Mapping[str, ModelError]) -> ModelError:
+def _together(errors: dict[str, ModelError]) -> ModelError:
     if len(errors) == 1:
         return next(iter(errors.values()))
     said = "; ".join(f"{name}: {error}" for name, error in errors.items())
-    return ModelError(f"none of {len(errors)} chat models answered: {said}")
+    reason = next(filter(None, (error.finish_reason for error in reversed(errors.values()))), "")
+    return ModelError(f"none of {len(errors)} chat models answered: {said}", finish_reason=reason)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from flink_skills.agents.models.actions import ANSWER, Action, action_schema, all_actions, allowed_actions
 from flink_skills.agents.models.base import tell_whole
+from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.models.json_answer import AnswerText
 from flink_skills.agents.models.native import calls_in_text
 from flink_skills.agents.models.transcript import render_messages, render_system
@@ -19,6 +21,7 @@ from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 __all__ = ["INVALID", "JsonActions"]
 
 INVALID = "invalid"
+_ACTION = re.compile(r'"action"\s*:\s*"([^"\\]{1,200})"')
 
 
 class JsonActions(WrappedModel):
@@ -27,9 +30,10 @@ class JsonActions(WrappedModel):
     The wrapped model never hears of tools: it gets the conversation as plain text and a schema of the
     actions that are allowed in the present state, and each response is one action.
 
-    A response that is no allowed action (a server that ignores the schema, a text cut off by
-    ``max_tokens``) has ``finish_reason`` ``"invalid"`` and a ``text`` that tells the model what was wrong, so
-    that the turn loop can show it to the model and ask again. It is no error: the model made the mistake.
+    A response that is no allowed action (a server that ignores the schema) has ``finish_reason`` ``"invalid"`` and a
+    ``text`` that tells the model what was wrong, so that the turn loop can show it to the model and ask again. It is no
+    error: the model made the mistake. A response that is not complete keeps its reason, with the text of the answer or
+    the call that it began with.
     """
 
     def sent(self, request: ModelRequest) -> ModelRequest:
@@ -100,14 +104,14 @@ def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence
     # The turn keeps the action instead of its JSON text, so the wrapped model gets the message in another form.
     response = replace(response, verbatim=None)
     names = [action.name for action in actions]
+    if end_of(response.finish_reason) is not AnswerEnd.COMPLETE:
+        return _incomplete(response, request, names)
     try:
         written = json.loads(response.text, strict=False)
     except (ValueError, RecursionError) as error:
         calls = calls_in_text(response.text, set(names) - {ANSWER}, position=len(request.messages))
         if calls:
             return replace(response, text="", tool_calls=calls[:1], finish_reason="tool_calls")
-        if response.finish_reason == "length":
-            return _invalid(response, "The reply was truncated", names)
         return _invalid(response, f"The reply is not valid JSON ({error})", names)
     step = written.get("next", written) if isinstance(written, dict) else None
     name = step.get("action") if isinstance(step, dict) else None
@@ -124,6 +128,22 @@ def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence
     return replace(
         response, text=_content(arguments, request.output_schema is None), tool_calls=(), finish_reason="stop"
     )
+
+
+def _incomplete(response: ModelResponse, request: ModelRequest, names: Sequence[str]) -> ModelResponse:
+    """Return the answer or the call that an incomplete response began with. It may have no name yet."""
+    end, named = end_of(response.finish_reason), _ACTION.search(response.text)
+    if end is AnswerEnd.FILTERED and named is None:
+        return response
+    name = named[1] if named is not None and named[1] in names else ""
+    # The conversation that the model reads cannot continue one of its messages.
+    reason = AnswerEnd.CUT.value if end is AnswerEnd.PAUSED else response.finish_reason
+    if name == ANSWER:
+        text = AnswerText().feed(response.text) if request.output_schema is None else ""
+        return replace(response, text=text, tool_calls=(), finish_reason=reason)
+    written = response.text[named.end() :] if named is not None and name else response.text
+    call = ToolCall(id=f"json-{len(request.messages)}", name=name, arguments=written)
+    return replace(response, text="", tool_calls=(call,), finish_reason=reason)
 
 
 def _content(arguments: dict[str, Any], plain: bool) -> str:

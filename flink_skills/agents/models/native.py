@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from flink_skills.agents.models.base import tell_calls
+from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.models.wrapped import WrappedModel
 from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
@@ -27,6 +28,9 @@ _BETWEEN_VALUES = re.compile(r"[ \t\r\n,;]*")
 _MAX_LENGTH = 1 << 20
 _MAX_CALLS = 256
 _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action")
+# A name in the first characters of a call that was cut.
+_CUT_NAME = re.compile(rf'"(?:{"|".join(_NAMES)})"\s*:\s*"([^"\\]{{1,200}})"')
+_MAX_BEFORE_NAME = 1000
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "params")
 
 
@@ -62,11 +66,22 @@ class NativeCalls(WrappedModel):
 def _with_written_calls(response: ModelResponse, request: ModelRequest) -> ModelResponse:
     if response.tool_calls or not request.tools or not response.text:
         return response
-    calls = calls_in_text(response.text, {tool.name for tool in request.tools}, position=len(request.messages))
+    names, position, reason = {tool.name for tool in request.tools}, len(request.messages), "tool_calls"
+    calls = calls_in_text(response.text, names, position=position)
+    if end_of(response.finish_reason) is not AnswerEnd.COMPLETE:
+        calls, reason = calls or _cut_calls(response.text, names, position), response.finish_reason
     if not calls:
         return response
     # In the provider's form these calls are text, to which no result can refer.
-    return replace(response, text="", tool_calls=calls, finish_reason="tool_calls", verbatim=None)
+    return replace(response, text="", tool_calls=calls, finish_reason=reason, verbatim=None)
+
+
+def _cut_calls(text: str, offered: Collection[str], position: int) -> tuple[ToolCall, ...]:
+    """Return the call that a text began with when it was cut, none if it is another text."""
+    if not text.lstrip().startswith(_OPENINGS):
+        return ()
+    names = (found for found in _CUT_NAME.finditer(text[:_MAX_BEFORE_NAME]) if found[1] in offered)
+    return tuple(ToolCall(_call_id(position, 0, of[1], {}), of[1], text[of.end() :]) for of in names)[:1]
 
 
 class _HeldText:

@@ -12,6 +12,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
+from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.models.pydantic_ai_kept import kept_response, kept_verbatim, usage_of
 from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, has_error
 from flink_skills.agents.models.schemas import schema_name, schema_text
@@ -26,7 +27,6 @@ from flink_skills.agents.state.messages import (
 
 __all__ = ["from_response", "parameters", "to_messages"]
 
-_FINISH = {"tool_call": "tool_calls"}
 # Newer versions can say that a tool failed; the text says it in any case.
 _HAS_OUTCOME = any(f.name == "outcome" for f in fields(theirs.ToolReturnPart))
 
@@ -118,14 +118,22 @@ def from_response(response: theirs.ModelResponse, model: str = "") -> ModelRespo
             text.append(part.content)
         elif isinstance(part, theirs.ToolCallPart):
             calls.append(ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=arguments_of(part.args)))
-    reason = getattr(response, "finish_reason", None) or ""
     return ModelResponse(
         "".join(text),
         tuple(calls),
         usage_of(response.usage),
-        _FINISH.get(reason, reason),
+        _reason(response),
         kept_verbatim(response, model),
     )
+
+
+def _reason(response: theirs.ModelResponse) -> str:
+    """Return the reason of the provider, with their own name of it if the two differ in meaning."""
+    if getattr(response, "state", "") == "suspended":
+        return AnswerEnd.PAUSED.value
+    theirs_ = str(getattr(response, "finish_reason", None) or "")
+    given = str((getattr(response, "provider_details", None) or {}).get("finish_reason") or "")
+    return given if given and end_of(given) is end_of(theirs_) else ": ".join(filter(None, (theirs_, given)))
 
 
 def _response_parts(message: AssistantMessage) -> list[theirs.ModelResponsePart]:

@@ -16,6 +16,7 @@ from flink_skills.telemetry.prices import Price
 __all__ = ["SETTINGS", "ModelSetup", "Strategy", "check_shape", "is_setting"]
 
 Strategy = Literal["auto", "native", "json"]
+OnIncomplete = Literal["fail", "retry", "emit"]
 
 SETTINGS = (
     "cache",
@@ -38,6 +39,7 @@ SETTINGS = (
 ``openai_reasoning_effort``."""
 
 _STRATEGIES = ("auto", "native", "json")
+_ON_INCOMPLETE = ("fail", "retry", "emit")
 _CACHES = ("auto", "5m", "1h", "off")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_HEADER = re.compile(r"authorization|cookie|api[-_]?key|token|secret|password", re.IGNORECASE)
@@ -64,6 +66,7 @@ class ModelSetup(Resource):
     base_url: str | None = None
     api_key_env: str | None = None
     strategy: Strategy | None = None
+    on_incomplete: OnIncomplete | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     price: Mapping[str, float] | float | None = None
@@ -82,7 +85,7 @@ class ModelSetup(Resource):
     def to_json(self) -> dict[str, Any]:
         """The fields that are set, as JSON-like data."""
         data: dict[str, Any] = {"provider": self.provider, "model": self.model}
-        for name in ("base_url", "api_key_env", "strategy", "price"):
+        for name in ("base_url", "api_key_env", "strategy", "on_incomplete", "price"):
             if getattr(self, name) is not None:
                 data[name] = getattr(self, name)
         for name in ("settings", "extra"):
@@ -109,6 +112,8 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
         raise ConfigError(f"{where}a model needs a provider, such as 'offline' or 'openai:NAME'")
     if setup.strategy is not None and setup.strategy not in _STRATEGIES:
         raise UnknownNameError("strategy", str(setup.strategy), _STRATEGIES, place=place)
+    if setup.on_incomplete is not None and setup.on_incomplete not in _ON_INCOMPLETE:
+        raise UnknownNameError("on_incomplete", str(setup.on_incomplete), _ON_INCOMPLETE, place=place)
     if setup.api_key_env is not None and not (
         isinstance(setup.api_key_env, str) and _ENV_NAME.fullmatch(setup.api_key_env)
     ):

@@ -20,6 +20,7 @@ from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.agents.state.messages import Message, ModelRequest
 from flink_skills.errors import TurnError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillView
+from flink_skills.options import SkillOptions
 from flink_skills.prompts import Prompt
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolSpec
@@ -55,7 +56,7 @@ class ModelRuntime:
     patterns of the tools that its setup names. None: all tools of the agent. ``code`` runs the code of its answers if
     the job enables that. It is not offered as a tool. ``system`` is the fixed part of the system text: instructions,
     and ``guide``, which has the menu of skills and guidance for the tools. ``chain`` is the model with its fallbacks.
-    None: it has none.
+    None: it has none. ``on_incomplete`` is what to do with the text of an answer that is not complete.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ModelRuntime:
     provider_settings: Mapping[str, Any]
     default_answer: AnswerType
     timeout: float
+    on_incomplete: str
     chain: FallbackChain | None = None
 
     @property
@@ -302,6 +304,8 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
         provider_settings=plan.setup.settings if plan is not None else {},
         default_answer=parts.default_answer,
         timeout=parts.timeout,
+        on_incomplete=(plan.setup.on_incomplete if plan is not None else None)
+        or services.config.get(SkillOptions.MODEL_ON_INCOMPLETE),
         chain=parts.chains.get(plan.name) if plan is not None else None,
     )
 

@@ -53,6 +53,7 @@ _SETUP_KEYS = (
     "tools",
     "prompt",
     "strategy",
+    "on_incomplete",
     "price",
     "fallback",
     "media",
@@ -186,7 +187,10 @@ def _callees(declared: Declaration, callers: tuple[str, ...]) -> Iterator[tuple[
 def _replaced(declared: ModelSetup, model: ModelSetup) -> ModelSetup:
     """Return ``model`` with the declared settings that any provider accepts."""
     return replace(
-        model, settings={**declared.settings, **model.settings}, strategy=model.strategy or declared.strategy
+        model,
+        settings={**declared.settings, **model.settings},
+        strategy=model.strategy or declared.strategy,
+        on_incomplete=model.on_incomplete or declared.on_incomplete,
     )
 
 
@@ -290,6 +294,7 @@ def _model_plan(
         base_url=arguments.pop("base_url", None) or connection.get("base_url"),
         api_key_env=arguments.pop("api_key_env", None) or connection.get("api_key_env"),
         strategy=arguments.pop("strategy", None),
+        on_incomplete=arguments.pop("on_incomplete", None),
         price=arguments.pop("price", None),
         extra={"media": arguments.pop("media")} if arguments.get("media") is not None else {},
         settings=arguments,

@@ -74,6 +74,9 @@ class SetupSpec(BaseModel):
     strategy: Literal["auto", "native", "json"] | None = Field(
         None, description="How the model acts: native tool calls, or constrained JSON."
     )
+    on_incomplete: Literal["fail", "retry", "emit"] | None = Field(
+        None, description="As the option `skills.model.on-incomplete`."
+    )
     price: StrictFloat | StrictInt | dict[Text, StrictFloat | StrictInt] | None = Field(
         None,
         description="USD per million tokens, such as `{input: 1.25, output: 10.0}`. `cache_read` and `cache_write` "

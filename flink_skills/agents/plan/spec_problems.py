@@ -34,6 +34,7 @@ _KEYS = {
     "prompt": "prompt",
     "connection": "connection",
     "strategy": "strategy",
+    "on_incomplete": "on_incomplete",
     "model provider": "clazz",
     "chat model": "fallback",
 }

@@ -50,6 +50,7 @@ class AgentTurn:
         "content",
         "event",
         "event_for_model",
+        "finish_reason",
         "kept",
         "loaded",
         "prefix",
@@ -85,6 +86,8 @@ class AgentTurn:
         self._steps_spent = 0
         self._usage_spent = NO_USAGE
         self._media: TurnMedia | None = None
+        #: The reason why the last answer of a chat model ended.
+        self.finish_reason = ""
         #: The names of the skills that the turn loaded, in order.
         self.loaded: list[str] = []
         #: The finished tool calls as records have them.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.agents.declare.answers import AnswerType
+from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.state.journal import Asked
 from flink_skills.agents.state.messages import (
     AssistantMessage,
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Request", "chat"]
 
+_CUT = "your answer was cut at the limit of its length before it was complete"
+_CUT_CALL = f"Not run, because {_CUT}. Write less, or split the work into several calls."
+_CUT_ANSWER = f"Nothing of it was used, because {_CUT}. Answer again, and write less."
+_CONTINUE = f"{_CUT[0].upper()}{_CUT[1:]}. Continue exactly where it stopped, and repeat nothing of it."
+_GO_ON = "Continue."
+
 
 class Request(NamedTuple):
     """The request of the agent's code to a model.
@@ -60,7 +68,7 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
     Raises:
         ModelError: The model cannot be reached, after all retries.
         LimitError: The turn or the agent is at a limit.
-        TurnError: The model gave no usable answer.
+        TurnError: The model gave no usable answer, or a cut one.
     """
     model, answer_type = conversation.model, request.answer_type
     limits = conversation.agent_turn.agent.limits
@@ -82,6 +90,9 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
     say(UserMessage(request.text, request.media))
     additions, code = Additions(), CodeRounds(conversation) if model.code is not None else None
     refused = 0
+    # The text of an answer that continues, and the number of messages before it, None if no answer continues.
+    begun = ""
+    begun_at: int | None = None
     for round_ in range(limits.steps + 1):
         step, tool_steps = f"{request.call}/m{round_}", f"{request.call}/t{round_}"
         said = [*history, *earlier, *new]
@@ -92,7 +103,10 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
         built = partial(build_request, conversation, said, answer_type, system=system, additions=additions)
         first: dict[str, Any] = {"notices": notices, "asked": request.asked} if round_ == 0 else {}
         response = await respond(conversation, step, built, calls=tool_steps, additions=additions, hooks=hooks, **first)
-        if response.tool_calls:
+        end = end_of(response.finish_reason)
+        is_cut = end is AnswerEnd.CUT or (end is AnswerEnd.FILTERED and bool(response.tool_calls))
+        if response.tool_calls and not is_cut:
+            begun, begun_at = "", None
             say(AssistantMessage(response.text, response.tool_calls, response.verbatim))
             results = await _run_tools(conversation, tool_steps, response.tool_calls, calls)
             say(*results)
@@ -102,7 +116,37 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
             # As if the model had said so: what comes next in a conversation follows an answer.
             say(AssistantMessage(results[0].content))
             return answered(found[0])
-        if code is not None and response.finish_reason != "invalid":
+        if end is AnswerEnd.PAUSED:
+            begun, begun_at = begun + response.text, len(new) if begun_at is None else begun_at
+            say(AssistantMessage(response.text, verbatim=response.verbatim))
+            if response.verbatim is None:
+                say(UserMessage(_GO_ON))
+            continue
+        if begun_at is not None:
+            response = replace(response, text=begun + response.text, verbatim=None)
+            del new[begun_at:]
+            begun, begun_at = "", None
+        is_used = is_cut and bool(response.text.strip()) and not response.tool_calls and answer_type.schema is None
+        if is_cut and not (is_used and model.on_incomplete == "emit"):
+            refused += 1
+            reason = f"its answer was cut at the limit of its length (finish_reason {response.finish_reason!r})"
+            if not response.tool_calls and model.on_incomplete != "retry":
+                raise TurnError(
+                    f"chat model {model.name!r} gave no complete answer: {reason}. Set a larger max_tokens, ask for a "
+                    "shorter answer, or set skills.model.on-incomplete to retry or emit",
+                    finish_reason=response.finish_reason,
+                )
+            if refused > limits.output_retries:
+                raise TurnError(
+                    f"chat model {model.name!r} gave no usable answer after {refused} attempts: {reason}. Set a larger "
+                    "max_tokens",
+                    finish_reason=response.finish_reason,
+                )
+            if is_used:
+                begun, begun_at = response.text, len(new)
+            say(*_cut(response, is_used=is_used))
+            continue
+        if code is not None and end is AnswerEnd.COMPLETE and response.finish_reason != "invalid":
             printed = await code.outputs(f"{request.call}/c{round_}", response.text)
             if printed is not None:
                 say(AssistantMessage(response.text, verbatim=response.verbatim), UserMessage(printed))
@@ -117,6 +161,16 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
             raise TurnError(f"chat model {model.name!r} gave no usable answer after {refused} attempts: {problem}")
         say(UserMessage(problem))
     raise TurnError(f"chat model {model.name!r} never came to an answer")
+
+
+def _cut(response: ModelResponse, *, is_used: bool) -> Sequence[Message]:
+    """Return a cut answer for the conversation, with the reason why no call of it runs. ``is_used``: it continues."""
+    calls = tuple(call for call in response.tool_calls if call.name)
+    if not calls:
+        return AssistantMessage(response.text), UserMessage(_CONTINUE if is_used else _CUT_ANSWER)
+    kept = response.verbatim if len(calls) == len(response.tool_calls) else None
+    results = (ToolMessage(call.id, call.name, _CUT_CALL, is_error=True) for call in calls)
+    return AssistantMessage(response.text, calls, kept), *results
 
 
 def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | None, Any]:

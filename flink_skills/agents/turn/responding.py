@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.hooks import Refusal
+from flink_skills.agents.models.base import tell_whole
+from flink_skills.agents.models.endings import AnswerEnd, checked, end_of
 from flink_skills.agents.models.fallback import Attempt, Candidate
 from flink_skills.agents.models.media import for_model
 from flink_skills.agents.state.codec import response_from_json, response_to_json
@@ -17,7 +21,7 @@ from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.state.messages import ModelRequest, ModelResponse
 from flink_skills.agents.state.notices import Notice
 from flink_skills.agents.state.well_formed import well_formed_response
-from flink_skills.errors import ModelError, TurnError, counted
+from flink_skills.errors import LimitError, ModelError, TurnError, counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import Discarded, OnDelta, delta_listener, emit, observe
 from flink_skills.tools.streaming import ArgumentFeed
@@ -33,6 +37,8 @@ __all__ = ["respond"]
 
 _log = logging.getLogger("flink_skills.model")
 _MAX_WAIT = 30.0
+# How often the limit of a cut answer is doubled.
+_MAX_DOUBLINGS = 2
 # Conditions of a request to a model without fallbacks.
 _ONLY = Attempt()
 _NO_SETTINGS: Mapping[str, Any] = {}
@@ -66,9 +72,12 @@ async def respond(
         hooks: The hooks of the request. Their decisions are stored with the response.
 
     Raises:
+        ModelError: The model gave no complete answer. A cut or paused answer is returned, see :func:`end_of`.
         TurnError: A hook refuses the request.
     """
     model = conversation.model
+    # The last answer, with the usage of all, of each model whose answers failed or were filtered.
+    unused: list[ModelResponse] = []
 
     async def ask() -> Any:
         request = await build()
@@ -96,7 +105,15 @@ async def respond(
             with observe("chat", of.name, step, request=sent, setup=of.setup, **more) as activity:
                 for name, reason in attempt.passed:
                     emit("fallback", model=name, to=of.name, error=reason)
-                response = well_formed_response(await _heard(conversation, of, sent, calls=calls, attempt=attempt))
+                lost: list[ModelResponse] = []
+                try:
+                    response = await _heard(conversation, of, sent, calls=calls, attempt=attempt, lost=lost)
+                except ModelError:
+                    if lost:
+                        unused.append(_with_usage_of(lost[:-1], lost[-1]))
+                        activity.attributes["response"] = unused[-1]
+                    raise
+                response = well_formed_response(_with_usage_of(lost, response))
                 activity.attributes["response"] = response
             return response
 
@@ -104,13 +121,21 @@ async def respond(
             response = await ask_one(model)
         else:
             response, by = await model.chain.answer(ask_one, conversation.answered_by)
-        entry = response_to_json(response)
+        entry = response_to_json(_with_usage_of(unused, response))
         if by != model.name:
             entry["by"] = by
         return _with_notes(entry, notices, hooks, additions)
 
     agent_turn = conversation.agent_turn
-    entry = await agent_turn.durable(step, ask, asked)
+    try:
+        entry = await agent_turn.durable(step, ask, asked)
+    except ModelError as error:
+        agent_turn.finish_reason = error.finish_reason
+        for of in unused:
+            # The error of the model says more. The next step checks the limit again.
+            with suppress(LimitError):
+                agent_turn.add_usage(of.usage)
+        raise
     if "p" in entry and additions is not None:
         additions.replay(entry)
     if "state" in entry:
@@ -121,7 +146,15 @@ async def respond(
         # Also of a replayed step: the next one goes to the model that answered.
         conversation.answered_by = entry.get("by", "")
     response = response_from_json(entry)
+    agent_turn.finish_reason = response.finish_reason
     agent_turn.add_usage(response.usage)
+    return response
+
+
+def _with_usage_of(others: Iterable[ModelResponse], response: ModelResponse) -> ModelResponse:
+    """Return the response with the usage of ``others`` added, which the provider bills as well."""
+    for of in others:
+        response = replace(response, usage=response.usage + of.usage)
     return response
 
 
@@ -152,25 +185,80 @@ async def _heard(
     *,
     calls: str,
     attempt: Attempt,
+    lost: list[ModelResponse],
 ) -> ModelResponse:
     """Return the answer of ``of``, the model of the conversation or one of its fallbacks.
 
-    Observers of the turn, and tools that are streaming, receive it while it arrives.
+    Observers of the turn, and tools that are streaming, receive it while it arrives. Answers that are not used are
+    added to ``lost``.
     """
     on_delta = delta_listener()
     scope = conversation.agent_turn.attempt.scope
-    config = conversation.agent_turn.agent.config
+    answer = partial(
+        _whole_answer,
+        conversation.agent_turn.agent.config,
+        of,
+        request,
+        attempt=attempt,
+        incomplete=conversation.model.on_incomplete,
+        lost=lost,
+    )
     if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts or attempt.passed):
         on_delta(Discarded(restarted=True))
     tools = await conversation.tools()
     if not (tools.is_streaming and request.tools):
-        return await _request_with_retries(config, of, request, on_delta, attempt)
+        return await answer(on_delta)
 
     async def context_of(tool: Tool, index: int) -> ToolContext:
         return await conversation.tool_context(f"{calls}.{index}", workspace=tool.uses_workspace)
 
     async with ArgumentFeed(tools, context_of, on_delta) as feed:
-        return await _request_with_retries(config, of, request, feed, attempt)
+        return await answer(feed)
+
+
+async def _whole_answer(
+    config: SkillConfig,
+    model: ModelRuntime | Candidate,
+    request: ModelRequest,
+    on_delta: OnDelta | None,
+    *,
+    attempt: Attempt,
+    incomplete: str,
+    lost: list[ModelResponse],
+) -> ModelResponse:
+    """Return the answer. With ``retry``, a cut one is requested again while that can have a larger ``max_tokens``."""
+
+    async def ask(request: ModelRequest) -> ModelResponse:
+        keeps = incomplete == "emit" and request.output_schema is None
+        return await _request_with_retries(config, model, request, on_delta, attempt, keeps_filtered=keeps, lost=lost)
+
+    response = await ask(request)
+    for doublings in range(1, _MAX_DOUBLINGS + 1):
+        most = request.settings.get("max_tokens")
+        if incomplete != "retry" or end_of(response.finish_reason) is not AnswerEnd.CUT or not isinstance(most, int):
+            break
+        request = replace(request, settings={**request.settings, "max_tokens": 2 * most})
+        reason = f"the answer was cut at max_tokens = {most}"
+        _log.info("chat model %s: %s; again with max_tokens = %d", model.name, reason, 2 * most)
+        emit("retry", model=model.name, error=reason, attempt=doublings, pause=0.0)
+        if on_delta is not None:
+            on_delta(Discarded(restarted=True))
+        lost.append(response)
+        try:
+            response = await ask(request)
+        except ModelError as error:
+            if error.finish_reason or not error.rejects_request:
+                raise
+            # The model allows no larger limit.
+            response = lost.pop()
+            if on_delta is not None:
+                tell_whole(response, on_delta)
+            break
+    if on_delta is not None and end_of(response.finish_reason) is AnswerEnd.CUT:
+        is_text = not response.tool_calls and request.output_schema is None
+        if incomplete == "fail" or not is_text:
+            on_delta(Discarded())
+    return response
 
 
 async def _request(model: ModelRuntime | Candidate, request: ModelRequest, on_delta: OnDelta | None) -> ModelResponse:
@@ -185,6 +273,9 @@ async def _request_with_retries(
     request: ModelRequest,
     on_delta: OnDelta | None,
     attempt: Attempt,
+    *,
+    keeps_filtered: bool,
+    lost: list[ModelResponse],
 ) -> ModelResponse:
     retries = 0 if attempt.once else config.get(SkillOptions.MODEL_MAX_RETRIES)
     wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
@@ -198,12 +289,17 @@ async def _request_with_retries(
                 async with model.permits.one(request) as permit:
                     response = await _request(model, request, on_delta)
                     permit.used(response.usage)
+            lost.append(response)
+            response = checked(response, model.chat_model.name, keeps_filtered=keeps_filtered)
+            lost.pop()
         except ModelError as error:
             if circuit is not None:
                 circuit.failed(error)
             if not error.retryable:
                 raise
-            given_up = ModelError(f"{error} (given up after {counted(number + 1, 'attempt')})")
+            given_up = ModelError(
+                f"{error} (given up after {counted(number + 1, 'attempt')})", finish_reason=error.finish_reason
+            )
             # A fallback answers sooner than a model that is known to fail, or that wants a long pause.
             has_open_circuit = circuit is not None and attempt.more and circuit.is_open
             wants_long_pause = attempt.more and (error.retry_after or 0.0) > _MAX_WAIT

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.state.history import Cut, about_tokens_of, cut, without_verbatim
 from flink_skills.agents.state.messages import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
 from flink_skills.agents.turn.responding import respond
@@ -22,6 +23,7 @@ __all__ = ["history_of"]
 _log = logging.getLogger("flink_skills.turn")
 
 _SUMMARY = "<conversation_summary>\n{}\n</conversation_summary>"
+_CUT = " … (the summary was cut here)"
 # Of one message, in what is given to be summed up: results of tools may be long, and what came of them follows.
 _MAX_TEXT_LENGTH = 8_000
 _TASK = """\
@@ -122,7 +124,8 @@ async def _summary(conversation: Conversation, messages: Sequence[Message], most
         _log.warning("chat model %s summed up no conversation, older messages are left out: %s", model.name, error)
         return ""
     # Four characters are one token at least.
-    return response.text.strip()[: most * 4]
+    summary = response.text.strip()[: most * 4]
+    return summary if end_of(response.finish_reason) is AnswerEnd.COMPLETE or not summary else summary + _CUT
 
 
 def _line(message: Message) -> dict[str, Any]:

@@ -55,6 +55,10 @@ class TurnContext(AgentContext):
         return self._agent_turn.attempt.steps.usage
 
     @property
+    def finish_reason(self) -> str:
+        return self._agent_turn.finish_reason
+
+    @property
     def loaded_skills(self) -> list[str]:
         return list(self._agent_turn.loaded)
 

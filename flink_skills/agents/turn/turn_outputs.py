@@ -109,6 +109,7 @@ def _record(turn: Ending, output: Any = None, error: str | None = None) -> dict[
         skills=turn.main.loaded,
         tool_calls=turn.main.tool_calls,
         usage=turn.usage,
+        finish_reason=turn.main.finish_reason,
         artifacts=[artifact_ref(name, version) for name, version in turn.agent_run.artifact_versions().items()],
         event=turn.start.event,
     )

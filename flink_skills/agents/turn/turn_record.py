@@ -49,6 +49,7 @@ class TurnRecords:
         tool_calls: Sequence[Mapping[str, Any]] = (),
         usage: Usage | None = None,
         artifacts: Sequence[str] = (),
+        finish_reason: str = "",
         event: Any = None,
     ) -> dict[str, Any]:
         """Return a record. ``event`` is the event as columns of tables read it."""
@@ -69,6 +70,7 @@ class TurnRecords:
                 # A path of a column needs a value. Other records only have what there is.
                 **(details if self.rows is not None or any(details.values()) else {}),
             },
+            **({"finish_reason": finish_reason} if finish_reason or self.rows is not None else {}),
             **({"artifacts": list(artifacts)} if artifacts else {}),
         }
         if self.rows is not None:

@@ -32,16 +32,6 @@ from flink_skills.tools.base import ToolSpec
 
 __all__ = ["AnthropicMessages"]
 
-_FINISH = {
-    "compaction": "stop",
-    "end_turn": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "pause_turn": "length",
-    "refusal": "content_filter",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-}
 _THINKING = ("thinking", "redacted_thinking")
 _MARKS = {
     "5m": b',"cache_control":{"type":"ephemeral"}}',
@@ -126,13 +116,12 @@ class AnthropicMessages(Wire):
         blocks = [object_of(block) for block in content]
         found = [_call(block) for block in blocks if block.get("type") == "tool_use"]
         given = with_ids(found, str(id_ or uuid.uuid4().hex))
-        finish = str(reason or "")
         same = all(a is b for a, b in zip(found, given, strict=True))
         return ModelResponse(
             "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text"),
             given,
             _usage(usage),
-            _FINISH.get(finish, finish),
+            str(reason or ""),
             self._verbatim(blocks) if same else None,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, error_text, with_ids
 from flink_skills.agents.models.schemas import is_strict, schema_name
 from flink_skills.agents.models.wires.chat_settings import ChatSettings
-from flink_skills.agents.models.wires.chat_stream import ChatStreamReader
+from flink_skills.agents.models.wires.chat_stream import ChatStreamReader, reason_of
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import dump, object_of
 from flink_skills.agents.models.wires.media_parts import chat_part, heading, parts
@@ -32,7 +32,6 @@ from flink_skills.tools.base import ToolSpec
 
 __all__ = ["ChatCompletions"]
 
-_FINISH = {"tool_call": "tool_calls", "function_call": "tool_calls"}
 # Fields of a message that say the same as its text and its calls, or are not for the next request.
 _OWN_FIELDS = frozenset({"role", "content", "tool_calls", "refusal", "annotations", "audio", "function_call", "name"})
 # Fields with reasoning in plain text. Servers want it back only together with calls of tools.
@@ -98,7 +97,7 @@ class ChatCompletions(Wire):
         return self.answer(
             message,
             calls if isinstance(calls, list) else [],
-            reason=choice.get("finish_reason"),
+            reason=reason_of(choice),
             usage=object_of(answer.get("usage")),
             id_=answer.get("id"),
         )
@@ -109,12 +108,12 @@ class ChatCompletions(Wire):
         """Return the response of a message with its calls, which may have come in pieces."""
         found = [_call(object_of(call)) for call in calls]
         given = with_ids(found, str(id_ or uuid.uuid4().hex))
-        finish = str(reason or "")
+        text, refusal = _text(message.get("content")), _text(message.get("refusal"))
         return ModelResponse(
-            _text(message.get("content")) or _text(message.get("refusal")),
+            text or refusal,
             given,
             _usage(usage),
-            _FINISH.get(finish, finish),
+            "refusal" if refusal and not text else str(reason or ""),
             self._verbatim(message, calls) if all(a is b for a, b in zip(found, given, strict=True)) else None,
         )
 
@@ -131,10 +130,7 @@ class ChatCompletions(Wire):
             return None
         kept = {"role": "assistant", "content": message.get("content") or None, **more}
         if calls:
-            kept["tool_calls"] = [
-                {**{name: of for name, of in object_of(call).items() if name != "index"}, "type": "function"}
-                for call in calls
-            ]
+            kept["tool_calls"] = [_to_keep(object_of(call)) for call in calls]
         return Verbatim(self.label, dump(kept).decode())
 
 
@@ -192,6 +188,16 @@ def _content(text: str, media: Sequence[Media]) -> Any:
 def _call(call: Mapping[str, Any]) -> ToolCall:
     function = object_of(call.get("function"))
     return ToolCall(str(call.get("id") or ""), str(function.get("name") or ""), arguments_of(function.get("arguments")))
+
+
+def _to_keep(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call as it came, for a later request. Servers parse its arguments, so a text is wrapped."""
+    kept = {**{name: of for name, of in call.items() if name != "index"}, "type": "function"}
+    function = object_of(call.get("function"))
+    arguments = arguments_of(function.get("arguments"))
+    if isinstance(arguments, str):
+        kept["function"] = {**function, "arguments": dump(arguments_to_send(arguments)).decode()}
+    return kept
 
 
 def _text(content: Any) -> str:

@@ -6,12 +6,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.models.wires.json_bytes import object_of
 from flink_skills.agents.models.wires.wire import NoCompletionError, StreamReader
 from flink_skills.agents.state.messages import ModelResponse
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 
-__all__ = ["ChatStreamReader"]
+__all__ = ["ChatStreamReader", "reason_of"]
 
 
 class ChatStreamReader(StreamReader):
@@ -37,7 +38,7 @@ class ChatStreamReader(StreamReader):
         if not choices:
             return
         choice = object_of(choices[0])
-        self._reason = choice.get("finish_reason") or self._reason
+        self._reason = reason_of(choice) or self._reason
         for name, value in object_of(choice.get("delta")).items():
             if name in ("content", "refusal") and isinstance(value, str):
                 if value:
@@ -90,3 +91,18 @@ def _extend(message: dict[str, Any], name: str, value: Any) -> None:
     if isinstance(before, list) and isinstance(value, list):
         value = [*before, *value]
     message[name] = value
+
+
+def reason_of(choice: Mapping[str, Any]) -> str | None:
+    """Return the reason why a choice ended, with what a router and the filters of Azure add to it. None if it has none.
+
+    >>> reason_of({"finish_reason": "content_filter", "content_filter_results": {"hate": {"filtered": True}}})
+    'content_filter: hate'
+    """
+    reason = choice.get("finish_reason")
+    if not reason:
+        return None
+    native = str(choice.get("native_finish_reason") or "")
+    found = [str(reason), *([native] if end_of(native) is not AnswerEnd.COMPLETE and native != reason else [])]
+    filters = object_of(choice.get("content_filter_results"))
+    return ": ".join([*found, *(name for name, of in filters.items() if object_of(of).get("filtered") is True)])

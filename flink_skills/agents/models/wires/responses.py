@@ -40,7 +40,8 @@ from flink_skills.tools.base import ToolSpec
 
 __all__ = ["Responses"]
 
-_INCOMPLETE = {"max_output_tokens": "length", "max_tokens": "length"}
+# The states of a response that has ended.
+_ENDED = frozenset({"completed", "incomplete", "failed", "cancelled"})
 
 
 class Responses(Wire):
@@ -96,22 +97,23 @@ class Responses(Wire):
             raise AnswerError(status_of(error), {}, response, str(error.get("message", "")))
         status = response.get("status", "completed")
         output = response.get("output")
-        if not isinstance(output, list) or status not in ("completed", "incomplete"):
+        if not isinstance(output, list) or status not in _ENDED:
             raise NoCompletionError(
                 "the response has no output" if not isinstance(output, list) else f"the status is {status}"
             )
         items = [object_of(item) for item in output]
         found = [_call(item) for item in items if item.get("type") == "function_call"]
         given = with_ids(found, str(response.get("id") or uuid.uuid4().hex))
-        finish = "tool_calls" if given else "stop"
-        if status == "incomplete":
-            reason = str(object_of(response.get("incomplete_details")).get("reason") or "length")
-            finish = _INCOMPLETE.get(reason, reason)
+        if status == "completed":
+            reason = "refusal" if any(map(_refuses, items)) else "tool_calls" if given else "stop"
+        else:
+            details = object_of(response.get("incomplete_details"))
+            reason = f"{status}: {details['reason']}" if details.get("reason") else str(status)
         return ModelResponse(
             "".join(map(_text, items)),
             given,
             _usage(object_of(response.get("usage"))),
-            finish,
+            reason,
             self._verbatim(items) if all(a is b for a, b in zip(found, given, strict=True)) else None,
         )
 
@@ -160,6 +162,12 @@ def _text(item: Mapping[str, Any]) -> str:
         return ""
     parts = [object_of(part) for part in content]
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+
+
+def _refuses(item: Mapping[str, Any]) -> bool:
+    content = item.get("content")
+    parts = map(object_of, content) if isinstance(content, list) else ()
+    return item.get("type") == "message" and any(part.get("refusal") and not part.get("text") for part in parts)
 
 
 def _is_plain(item: Mapping[str, Any]) -> bool:

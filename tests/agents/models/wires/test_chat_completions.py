@@ -64,7 +64,8 @@ def test_contents(content: Any, text: str) -> None:
 
 
 def test_a_refusal_is_the_text() -> None:
-    assert answer({"content": None, "refusal": "I will not."}).text == "I will not."
+    found = answer({"content": None, "refusal": "I will not."})
+    assert (found.text, found.finish_reason) == ("I will not.", "refusal")
 
 
 @pytest.mark.parametrize("arguments", ['{"name": "x"}', {"name": "x"}])

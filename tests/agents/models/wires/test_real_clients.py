@@ -33,6 +33,7 @@ from flink_skills.agents.models import (
     ModelSetup,
     Provider,
     create_model,
+    neutral_reason,
     register_provider,
     unregister_provider,
 )
@@ -240,7 +241,8 @@ async def test_requests(provider: str, name: str, streamed: bool, raw_server: An
 
 def seen(response: ModelResponse) -> dict[str, Any]:
     # Responses have one word for both ends.
-    finish = "stop" if response.tool_calls and response.finish_reason == "tool_calls" else response.finish_reason
+    finish = neutral_reason(response.finish_reason)
+    finish = "stop" if response.tool_calls and finish == "tool_calls" else finish
     return {
         "text": response.text,
         "calls": [(call.id, call.name, call.arguments) for call in response.tool_calls],

@@ -152,9 +152,14 @@ def test_an_answer_with_everything() -> None:
     ("fields", "finish"),
     [
         ({}, "stop"),
-        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
-        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
-        ({"status": "incomplete", "incomplete_details": None}, "length"),
+        (
+            {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+            "incomplete: max_output_tokens",
+        ),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "incomplete: content_filter"),
+        ({"status": "incomplete", "incomplete_details": None}, "incomplete"),
+        ({"status": "failed"}, "failed"),
+        ({"status": "cancelled", "incomplete_details": None}, "cancelled"),
     ],
 )
 def test_reasons(fields: Mapping[str, Any], finish: str) -> None:
@@ -163,7 +168,8 @@ def test_reasons(fields: Mapping[str, Any], finish: str) -> None:
 
 def test_a_refusal_is_the_text() -> None:
     item = {**TEXT, "content": [{"type": "refusal", "refusal": "I will not."}]}
-    assert Responses(LABEL, "m").response(response(item)).text == "I will not."
+    found = Responses(LABEL, "m").response(response(item))
+    assert (found.text, found.finish_reason) == ("I will not.", "refusal")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +178,7 @@ def test_a_refusal_is_the_text() -> None:
         (response(status="failed", error={"code": "server_error", "message": "oh"}), "status 500 (oh)", True),
         (response(status="failed", error={"code": "rate_limit_exceeded", "message": "slow"}), "status 429", True),
         (response(status="failed", error={"code": "invalid_prompt", "message": "no"}), "status 400", False),
-        (response(status="cancelled"), "the status is cancelled", True),
+        (response(status="queued"), "the status is queued", True),
     ],
 )
 async def test_a_failure_with_a_good_status(
