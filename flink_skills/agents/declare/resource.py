@@ -41,11 +41,11 @@ class ResourceDescriptor:
         arguments: What the resource takes. A connection takes ``base_url`` and ``api_key_env`` (the
             *name* of an environment variable: values of secrets never enter a plan). A setup takes
             ``connection``, ``model``, ``skill_names``, ``tools``, ``prompt``, ``strategy``, ``on_incomplete``,
-            ``price`` (USD per million tokens, such as ``{"input": 1.25, "output": 10.0}``, where the lists of prices do
-            not know it; ``cache_read`` and ``cache_write`` are the prices of tokens of caches), ``fallback`` (a list of chat
-            models of the agent, or of ``provider:model``, that answer if this one does not), and model settings such as
-            ``temperature`` and ``max_tokens``. Skills take ``paths``, ``resources``, ``urls``, ``skills`` (a list of
-            :class:`AgentSkill`) and ``skill_names``.
+            ``price`` (USD per million tokens, such as ``{"input": 1.25, "output": 10.0}``, where the lists of prices
+            do not know it; ``cache_read`` and ``cache_write`` are the prices of tokens of caches), ``fallback`` (a list
+            of chat models of the agent, or of ``provider:model``, that answer if this one does not), and model settings
+            such as ``temperature`` and ``max_tokens``. Skills take ``paths``, ``resources``, ``urls``, ``skills`` (a
+            list of :class:`AgentSkill`) and ``skill_names``.
 
     >>> ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=["/opt/skills"]).arguments
     {'paths': ['/opt/skills']}
