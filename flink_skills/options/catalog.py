@@ -212,24 +212,11 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
     PROMPT_MAX_CHARS = Option[int](
         "skills.prompt.max-chars", parse_positive, 16_000, "Maximum number of characters of the skill menu in a prompt."
     )
-    MODEL_STRATEGY = Option[str](
-        "skills.model.strategy",
-        one_of("auto", "native", "json"),
-        "auto",
-        "How a model calls tools: natively, by constrained JSON, or automatically by the model's capabilities.",
-    )
     MODEL_TIMEOUT = Option[float](
         "skills.model.timeout", parse_duration, 120.0, "Time after which a request to a model fails."
     )
     MODEL_MAX_RETRIES = Option[int](
         "skills.model.max-retries", parse_count, 4, "Maximum number of retries of a request after a transient failure."
-    )
-    MODEL_ON_INCOMPLETE = Option[str](
-        "skills.model.on-incomplete",
-        one_of("fail", "retry", "emit"),
-        "fail",
-        "What to do with the text of an answer that was cut or filtered: fail the turn, request a cut answer again "
-        "with a larger max_tokens and then its continuation, or use the text. Tool calls of such an answer never run.",
     )
     MODEL_RETRY_BACKOFF = Option[float](
         "skills.model.retry-backoff",

@@ -19,8 +19,21 @@ __all__ = ["ToolOptions"]
 
 
 class ToolOptions:
-    """The part of :class:`~flink_skills.options.SkillOptions` that is about tools."""
+    """The part of :class:`~flink_skills.options.SkillOptions` that is about tools, and about how models call them."""
 
+    MODEL_STRATEGY = Option[str](
+        "skills.model.strategy",
+        one_of("auto", "native", "json"),
+        "auto",
+        "How a model calls tools: natively, by constrained JSON, or automatically by the model's capabilities.",
+    )
+    MODEL_ON_INCOMPLETE = Option[str](
+        "skills.model.on-incomplete",
+        one_of("fail", "retry", "emit"),
+        "fail",
+        "What to do with the text of an answer that was cut or filtered: fail the turn, request a cut answer again "
+        "with a larger max_tokens and then its continuation, or use the text. Tool calls of such an answer never run.",
+    )
     TOOLS = Option[tuple[str, ...]](
         "skills.tools",
         parse_list,

@@ -1,4 +1,4 @@
-"""Answers that are not complete: what runs, what the model is told, and what the job emits.
+"""Incomplete answers: their calls, the next request, the output and the record.
 
 A server returns the exact bodies and events of each API.
 """
@@ -19,11 +19,13 @@ from flink_skills import (
     ModelError,
     ResourceDescriptor,
     TurnError,
+    UnknownNameError,
     chat_model_setup,
     tool,
 )
 from flink_skills.agents.models import Provider, register_provider, unregister_provider
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDelta
+from tests.kit.answers import message, reply
 from tests.kit.exchanges import Exchanges, exchanges
 
 APIS = ("openai-compatible", "anthropic", "openai-responses", "bridge")
@@ -32,93 +34,6 @@ CUT = dict(zip(APIS, ("length", "max_tokens", "max_output_tokens", "length"), st
 FILTERED = dict(zip(APIS, ("content_filter", "refusal", "content_filter", "content_filter"), strict=True))
 FAILED = dict(zip(APIS, ("error", "error", "failed", "error"), strict=True))
 STOP = dict(zip(APIS, ("stop", "end_turn", "", "stop"), strict=True))
-
-
-def reply(api: str, text: str, reason: str, arguments: str | None = None, *, stream: bool = False) -> Any:
-    """Return an answer of 10 and 5 tokens as a body, or as the events of a stream."""
-    if api == "anthropic":
-        return anthropic_events(text, reason, arguments) if stream else anthropic_body(text, reason, arguments)
-    if api == "openai-responses":
-        body = responses_body(text, reason, arguments)
-        return responses_events(body) if stream else body
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
-    more = {"tool_calls": [call]} if arguments is not None else {}
-    if not stream:
-        message = {"role": "assistant", "content": text or None, **more}
-        choice = {"index": 0, "message": message, "finish_reason": reason}
-        return completion("chat.completion", choice, usage=usage)
-    calls = {"tool_calls": [{"index": 0, **call}]} if more else {}
-    return [
-        completion("chat.completion.chunk", {"index": 0, "delta": delta, "finish_reason": finish})
-        for delta, finish in (({"role": "assistant", "content": text}, None), (calls, None), ({}, reason))
-    ] + [{**completion("chat.completion.chunk", usage=usage), "choices": []}]
-
-
-def completion(kind: str, *choices: Any, **more: Any) -> dict[str, Any]:
-    return {"id": "x", "object": kind, "created": 1, "model": "m", "choices": list(choices), **more}
-
-
-def anthropic_body(text: str, reason: str, arguments: str | None) -> dict[str, Any]:
-    blocks: list[Any] = [{"type": "text", "text": text}] if text else []
-    if arguments is not None:
-        try:
-            given = json.loads(arguments)
-        except ValueError:
-            given = {"city": "Os"}
-        blocks.append({"type": "tool_use", "id": "c1", "name": "weather", "input": given})
-    return message(blocks, reason)
-
-
-def message(blocks: list[Any], reason: str | None) -> dict[str, Any]:
-    usage = {"input_tokens": 10, "output_tokens": 5}
-    fields = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "stop_sequence": None}
-    return {**fields, "content": blocks, "stop_reason": reason, "usage": usage}
-
-
-def anthropic_events(text: str, reason: str, arguments: str | None) -> list[Any]:
-    found: list[Any] = [{"type": "message_start", "message": message([], None)}]
-    parts = [({"type": "text", "text": ""}, {"type": "text_delta", "text": text})] if text else []
-    if arguments is not None:
-        block = {"type": "tool_use", "id": "c1", "name": "weather", "input": {}}
-        parts.append((block, {"type": "input_json_delta", "partial_json": arguments}))
-    for index, (block, delta) in enumerate(parts):
-        found.append({"type": "content_block_start", "index": index, "content_block": block})
-        found.append({"type": "content_block_delta", "index": index, "delta": delta})
-        found.append({"type": "content_block_stop", "index": index})
-    delta = {"stop_reason": reason, "stop_sequence": None}
-    return [*found, {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}}, {"type": "message_stop"}]
-
-
-def responses_body(text: str, reason: str, arguments: str | None) -> dict[str, Any]:
-    items: list[Any] = []
-    if text:
-        content = [{"type": "output_text", "text": text, "annotations": []}]
-        items.append({"id": "m1", "type": "message", "role": "assistant", "status": "completed", "content": content})
-    if arguments is not None:
-        call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": arguments}
-        items.append({"id": "f1", "status": "incomplete" if reason else "completed", **call})
-    status = reason if reason == "failed" else "incomplete" if reason else "completed"
-    return {
-        **{"id": "r1", "object": "response", "created_at": 1, "model": "m", "status": status, "error": None},
-        "incomplete_details": {"reason": reason} if status == "incomplete" else None,
-        "output": items,
-        "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
-    }
-
-
-def responses_events(body: dict[str, Any]) -> list[Any]:
-    found: list[Any] = []
-    for index, item in enumerate(body["output"]):
-        found.append({"type": "response.output_item.added", "output_index": index, "item": {**item, "arguments": ""}})
-        if item["type"] == "message":
-            for word in item["content"][0]["text"].split(" "):
-                found.append({"type": "response.output_text.delta", "output_index": index, "delta": word})
-        else:
-            kind = "response.function_call_arguments.delta"
-            found.append({"type": kind, "output_index": index, "delta": item["arguments"]})
-        found.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    return [*found, {"type": f"response.{body['status']}", "response": body}]
 
 
 class Lab:
@@ -193,7 +108,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Lab]]:
 
 
 def results_of(body: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the ids and texts of the results of calls in a request, and check that each call has one."""
+    """Return the ids and contents of the results of calls in a request, and check that each call has one."""
     calls, results = [], []
     for item in body.get("messages") or body["input"]:
         content = item.get("content")
@@ -244,7 +159,7 @@ def test_a_cut_text_fails_the_turn_by_default_and_the_next_event_of_the_key_cont
     tried = lab(api, cut, reply(api, "done", STOP[api], stream=stream), stream=stream)
     outputs, [error] = tried.run("first", "second")
     assert [output["answer"] for output in outputs] == ["done"]
-    assert error["error"].startswith("TurnError: chat model 'model' gave no complete answer: its answer was cut")
+    assert error["error"].startswith("TurnError: chat model 'model' gave no complete answer: it was cut")
     assert error["finish_reason"] == "length"
     assert (error["usage"]["output_tokens"], error["usage"]["requests"]) == (5, 1)
     sent = json.dumps(tried.server.requests[1])
@@ -288,7 +203,7 @@ def test_a_continued_answer_is_limited(lab: Callable[..., Lab]) -> None:
     tried = lab("openai-compatible", reply("openai-compatible", "a", "length"), on_incomplete="retry")
     outputs, [error] = tried.run()
     assert outputs == []
-    assert "gave no usable answer after 4 attempts: its answer was cut" in error["error"]
+    assert "gave no usable answer after 4 attempts: the last one was cut" in error["error"]
     assert len(tried.server.requests) == 4
 
 
@@ -315,7 +230,7 @@ class Invoice(BaseModel):
 
 @pytest.mark.parametrize("on_incomplete", ["fail", "emit"])
 def test_a_cut_answer_of_a_type_is_never_used(on_incomplete: str, lab: Callable[..., Lab]) -> None:
-    # It is valid, and the number may have more digits.
+    # The JSON is valid, but the number may have more digits.
     cut = reply("openai-compatible", '{"total": 12}', "length")
     tried = lab("openai-compatible", cut, on_incomplete=on_incomplete, output_type=Invoice)
     outputs, [error] = tried.run()
@@ -417,7 +332,7 @@ def test_an_answer_without_reason_and_content_is_a_failed_one(reason: str | None
 def test_a_paused_answer_continues(lab: Callable[..., Lab]) -> None:
     use = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}
     first = message([{"type": "text", "text": "I search. "}, use], "pause_turn")
-    calls = anthropic_body("", "tool_use", '{"city": "Oslo"}')
+    calls = reply("anthropic", "", "tool_use", '{"city": "Oslo"}')
     last = reply("anthropic", "Sun.", "end_turn")
     tried = lab("anthropic", first, calls, last, last)
     outputs, errors = tried.run("first", "second")
@@ -470,13 +385,13 @@ def test_cut_calls_are_limited_in_number(lab: Callable[..., Lab]) -> None:
     tried = lab("openai-compatible", reply("openai-compatible", "", "length", '{"city": "Os'))
     outputs, [error] = tried.run()
     assert (outputs, tried.ran) == ([], [])
-    assert "after 4 attempts: its answer was cut" in error["error"]
+    assert "after 4 attempts: the last one was cut" in error["error"]
     assert error["finish_reason"] == "length"
     assert error["tool_calls"] == []
 
 
 def test_the_code_of_a_cut_answer_does_not_run(lab: Callable[..., Lab]) -> None:
-    text = "```python\nopen('made', 'w')\n```\nand then"
+    text = "```python\nopen('made', 'w')\n```\nand more"
     tried = lab("openai-compatible", reply("openai-compatible", text, "length"), run_code=True, on_incomplete="emit")
     outputs, errors = tried.run()
     assert (outputs[0]["answer"], errors) == (text, [])
@@ -497,6 +412,6 @@ def test_the_reason_is_a_field_of_the_error(lab: Callable[..., Lab]) -> None:
     assert tried.run()[0] == [["TurnError", "length"]]
 
 
-def test_an_unknown_value_of_the_setup_is_rejected(lab: Callable[..., Lab]) -> None:
-    with pytest.raises(Exception, match=r"unknown on_incomplete 'retries'.*did you mean 'retry'"):
+def test_an_unknown_value_is_rejected(lab: Callable[..., Lab]) -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown on_incomplete 'retries'.*did you mean 'retry'"):
         lab("openai-compatible", {}, on_incomplete="retries").run()

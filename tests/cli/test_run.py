@@ -240,6 +240,7 @@ def test_a_provider_at_a_base_url_with_the_usual_key(
             "skills": ["log-triage"],
             "tool_calls": [{"name": "load_skill", "arguments": {"name": "log-triage"}, "error": False}],
             "usage": {"input_tokens": 17, "output_tokens": 7, "requests": 2},
+            "finish_reason": "stop",
         }
     ]
     first = server.requests[0]

@@ -77,7 +77,7 @@ def _with_written_calls(response: ModelResponse, request: ModelRequest) -> Model
 
 
 def _cut_calls(text: str, offered: Collection[str], position: int) -> tuple[ToolCall, ...]:
-    """Return the call that a text began with when it was cut, none if it is another text."""
+    """Return the call at the start of a cut answer. Return an empty tuple if it starts with prose."""
     if not text.lstrip().startswith(_OPENINGS):
         return ()
     names = (found for found in _CUT_NAME.finditer(text[:_MAX_BEFORE_NAME]) if found[1] in offered)

@@ -129,18 +129,19 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
         is_used = is_cut and bool(response.text.strip()) and not response.tool_calls and answer_type.schema is None
         if is_cut and not (is_used and model.on_incomplete == "emit"):
             refused += 1
-            reason = f"its answer was cut at the limit of its length (finish_reason {response.finish_reason!r})"
+            reason = response.finish_reason
             if not response.tool_calls and model.on_incomplete != "retry":
                 raise TurnError(
-                    f"chat model {model.name!r} gave no complete answer: {reason}. Set a larger max_tokens, ask for a "
-                    "shorter answer, or set skills.model.on-incomplete to retry or emit",
-                    finish_reason=response.finish_reason,
+                    f"chat model {model.name!r} gave no complete answer: it was cut at the limit of its length "
+                    f"(finish_reason {reason!r}). Set a larger max_tokens, ask for a shorter answer, or set "
+                    "skills.model.on-incomplete to retry or emit",
+                    finish_reason=reason,
                 )
             if refused > limits.output_retries:
                 raise TurnError(
-                    f"chat model {model.name!r} gave no usable answer after {refused} attempts: {reason}. Set a larger "
-                    "max_tokens",
-                    finish_reason=response.finish_reason,
+                    f"chat model {model.name!r} gave no usable answer after {refused} attempts: the last one was cut "
+                    f"at the limit of its length (finish_reason {reason!r}). Set a larger max_tokens",
+                    finish_reason=reason,
                 )
             if is_used:
                 begun, begun_at = response.text, len(new)

@@ -37,7 +37,7 @@ __all__ = ["respond"]
 
 _log = logging.getLogger("flink_skills.model")
 _MAX_WAIT = 30.0
-# How often the limit of a cut answer is doubled.
+# Doublings of the limit of a cut answer.
 _MAX_DOUBLINGS = 2
 # Conditions of a request to a model without fallbacks.
 _ONLY = Attempt()
