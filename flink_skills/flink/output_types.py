@@ -36,6 +36,7 @@ _ERROR_RECORD: Mapping[str, Any] = {
     "skills": list[str],
     "tool_calls": list,
     "usage": dict,
+    "finish_reason": str,
     "artifacts": list[str],
     "event": Any,
 }

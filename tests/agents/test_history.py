@@ -18,6 +18,7 @@ from flink_skills import Agent, ModelError, PlanError, tool
 from flink_skills.agents import (
     AssistantMessage,
     Message,
+    ModelResponse,
     Session,
     SessionOp,
     ToolCall,
@@ -142,6 +143,17 @@ async def test_the_model_sums_up_what_goes(open_agent: OpenAgent, script: Script
     first = session.conversation().messages["model"][0].content
     assert first.startswith("<conversation_summary>\nIt was about")
     assert max(about_tokens_of(request.messages) for request in model.requests) < 1_300
+
+
+async def test_a_cut_summary_is_marked(open_agent: OpenAgent, script: Script) -> None:
+    def answer(request: Any) -> Any:
+        return ModelResponse("It was", finish_reason="length") if asked_for_a_summary(request) else "y" * 200
+
+    script(answer)
+    options = {"skills.session.max-tokens": "1000", "skills.session.strategy": "summarize"}
+    session, _ = await talk(await open_agent(Remembers, **options), 20)
+    first = session.conversation().messages["model"][0].content
+    assert "It was … (the summary was cut here)" in first
 
 
 async def test_a_summary_is_not_made_twice_when_its_turn_is_restarted(open_agent: OpenAgent, script: Script) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pydantic import BaseModel
 from flink_skills import (
     Agent,
     AgentsExecutionEnvironment,
+    ChatModel,
     ModelError,
     ResourceDescriptor,
     TurnError,
@@ -23,6 +25,7 @@ from flink_skills import (
     chat_model_setup,
     tool,
 )
+from flink_skills.agents import ModelRequest, ModelResponse
 from flink_skills.agents.models import Provider, register_provider, unregister_provider
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDelta
 from tests.kit.answers import message, reply
@@ -34,6 +37,12 @@ CUT = dict(zip(APIS, ("length", "max_tokens", "max_output_tokens", "length"), st
 FILTERED = dict(zip(APIS, ("content_filter", "refusal", "content_filter", "content_filter"), strict=True))
 FAILED = dict(zip(APIS, ("error", "error", "failed", "error"), strict=True))
 STOP = dict(zip(APIS, ("stop", "end_turn", "", "stop"), strict=True))
+
+
+class Reason(Enum):
+    """A reason of another library."""
+
+    MAX_TOKENS = 1
 
 
 class Lab:
@@ -224,6 +233,16 @@ def test_a_cut_answer_is_requested_with_a_larger_limit(stream: bool, lab: Callab
         assert "".join(delta.text for delta in after if isinstance(delta, TextDelta)) == "The total is 5."
 
 
+def test_a_limit_that_the_model_does_not_allow_is_followed_by_the_continuation(lab: Callable[..., Lab]) -> None:
+    api = "openai-compatible"
+    refusal = (400, {"error": {"message": "max_tokens is too large"}})
+    answers = [reply(api, "The to", "length"), refusal, reply(api, "tal is 5.", "stop")]
+    tried = lab(api, *answers, on_incomplete="retry", max_tokens=20)
+    outputs, errors = tried.run()
+    assert (errors, outputs[0]["answer"]) == ([], "The total is 5.")
+    assert [body["max_tokens"] for body in tried.server.requests] == [20, 40, 20]
+
+
 class Invoice(BaseModel):
     total: int
 
@@ -277,8 +296,9 @@ def test_the_filters_of_azure_and_the_words_of_a_refusal_are_named(lab: Callable
     answer = reply("openai-compatible", "", "content_filter")
     results = {"hate": {"filtered": False, "severity": "safe"}, "violence": {"filtered": True, "severity": "high"}}
     answer["choices"][0]["content_filter_results"] = results
-    _, [error] = lab("openai-compatible", answer).run()
-    assert "'content_filter: violence'" in error["error"]
+    for body in (answer, {**answer, "choices": [{**answer["choices"][0], "message": None}]}):
+        _, [error] = lab("openai-compatible", body).run()
+        assert "'content_filter: violence'" in error["error"]
     answer = reply("openai-compatible", "", "stop")
     answer["choices"][0]["message"]["refusal"] = "I'm sorry, no."
     _, [error] = lab("openai-compatible", answer).run()
@@ -415,3 +435,29 @@ def test_the_reason_is_a_field_of_the_error(lab: Callable[..., Lab]) -> None:
 def test_an_unknown_value_is_rejected(lab: Callable[..., Lab]) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown on_incomplete 'retries'.*did you mean 'retry'"):
         lab("openai-compatible", {}, on_incomplete="retries").run()
+
+
+@pytest.mark.parametrize(("reason", "ends"), [(None, "so"), (7, "so"), (Reason.MAX_TOKENS, "TurnError")])
+def test_a_model_of_a_user_returns_any_reason(reason: Any, ends: str) -> None:
+    class Own(ChatModel):
+        name = "own"
+
+        async def request(self, request: ModelRequest) -> ModelResponse:
+            return ModelResponse("so", finish_reason=reason)
+
+    class Clerk(Agent):
+        model = "own:m"
+
+        @tool
+        def look(self) -> str:
+            """Look."""
+            return "sun"
+
+    register_provider(Provider("own", lambda setup, config: Own(), strategies=True), replace=True)
+    try:
+        out = AgentsExecutionEnvironment.get_execution_environment().from_list(["x"]).apply(Clerk)
+        found = [*out.to_list(), *(error["error"] for error in out.to_list("errors"))]
+    finally:
+        unregister_provider("own")
+    assert len(found) == 1
+    assert found[0].startswith(ends)

@@ -16,7 +16,8 @@ class Exchanges:
     """The address of the server, and the requests that it received.
 
     Args:
-        answers: The JSON bodies of the answers, in order. A list is a stream of events. The last answer is repeated.
+        answers: The JSON bodies of the answers, in order. A list is a stream of events, and a tuple a status with its
+            body. The last answer is repeated.
     """
 
     def __init__(self, answers: Sequence[Any]) -> None:
@@ -24,14 +25,15 @@ class Exchanges:
         self.requests: list[Any] = []
         self._answers = list(answers)
 
-    def take(self, body: bytes) -> tuple[str, bytes]:
-        """Record a request, and return the type and the body of its answer."""
+    def take(self, body: bytes) -> tuple[int, str, bytes]:
+        """Record a request, and return the status, the type and the body of its answer."""
         self.requests.append(json.loads(body))
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        status, answer = answer if isinstance(answer, tuple) else (200, answer)
         if isinstance(answer, list):
             events = [*map(json.dumps, answer), "[DONE]"]
-            return "text/event-stream", "".join(f"data: {event}\n\n" for event in events).encode()
-        return "application/json", json.dumps(answer).encode()
+            return status, "text/event-stream", "".join(f"data: {event}\n\n" for event in events).encode()
+        return status, "application/json", json.dumps(answer).encode()
 
 
 @contextmanager
@@ -41,8 +43,8 @@ def exchanges(*answers: Any) -> Iterator[Exchanges]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            kind, content = found.take(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
+            status, kind, content = found.take(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

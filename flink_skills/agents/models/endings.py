@@ -74,6 +74,7 @@ _WORDS = (
 # Reasons that say nothing. Without an answer, they are those of a server that did not run the model.
 _NO_REASON = frozenset({"", "null", "none", "load", "unload", "unspecified"})
 _PREFIX = re.compile(r"^(?:finish|stop|done)?reason(?=.)")
+_SEPARATOR = re.compile(r"[:;,|.]")
 _NO_LETTER = re.compile(r"[\W_]+")
 _MAX_LENGTH = 200
 _SHOWN = 300
@@ -120,7 +121,8 @@ def checked(response: ModelResponse, model: str, *, keeps_filtered: bool = False
     Raises:
         ModelError: The answer failed (retryable), or was filtered (not retryable).
     """
-    reason = response.finish_reason
+    # Models of users return anything.
+    reason = str(response.finish_reason or "")
     end = end_of(reason)
     has_text = bool(response.text.strip())
     if end is AnswerEnd.COMPLETE and not (has_text or response.tool_calls or response.verbatim):
@@ -143,11 +145,11 @@ def checked(response: ModelResponse, model: str, *, keeps_filtered: bool = False
             finish_reason=end.value,
         )
     name = neutral_reason(reason)
-    return response if name == reason else replace(response, finish_reason=name)
+    return response if name == response.finish_reason else replace(response, finish_reason=name)
 
 
 def _names(reason: str) -> Iterator[str]:
-    for part in re.split(r"[:;,|.]", reason[:_MAX_LENGTH].casefold()):
+    for part in _SEPARATOR.split(str(reason or "")[:_MAX_LENGTH].casefold()):
         yield _PREFIX.sub("", _NO_LETTER.sub("", part))
 
 

@@ -35,6 +35,7 @@ RECORD_FIELDS = (
     "skills",
     "tool_calls",
     "usage",
+    "finish_reason",
     "artifacts",
     "event",
     "call_id",

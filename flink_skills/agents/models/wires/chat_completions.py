@@ -89,7 +89,9 @@ class ChatCompletions(Wire):
         answer = object_of(data)
         choices = answer.get("choices")
         choice = object_of(choices[0]) if isinstance(choices, list) and choices else {}
-        message = choice.get("message")
+        reason = reason_of(choice)
+        # Some servers return a filtered or failed answer without a message.
+        message = choice.get("message") or ({} if reason else None)
         if not isinstance(message, dict):
             said = object_of(answer.get("error")).get("message", "the response has no choices")
             raise NoCompletionError(str(said))
@@ -97,7 +99,7 @@ class ChatCompletions(Wire):
         return self.answer(
             message,
             calls if isinstance(calls, list) else [],
-            reason=reason_of(choice),
+            reason=reason,
             usage=object_of(answer.get("usage")),
             id_=answer.get("id"),
         )
