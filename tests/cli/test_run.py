@@ -104,7 +104,7 @@ def test_real_incidents_give_the_same_records_locally_and_in_a_mini_cluster(tmp_
     assert by_key(cluster.records) == by_key(local.records)
     assert len(local.records) == len(lines)
     for record in local.records:
-        assert list(record) == FIELDS
+        assert list(record) == [*FIELDS, "finish_reason"]
         assert record["skills"] != []
         assert record["output"] is not None
     # Warnings of packages are for their developers.

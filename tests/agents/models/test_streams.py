@@ -1,6 +1,6 @@
 """Answers while they arrive: the pieces add up to the response, and what does not count is taken back.
 
-Examines the internals of agents.models.json_answer on purpose.
+Examines the internals of agents.models.json on purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from flink_skills.agents import ModelRequest, ModelResponse, Usage, UserMessage
 from flink_skills.agents.models import ChatModel, JsonActions, NativeCalls, OfflineModel
-from flink_skills.agents.models.json_answer import AnswerText
+from flink_skills.agents.models.json import AnswerText
 from flink_skills.errors import ModelError
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta, ToolCallDelta
 from flink_skills.testing import Call, Reply, ScriptedModel, call, calls
