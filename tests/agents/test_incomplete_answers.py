@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +24,16 @@ from flink_skills import (
     TurnError,
     UnknownNameError,
     chat_model_setup,
+    load_agent_yaml,
     tool,
 )
-from flink_skills.agents import ModelRequest, ModelResponse
+from flink_skills.agents import ModelRequest, ModelResponse, Usage
 from flink_skills.agents.models import Provider, register_provider, unregister_provider
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDelta
+from tests.kit.agents import OpenAgent
 from tests.kit.answers import message, reply
 from tests.kit.exchanges import Exchanges, exchanges
+from tests.kit.models import Script
 
 APIS = ("openai-compatible", "anthropic", "openai-responses", "bridge")
 #: The reasons of the providers, in the order of ``APIS``.
@@ -461,3 +465,30 @@ def test_a_model_of_a_user_returns_any_reason(reason: Any, ends: str) -> None:
         unregister_provider("own")
     assert len(found) == 1
     assert found[0].startswith(ends)
+
+
+def test_a_setup_in_yaml_overrides_the_option(tmp_path: Path) -> None:
+    text = "chat_model_setups:\n  model: {clazz: 'openai-compatible:m', on_incomplete: VALUE, base_url: URL}\n"
+    with exchanges(reply("openai-compatible", "The tot", "length")) as server:
+        for value, found in (("emit", ["The tot"]), ("fail", [])):
+            filled = text.replace("VALUE", value).replace("URL", f"{server.url}/v1")
+            (tmp_path / "clerk.yaml").write_text(filled)
+            env = AgentsExecutionEnvironment.get_execution_environment()
+            env.get_config().set("skills.model.on-incomplete", "emit")
+            assert env.from_list(["x"]).apply(load_agent_yaml(tmp_path / "clerk.yaml")).to_list() == found
+
+
+async def test_a_replay_has_the_same_answer_and_reason(open_agent: OpenAgent, script: Script) -> None:
+    class Clerk(Agent):
+        model = "scripted:m"
+
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            return [await ctx.chat("x"), ctx.finish_reason, ctx.usage.output_tokens]
+
+    parts = [ModelResponse(text, (), Usage(1, 2, 1), reason) for text, reason in (("a", "MAX_TOKENS"), ("b", "STOP"))]
+    script(parts)
+    bench = await open_agent(Clerk, **{"skills.model.on-incomplete": "retry"})
+    first = await bench.turn("x")
+    assert first.outputs == (("", ["ab", "stop", 4]),)
+    # The script is used up.
+    assert (await bench.turn("x", journal=bench.journal)).outputs == first.outputs

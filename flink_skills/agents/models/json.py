@@ -25,9 +25,9 @@ _ACTION = re.compile(r'"action"\s*:\s*"([^"\\]{1,200})"')
 _BEGINNING = re.compile(
     r'\s*\{\s*(?:"next"\s*:\s*\{\s*)?"action"\s*:\s*"answer"\s*,\s*"arguments"\s*:\s*\{\s*"content"\s*:\s*"'
 )
-# Where this much has come and it does not begin as an answer, it is none.
+# Maximum characters before the content of an answer.
 _MAX_BEGINNING = 400
-# An escape that may not be whole yet, at the end of a text: \, \u12, or the first half of a pair.
+# An escape at the end of a piece that the next piece may continue: \, \u12, or the first half of a pair.
 _OPEN_ESCAPE = re.compile(
     r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)\Z"
 )
@@ -70,7 +70,7 @@ class JsonActions(WrappedModel):
 
 
 class AnswerText:
-    r"""Finds the answer in the pieces of ``{"next": {"action": "answer", "arguments": {"content": "…"}}}``.
+    r"""Reader of the answer in the pieces of ``{"next": {"action": "answer", "arguments": {"content": "…"}}}``.
 
     Only where the fields come in this order, as models write them that are held to the schema. Of anything else, calls
     of tools among them, nothing is found. Each piece is looked at once.
@@ -86,7 +86,7 @@ class AnswerText:
         self._over = False
 
     def feed(self, piece: str) -> str:
-        """What ``piece`` adds to the answer's text."""
+        """Return what ``piece`` adds to the answer."""
         if self._over:
             return ""
         self._waiting += piece
