@@ -292,7 +292,7 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.turn.max-output-retries",
         parse_count,
         3,
-        "Maximum number of retries of a request whose answer does not match the output type.",
+        "Maximum number of retries of a request whose answer does not match the output type, or was cut.",
     )
     TURN_ON_ERROR = Option[str](
         "skills.turn.on-error",

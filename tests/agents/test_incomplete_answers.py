@@ -156,7 +156,7 @@ def test_no_call_of_a_cut_answer_runs_and_the_model_is_told(
     [(id_, told)] = results_of(tried.server.requests[1])
     assert id_ == "c1"
     assert "Not run" in told
-    assert "cut at the limit of its length" in told
+    assert "cut at the token limit" in told
     if stream:
         assert Discarded() in tried.deltas
         after = tried.deltas[tried.deltas.index(Discarded()) + 1 :]
@@ -388,7 +388,7 @@ def test_cut_actions_of_the_strategy_json(stream: bool, lab: Callable[..., Lab])
         tried = lab(api, reply(api, text, "length", stream=stream), done, stream=stream, strategy="json")
         outputs, errors = tried.run()
         assert (tried.ran, errors, outputs[0]["answer"]) == ([], [], "done")
-        assert "cut at the limit of its length" in tried.server.requests[1]["messages"][-1]["content"]
+        assert "cut at the token limit" in tried.server.requests[1]["messages"][-1]["content"]
     text = '{"next": {"action": "answer", "arguments": {"content": "The tot'
     tried = lab(api, reply(api, text, "length", stream=stream), stream=stream, strategy="json")
     assert "gave no complete answer" in tried.run()[1][0]["error"]

@@ -228,6 +228,18 @@ async def test_half_a_stream_is_withdrawn_and_asked_for_again(provider: str, tmp
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
+async def test_the_arguments_of_a_cut_answer_are_withdrawn(provider: str, tmp_path: Path) -> None:
+    reason = "max_tokens" if provider == "anthropic" else "length"
+    with ScriptedModelServer(letters(Call("send_letter", LETTER), finish_reason=reason)) as server:
+        outcome = await Attempt(server, provider, tmp_path).run()
+    assert outcome is not None and outcome.status == TurnStatus.DONE
+    assert Seen.calls == []
+    pieces = [streamed for streamed, _ in Seen.pieces]
+    assert [piece.discarded for piece in pieces[:-1]] == [False] * (len(pieces) - 1)
+    assert pieces[-1].discarded
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_stream_that_stops_runs_into_the_deadline(provider: str, tmp_path: Path) -> None:
     stalled = Rule(Reply("I write.", tool_calls=(Call("send_letter", LETTER),), stall_after=9), times=1)
     with ScriptedModelServer([stalled, *letters(Call("send_letter", LETTER))]) as server:

@@ -53,7 +53,8 @@ class ModelSetup(Resource):
     ``settings`` go with every request (see :data:`SETTINGS`), ``extra`` is for the provider
     (``headers``: more HTTP headers; ``max_connections``; ``media``: the kinds of media that the model accepts, of
     ``image``, ``pdf`` and ``audio``). ``price`` is what it costs, see
-    :meth:`flink_skills.telemetry.prices.Price.parse`; None for what the lists of prices say.
+    :meth:`flink_skills.telemetry.prices.Price.parse`; None for what the lists of prices say. ``on_incomplete``
+    overrides the option ``skills.model.on-incomplete``.
 
     >>> ModelSetup.parse("openai-compatible:qwen", base_url="http://localhost:8000/v1").model
     'qwen'
@@ -66,10 +67,10 @@ class ModelSetup(Resource):
     base_url: str | None = None
     api_key_env: str | None = None
     strategy: Strategy | None = None
-    on_incomplete: OnIncomplete | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     price: Mapping[str, float] | float | None = None
+    on_incomplete: OnIncomplete | None = None
 
     @property
     def label(self) -> str:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Request", "chat"]
 
-_CUT = "your answer was cut at the limit of its length before it was complete"
+_CUT = "your answer was cut at the token limit before it was complete"
 _CUT_CALL = f"Not run, because {_CUT}. Write less, or split the work into several calls."
 _CUT_ANSWER = f"Nothing of it was used, because {_CUT}. Answer again, and write less."
 _CONTINUE = f"{_CUT[0].upper()}{_CUT[1:]}. Continue exactly where it stopped, and repeat nothing of it."
@@ -137,7 +137,7 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
             reason = response.finish_reason
             if not response.tool_calls and model.on_incomplete != "retry":
                 raise TurnError(
-                    f"chat model {model.name!r} gave no complete answer: it was cut at the limit of its length "
+                    f"chat model {model.name!r} gave no complete answer: it was cut at the token limit "
                     f"(finish_reason {reason!r}). Set a larger max_tokens, ask for a shorter answer, or set "
                     "skills.model.on-incomplete to retry or emit",
                     finish_reason=reason,
@@ -145,7 +145,7 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
             if refused > limits.output_retries:
                 raise TurnError(
                     f"chat model {model.name!r} gave no usable answer after {refused} attempts: the last one was cut "
-                    f"at the limit of its length (finish_reason {reason!r}). Set a larger max_tokens",
+                    f"at the token limit (finish_reason {reason!r}). Set a larger max_tokens",
                     finish_reason=reason,
                 )
             if is_used:
