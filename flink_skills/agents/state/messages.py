@@ -153,7 +153,12 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class ModelResponse:
-    """An answer of a model: text, tool calls or both. ``verbatim`` is set if its provider wants parts of it back."""
+    """An answer of a model: text, tool calls or both.
+
+    ``finish_reason`` is the reason why it ended, by the name that its provider gives. The turn reads what it means, and
+    replaces it with a name that is the same for all providers. ``verbatim`` is set if its provider wants parts of it
+    back.
+    """
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
