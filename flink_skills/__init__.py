@@ -154,4 +154,4 @@ _HOMES = {
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES, "other_frameworks")
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, advised=True)

@@ -1,4 +1,4 @@
-"""Annotations as data, the same on each supported Python."""
+"""Annotations and defaults as data, the same on each supported Python."""
 
 from __future__ import annotations
 
@@ -9,9 +9,41 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
-__all__ = ["is_class", "type_hints"]
+__all__ = ["is_class", "none_is_default", "type_hints"]
+
+C = TypeVar("C", bound=type[Any])
+
+
+def none_is_default(cls: C) -> C:
+    """Let None stand for the default of each argument of a constructor that has one.
+
+    >>> @none_is_default
+    ... class Page:
+    ...     def __init__(self, size: int = 10) -> None:
+    ...         self.size = size
+    >>> Page(size=None).size
+    10
+    """
+    name = "__init__" if "__init__" in vars(cls) else "__new__"
+    make = vars(cls)[name]
+    make = getattr(make, "__func__", make)
+    signature = inspect.signature(make)
+    defaults = {each.name for each in signature.parameters.values() if each.default is not each.empty}
+
+    @functools.wraps(make)
+    def made(*args: Any, **given: Any) -> Any:
+        if any(value is None for value in args) or any(value is None for value in given.values()):
+            bound = signature.bind(*args, **given)
+            for of in [each for each, value in bound.arguments.items() if value is None and each in defaults]:
+                del bound.arguments[of]
+            bound.apply_defaults()
+            args, given = bound.args, bound.kwargs
+        return make(*args, **given)
+
+    setattr(cls, name, made)
+    return cls
 
 
 def is_class(value: Any) -> TypeGuard[type[Any]]:

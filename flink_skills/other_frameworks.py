@@ -5,9 +5,10 @@ A declaration that uses such a word is an error that gives the right one, becaus
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterable, Mapping
 
-__all__ = ["AGENT_WORDS", "CONTEXT_WORDS", "IMPORTS", "SETUP_WORDS"]
+__all__ = ["AGENT_WORDS", "CONTEXT_WORDS", "IMPORTS", "RESOURCES", "SETUP_WORDS", "TOOL_WORDS", "check_words"]
 
 _INSTRUCTIONS = "use instructions, or a method with @prompt"
 _SETTING = "set it on a chat model: ResourceDescriptor(…) of a method with @chat_model_setup"
@@ -96,28 +97,134 @@ SETUP_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("response_format", "output_schema", "output_type"), "set output_type on the agent"),
 }
 
+_EVENT = "an event is any value of the stream: on_event(self, event, ctx) gets it as it is"
+_CHAT = "call answer = await ctx.chat(message)"
+_CALL_TOOL = "call result = await ctx.call_tool(name, …)"
+_MESSAGE = "pass the text, or any value, to ctx.chat(message)"
+_STATE = "use ctx.state, which belongs to the key"
+_OWN_MODEL = "subclass ChatModel, or name a provider with a setup such as ResourceName.ChatModel.OPENAI_SETUP"
+_EMBEDDINGS = "compute embeddings in a step: await ctx.step('embed', function)"
+_DOCUMENTS = "query the store in a step, await ctx.step('retrieve', function), or in a tool"
+_ERRORS = "set the options skills.turn.on-error and skills.model.max-retries"
+_OPTIONS = "set options with get_config().set(SkillOptions.NAME, value)"
+_METRICS = "use ctx.metrics, which has counters, gauges and histograms"
+_EVENT_LOG = "read the side output of events: to_event_stream(), or the option skills.events.enabled"
+_JAVA = "agents are written in Python or YAML: there are no Java resources"
+_MANAGER = "use AgentSkillManager, or declare sources in a method with @skills"
+_SKILL_TOOLS = "agents have the tools of skills; the option skills.tools selects their profile"
+_AGENT_TOOL = "declare a method with @agent_tool that returns the agent"
+_MCP = "declare a method with @mcp_server that returns the parameters of the connection"
+_MCP_PARAMETERS = "import it from flink_skills.tools.mcp"
+_TOOLS = "import it from flink_skills.tools"
+_WORKSPACES = "commands run in the sandbox of the job: set the options skills.shell.* and skills.workspace.*"
+_TODO = "keep the list in ctx.state, or in a file of the workspace"
+_FILTERS = "override around_tool of the agent, or use @tool(around=function) for one tool"
+
+#: Arguments of a tool or of a tool set.
+TOOL_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("filters_name", "filters", "filter", "middleware"), _FILTERS),
+    **dict.fromkeys(("before_tool_callback", "after_tool_callback"), _AROUND_TOOL),
+    **dict.fromkeys(("requires_approval", "needs_approval", "require_confirmation"), "use approve=True"),
+    **dict.fromkeys(("args_schema", "parameters", "input_schema"), "annotate the arguments of the function"),
+    "is_include_all_tools": "a pool offers the tools that loaded skills name; @tool_set offers all",
+    "return_direct": "set the class attribute ends_chat = True of a Tool",
+    "is_long_running": "call await context.wait(name) in the tool",
+}
+
 #: Names that a program may import.
 IMPORTS: Mapping[str, str] = {
     "Skills": "return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=[…]) from a method with @skills",
+    "SkillSourceSpec": "give paths, resources and urls to ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, …)",
     "ReActAgent": "subclass Agent without on_event: its default is the loop of model and tools",
     "LlmAgent": "subclass Agent, and set instructions and model",
-    "RunnerContext": "use AgentContext",
+    "AgentBuilder": "apply(agent) returns the output: call to_datastream(), to_table() or to_list()",
+    **dict.fromkeys(("RunnerContext", "InvocationContext"), "use AgentContext, and ToolContext in tools"),
     "ResourceType": "use the decorators, such as @chat_model_setup, or add_resource(name, ResourceDescriptor(…))",
+    **dict.fromkeys(("SerializableResource", "ResourceContext", "get_resource_class"), "declare resources by name"),
     "WorkflowAgent": "subclass Agent and override on_event",
     "action": "override on_event: one method handles an event from its start to its end",
-    "Event": "an event is any value of the stream: on_event(self, event, ctx) gets it as it is",
+    **dict.fromkeys(("Event", "EventType", "AgentRunBeginEvent"), _EVENT),
     "InputEvent": "on_event(self, event, ctx) gets the value of the stream",
     "OutputEvent": "return the value from on_event, or call ctx.emit(value)",
-    "ChatRequestEvent": "call answer = await ctx.chat(message)",
+    "ChatRequestEvent": _CHAT,
     "ChatResponseEvent": "await ctx.chat(message) returns the answer",
-    "ToolRequestEvent": "call await ctx.call_tool(name, …)",
+    "ToolRequestEvent": _CALL_TOOL,
     "ToolResponseEvent": "await ctx.call_tool(name, …) returns the result",
-    "ContextRetrievalRequestEvent": "retrieve documents in a step: await ctx.step('retrieve', function)",
-    "ChatMessage": "pass the text, or any value, to ctx.chat(message)",
-    "MemoryObject": "use ctx.state",
-    "embedding_model_setup": "compute embeddings in a step: await ctx.step('embed', function)",
-    "embedding_model_connection": "compute embeddings in a step: await ctx.step('embed', function)",
-    "vector_store": "query the store in a step or in a tool",
+    **dict.fromkeys(("ContextRetrievalRequestEvent", "ContextRetrievalResponseEvent"), _DOCUMENTS),
+    **dict.fromkeys(("ChatMessage", "MessageRole", "find_first_system_message", "PromptMessage"), _MESSAGE),
+    **dict.fromkeys(("BaseChatModelSetup", "BaseChatModelConnection"), _OWN_MODEL),
+    "OutputSchema": "set output_type of the agent, or call ctx.chat(message, output_type=…)",
+    "StructuredOutputStrategy": "set strategy= of the chat model, or the option skills.model.strategy",
+    **dict.fromkeys(("AgentExecutionOptions", "AgentConfigOptions", "MemoryEventOptions"), _OPTIONS),
+    **dict.fromkeys(("ConfigOption", "Configuration", "ReadableConfiguration", "WritableConfiguration"), _OPTIONS),
+    "ErrorHandlingStrategy": _ERRORS,
+    "ConditionEvaluationFailureStrategy": _ERRORS,
+    **dict.fromkeys(("LoggerType", "EventLogLevel"), _EVENT_LOG),
+    **dict.fromkeys(("Counter", "Gauge", "Histogram", "Meter", "MetricGroup"), _METRICS),
+    **dict.fromkeys(("Document", "VectorStoreQuery", "VectorStoreQueryResult", "VectorStoreQueryMode"), _DOCUMENTS),
+    **dict.fromkeys(("BaseVectorStore", "CollectionManageableVectorStore", "vector_store"), _DOCUMENTS),
+    **dict.fromkeys(("embedding_model_setup", "embedding_model_connection", "EmbeddingTokenUsage"), _EMBEDDINGS),
+    **dict.fromkeys(("BaseEmbeddingModelSetup", "BaseEmbeddingModelConnection", "EmbeddingResult"), _EMBEDDINGS),
+    **dict.fromkeys(("MemoryObject", "MemoryRef", "MemoryType", "MemoryEvent", "MemorySet", "MemorySetItem"), _STATE),
+    **dict.fromkeys(("BaseLongTermMemory", "LongTermMemoryOptions", "LoadMemoryTool", "PreloadMemoryTool"), _STATE),
+    **dict.fromkeys(("ShortTermWriteEvent", "ShortTermReadEvent", "SensoryWriteEvent", "SensoryReadEvent"), _STATE),
+    **dict.fromkeys(("LongTermUpdateEvent", "LongTermGetEvent", "LongTermSearchEvent"), _STATE),
+    **dict.fromkeys(("ShortTermMemoryTtlUpdate", "ShortTermMemoryTtlVisibility"), "set the option skills.session.ttl"),
+    "load_yaml": "call load_agent_yaml(path) for an agent, or flink-skills run JOB.yaml for a job",
+    "LocalPrompt": "use Prompt",
+    **dict.fromkeys(("ToolMetadata", "BaseTool", "ToolType"), "subclass Tool, whose spec describes it"),
+    **dict.fromkeys(
+        ("InjectedArg", "ToolParameterSource"), "annotate a parameter with ToolContext, and read its fields"
+    ),
+    **dict.fromkeys(("java_resource", "JavaFunction", "JavaChatModelConnection", "JavaChatModelSetup"), _JAVA),
+    **dict.fromkeys(("JavaEmbeddingModelConnection", "JavaEmbeddingModelSetup", "JavaVectorStore"), _JAVA),
+    "JavaCollectionManageableVectorStore": _JAVA,
+    **dict.fromkeys(("Function", "PythonFunction"), "pass the function itself"),
+    "AsyncExecutionResult": "await ctx.step('name', function) returns the result",
+    **dict.fromkeys(("SkillToolSet", "DynamicSkillToolSet"), _SKILL_TOOLS),
+    **dict.fromkeys(("SkillLoadTool", "SkillRunTool", "SkillExecTool", "SkillProfileFlags"), _SKILL_TOOLS),
+    **dict.fromkeys(("create_default_skill_repository", "FsSkillRepository", "BaseSkillRepository"), _MANAGER),
+    **dict.fromkeys(("CachedFsSkillRepository", "SkillRegistry", "SkillRootResolver"), _MANAGER),
+    **dict.fromkeys(("Skill", "SkillSummary", "SkillResource"), "use AgentSkill"),
+    "AgentTool": _AGENT_TOOL,
+    **dict.fromkeys(("DynamicSubAgentTool", "SpawnSubAgentTool", "transfer_to_agent", "TransferAgent"), _AGENT_TOOL),
+    **dict.fromkeys(("MCPToolset", "MCPTool", "MCPServer"), _MCP),
+    **dict.fromkeys(("McpStdioServerParameters", "StdioConnectionParams", "SseConnectionParams"), _MCP_PARAMETERS),
+    "StreamableHTTPConnectionParams": _MCP_PARAMETERS,
+    "patch_mcp_cancel_scope_exit_issue": "connections of MCP servers need no patch: omit the call",
+    **dict.fromkeys(
+        ("ReadTool", "WriteTool", "EditTool", "GrepTool", "GlobTool", "BashTool"),
+        "import Read, Write, Edit, Grep, Glob or Bash from flink_skills.tools.files",
+    ),
+    **dict.fromkeys(("FileToolSet", "WebFetchTool", "WebSearchTool"), _TOOLS),
+    "LongRunningFunctionTool": "call await context.wait(name) in a tool: the turn waits without a worker",
+    **dict.fromkeys(("TodoWriteTool", "TaskToolSet", "TaskCreateTool", "GoalToolSet"), _TODO),
+    **dict.fromkeys(("SetModelResponseTool", "LoadMemoryResponse"), _OUTPUT),
+    **dict.fromkeys(("register_tool_set", "get_tool_set", "ToolRegistry"), "return tools from a method with @tool_set"),
+    **dict.fromkeys(("BaseFilter", "register_filter", "register_checker"), _FILTERS),
+    **dict.fromkeys(("create_local_workspace_runtime", "create_container_workspace_runtime"), _WORKSPACES),
+    **dict.fromkeys(
+        ("Runner", "InMemorySessionService"), "apply the agent to a stream: from_list(events).apply(agent)"
+    ),
+}
+
+#: Names of :class:`~flink_skills.ResourceName` and of its classes.
+RESOURCES: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("TONGYI_CONNECTION", "TONGYI_SETUP"),
+        "use OPENAI_COMPATIBLE_CONNECTION and OPENAI_COMPATIBLE_SETUP with base_url and api_key_env of the service",
+    ),
+    **dict.fromkeys(("GEMINI_CONNECTION", "GEMINI_SETUP"), "use clazz='google:NAME', which needs the extra providers"),
+    **dict.fromkeys(
+        ("BEDROCK_CONNECTION", "BEDROCK_SETUP"), "use clazz='bedrock:NAME', which needs the extra providers"
+    ),
+    "Java": _JAVA,
+    **dict.fromkeys(("JAVA_WRAPPER_CONNECTION", "JAVA_WRAPPER_SETUP"), _JAVA),
+    "EmbeddingModel": _EMBEDDINGS,
+    "VectorStore": _DOCUMENTS,
+    "SKILLS": "use SKILLS_MANAGER",
+    "PROMPT": "declare a method with @prompt",
+    "TOOL": "declare a method with @tool",
 }
 
 #: Attributes of the context that an agent gets with an event.
@@ -139,4 +246,20 @@ CONTEXT_WORDS: Mapping[str, str] = {
     "actions": "call ctx.emit(value), or change ctx.state",
     "invocation_id": "use ctx.call_id",
     "user_content": "on_event(self, event, ctx) gets the event",
+    "session_state": "use ctx.state, which belongs to the key",
+    "session_id": "use ctx.key, or session_selector of the agent",
+    "user_id": "use ctx.key",
+    "agent_context": "use ctx.state, or an attribute of the agent",
+    "artifact_service": "use ctx.artifacts",
 }
+
+
+def check_words(owner: type, given: Iterable[str], words: Mapping[str, str]) -> None:
+    """Reject an argument of another framework that the constructor of ``owner`` lacks.
+
+    Raises:
+        TypeError: An argument is one of ``words``. The message has its replacement.
+    """
+    for name in given:
+        if name in words and name not in inspect.signature(owner.__init__).parameters:  # type: ignore[misc]
+            raise TypeError(f"{owner.__name__} has no argument {name!r}: {words[name]}")

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError, counted
+from flink_skills.hints import none_is_default
 from flink_skills.manager.audit import AuditHook, log_event
 from flink_skills.manager.catalog import Catalog
 from flink_skills.manager.entry import Entry
@@ -39,6 +40,7 @@ _KEPT_VIEWS = 64
 _logger = logging.getLogger(__name__)
 
 
+@none_is_default
 class AgentSkillManager(Resource):
     """Loads skills from paths, job-JAR resources and URLs, and returns the skills that a model may see.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from flink_skills.errors import ConfigError
+from flink_skills.hints import none_is_default
 from flink_skills.prompts.placeholders import WHOLE, fill, unescape, unknown_field
 from flink_skills.resource import Resource
 
 __all__ = ["Prompt"]
 
 
+@none_is_default
 class Prompt(str, Resource):
     """Instructions, and a template for the user's message. As a string, a prompt is its instructions. It is immutable.
 

@@ -7,11 +7,14 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
+from flink_skills.hints import none_is_default
+
 __all__ = ["CODES", "Code", "Diagnostic", "Report", "Severity"]
 
 Severity = Literal["error", "warning", "info"]
 
 
+@none_is_default
 @dataclass(frozen=True)
 class Diagnostic:
     """One remark about a skill or a source.

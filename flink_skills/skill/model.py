@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from flink_skills.errors import ConfigError, ResourceError
+from flink_skills.hints import none_is_default
 from flink_skills.skill.construction import check_fields, check_name, encoded, resource_files
 from flink_skills.skill.fields import Fields, split_tools
 from flink_skills.skill.files import FolderFiles, MemoryFiles, SkillFiles
@@ -26,6 +27,7 @@ __all__ = ["AgentSkill"]
 DEFAULT_LIMITS = Limits()
 
 
+@none_is_default
 class AgentSkill:
     """A skill: what it is for, how to do it, and the files that it brings.
 

@@ -37,6 +37,7 @@ from typing import Any
 from aiohttp import web
 
 from flink_skills.errors import SkillsError
+from flink_skills.hints import none_is_default
 from flink_skills.testing.scripts import Conversation, Reply, Rule, Script, load_script
 from flink_skills.testing.wire import error_body, fill, message_body
 from flink_skills.testing.wire_stream import stream_events
@@ -49,6 +50,7 @@ ReplyFunction = Callable[[dict[str, Any]], "Reply | str | Awaitable[Reply | str]
 _MAX_BODY = 64 << 20
 
 
+@none_is_default
 class ScriptedModelServer:
     """The server on a thread of its own, with a free port unless one is given.
 

@@ -9,6 +9,7 @@ from typing import Any
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall, Usage
 from flink_skills.errors import counted
+from flink_skills.hints import none_is_default
 
 __all__ = ["Answer", "ScriptedModel", "call", "calls"]
 
@@ -16,6 +17,7 @@ Answer = str | ModelResponse | BaseException
 """A text, a whole response, or an error to raise (such as a ``ModelError``)."""
 
 
+@none_is_default
 class ScriptedModel(ChatModel):
     """A chat model that answers from a list, one item per request, or by a function of the request.
 

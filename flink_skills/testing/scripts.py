@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.hints import none_is_default
 
 __all__ = ["Call", "Conversation", "Reply", "Rule", "Script", "load_script"]
 
 
+@none_is_default
 @dataclass(frozen=True)
 class Call:
     """A tool call of a reply. ``arguments`` is an object, or raw text to send as it is (also broken JSON).
@@ -24,6 +26,7 @@ class Call:
     id: str = ""
 
 
+@none_is_default
 @dataclass(frozen=True)
 class Reply:
     """What the server does with a request: all that is set happens.

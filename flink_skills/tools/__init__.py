@@ -1,5 +1,8 @@
 """Every tool that a model can call."""
 
+from typing import TYPE_CHECKING
+
+from flink_skills.lazy import lazy_names
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.commands.runner import ShellRunner
@@ -22,7 +25,27 @@ from flink_skills.tools.state import (
 )
 from flink_skills.tools.toolset import ToolSet
 
-__all__ = [
+if TYPE_CHECKING:
+    from flink_skills.tools.dynamic.registry import get_tool as get_tool
+    from flink_skills.tools.dynamic.registry import register_tool as register_tool
+    from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
+    from flink_skills.tools.files.toolset import FileToolSet as FileToolSet
+    from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
+    from flink_skills.tools.web.fetch import WebFetchTool as WebFetchTool
+    from flink_skills.tools.web.search import WebSearchTool as WebSearchTool
+
+_HOMES = {
+    "BaseToolSet": "dynamic.toolset_base",
+    "FileToolSet": "files.toolset",
+    "StreamingFunctionTool": "streaming.function",
+    "WebFetchTool": "web.fetch",
+    "WebSearchTool": "web.search",
+    "get_tool": "dynamic.registry",
+    "register_tool": "dynamic.registry",
+}
+
+__all__ = [  # noqa: PLE0604
+    *_HOMES,
     "MAX_TOOL_NAMES",
     "PROFILES",
     "TOOL_NAMES",
@@ -50,3 +73,6 @@ __all__ = [
     "touch_effect",
     "unload_effect",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES, advised=True)

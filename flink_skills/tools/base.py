@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from flink_skills.errors import ExecutionError
+from flink_skills.hints import none_is_default
 from flink_skills.options import NO_OPTIONS, JobConfig
+from flink_skills.other_frameworks import CONTEXT_WORDS, TOOL_WORDS, check_words
 from flink_skills.resource import Resource
 from flink_skills.telemetry import CustomMetrics, MetricGroup
 from flink_skills.tools.arguments import Arguments, Canonical
@@ -61,6 +63,7 @@ class ArgumentChange(NamedTuple):
         return {name: value for name, value in requested.items() if name not in self.gone} | dict(self.new)
 
 
+@none_is_default
 @dataclass(frozen=True)
 class ToolResult:
     """The outcome of a tool call.
@@ -226,6 +229,12 @@ class ToolContext:
 
     _state: Any = field(default=_UNREAD, init=False, repr=False, compare=False)
 
+    if not TYPE_CHECKING:  # a type checker finds these attributes itself
+
+        def __getattr__(self, name: str) -> Any:
+            advice = CONTEXT_WORDS.get(name, "").replace("ctx.", "context.")
+            raise AttributeError(f"ToolContext has no attribute {name!r}{': ' if advice else ''}{advice}")
+
     @property
     def state(self) -> Any:
         """The state of the key: a dict, or an instance of the agent's ``state_type``.
@@ -308,11 +317,16 @@ class Tool(Resource, ABC):
         max_output: Maximum number of characters of a result. None: the limit of the job.
         max_concurrent: Maximum number of calls at the same time in a worker. None: the limit of the job.
         approve: True if each call needs the approval of the agent, as if ``skills.tools.approve`` named the tool.
+        around: A function that runs each call, as :meth:`Agent.around_tool` does. It runs inside that hook.
         is_streaming: True if it receives arguments while the model writes them, see :meth:`on_arguments`. Requests that
             offer it are streams.
     """
 
     resource_type: ClassVar[str] = "tool"
+
+    def __new__(cls, *_: Any, **given: Any) -> Any:
+        check_words(cls, given, TOOL_WORDS)
+        return super().__new__(cls)
 
     uses_workspace: bool = False
     changes_state: bool = False
@@ -324,6 +338,7 @@ class Tool(Resource, ABC):
     max_output: int | None = None
     max_concurrent: int | None = None
     approve: bool = False
+    around: Callable[..., Any] | None = None
     is_streaming: bool = False
 
     @property

@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 class FunctionTool(CheckedTool):
     """A function, method or callable object as a tool.
 
-    Its annotations make the schema, the first paragraph of its docstring and what it says of the result the
-    description, and ``Args:`` lines the descriptions of arguments. A parameter annotated with :class:`ToolContext`, or
+    Its annotations make the schema, its docstring without the sections of arguments and errors the description, and
+    ``Args:`` lines the descriptions of arguments. A parameter annotated with :class:`ToolContext`, or
     one without an annotation that is called ``tool_context``, gets the context and is not shown to models. Plain
     functions run in a thread. A text is given to the model as it is, a :class:`ToolResult` too, a :class:`Media` (or a
     list of texts and media) as an image, a PDF document or audio, anything else as JSON;
@@ -61,6 +61,7 @@ class FunctionTool(CheckedTool):
         max_output: int | None = None,
         max_concurrent: int | None = None,
         approve: bool | None = None,
+        around: Callable[..., Any] | None = None,
     ) -> None:
         if isinstance(func, (staticmethod, classmethod)):
             func = func.__func__
@@ -79,6 +80,7 @@ class FunctionTool(CheckedTool):
             "max_output": max_output,
             "max_concurrent": max_concurrent,
             "approve": approve,
+            "around": around,
         }
         for key, value in given.items():
             if value is not None:

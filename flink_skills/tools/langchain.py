@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from flink_skills.errors import ConfigError
-from flink_skills.hints import is_class
+from flink_skills.hints import is_class, none_is_default
 from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical, plain_schema
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import passes, result_of
@@ -22,6 +22,7 @@ __all__ = ["LangChainTool"]
 _log = logging.getLogger(__name__)
 
 
+@none_is_default
 class LangChainTool(Tool):
     """A LangChain tool, with its own name, description and arguments.
 

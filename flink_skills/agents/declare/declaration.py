@@ -334,10 +334,15 @@ def _made_tool(found: Declaration, agent: Agent, name: str, mark: Mark) -> Tool 
 
 def _given(agent: Agent, name: str, place: str) -> Any:
     """Return what a marked method returns. Raises :class:`PlanError` if it has arguments or is asynchronous."""
+    method = getattr(agent, name)
     try:
-        value = getattr(agent, name)()
+        inspect.signature(method).bind()
     except TypeError as error:
         raise PlanError(f"{place} is called without arguments: make it a @staticmethod ({error})") from error
+    try:
+        value = method()
+    except TypeError as error:
+        raise PlanError(f"{place} failed: TypeError: {error}") from error
     if inspect.iscoroutine(value):
         value.close()
         raise PlanError(f"{place} is asynchronous: make it a plain method")

@@ -95,6 +95,7 @@ def tool(
     max_output: int | None = None,
     max_concurrent: int | None = None,
     approve: bool = False,
+    around: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     target: Any = None,
@@ -107,10 +108,11 @@ def tool(
     max_output: int | None = None,
     max_concurrent: int | None = None,
     approve: bool = False,
+    around: Callable[..., Any] | None = None,
 ) -> Any:
     """Mark a function or method as a tool that models may call.
 
-    The schema follows from its annotations, the description from the first paragraph of its docstring. The runtime
+    The schema follows from its annotations, the description from its docstring. The runtime
     passes a :class:`flink_skills.ToolContext` to a parameter with this annotation, and hides it from models. A method
     without arguments whose return annotation is a :class:`Tool` declares the returned tool, under that tool's name.
 
@@ -125,6 +127,8 @@ def tool(
         max_output: Maximum number of characters of a result that models read.
         max_concurrent: Maximum number of calls at the same time in a worker.
         approve: True if :meth:`Agent.approve` decides about each call. Without that method all calls are refused.
+        around: A function ``(call, ctx)`` that runs each call, as :meth:`Agent.around_tool` does for all tools. It runs
+            inside that method.
 
     Raises:
         ConfigError: An argument is invalid, or the target cannot be marked.
@@ -149,9 +153,13 @@ def tool(
     if not isinstance(name, str) or not isinstance(description, str):
         raise ConfigError(f"@tool: name is {name!r} and description is {description!r}: give strings")
     _check_bool("@tool: approve", approve)
-    limits = {key: value for key, value in said.items() if value is not None and value is not True}
+    limits: dict[str, Any] = {key: value for key, value in said.items() if value is not None and value is not True}
     if approve:
         limits["approve"] = True
+    if around is not None:
+        if not callable(around):
+            raise ConfigError(f"@tool: around is {around!r}: give a function (call, ctx)")
+        limits["around"] = around
     if target is None:
         return lambda function: _set(function, Mark("tool", name, description, dynamic, limits))
     return _set(target, Mark("tool", name, description, dynamic, limits))

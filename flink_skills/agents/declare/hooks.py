@@ -29,7 +29,7 @@ class Refusal:
 
 
 class ToolInvocation:
-    """A tool call, as :meth:`Agent.around_tool` receives it.
+    """A tool call, as :meth:`Agent.around_tool` and the ``around`` of a tool receive it.
 
     Attributes:
         name: The name of the tool.
@@ -39,11 +39,16 @@ class ToolInvocation:
         >>> result = await call.run({**call.arguments, "limit": 10})
     """
 
-    __slots__ = ("_execute", "arguments", "name", "result")
+    __slots__ = ("_execute", "_hook", "arguments", "name", "result")
 
     def __init__(
-        self, name: str, arguments: Mapping[str, Any], execute: Callable[[Mapping[str, Any]], Awaitable[ToolResult]]
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        execute: Callable[[Mapping[str, Any]], Awaitable[ToolResult]],
+        hook: str = "around_tool",
     ) -> None:
+        self._hook = hook
         self.name = name
         self.arguments = arguments
         self._execute: Callable[[Mapping[str, Any]], Awaitable[ToolResult]] | None = execute
@@ -65,7 +70,7 @@ class ToolInvocation:
         """
         execute, self._execute = self._execute, None
         if execute is None:
-            raise TurnError(f"around_tool ran the call of {self.name!r} more than once, or after its end: run it once")
+            raise TurnError(f"{self._hook} ran the call of {self.name!r} more than once, or after its end: run it once")
         self.result = await execute(self.arguments if arguments is None else arguments)
         return self.result
 

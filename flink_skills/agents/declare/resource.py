@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, near_misses
+from flink_skills.other_frameworks import RESOURCES
 
 __all__ = ["ResourceDescriptor", "ResourceName"]
 
 
-class ResourceName:
+class _Names(type):
+    """Explains a name of another framework."""
+
+    def __getattr__(cls, name: str) -> str:
+        near = near_misses(name, [known for known in vars(cls) if known.isupper()])
+        advice = RESOURCES.get(name) or (f"did you mean {near[0]}?" if near else "")
+        raise AttributeError(f"{cls.__qualname__} has no {name}{': ' if advice else ''}{advice}")
+
+
+class ResourceName(metaclass=_Names):
     """Names for ``ResourceDescriptor(clazz=…)``."""
 
     SKILLS_MANAGER = "skills.manager"
 
-    class ChatModel:
+    class ChatModel(metaclass=_Names):
         """Connections and setups of chat models, by provider.
 
         Any ``provider:model`` string that pydantic-ai knows may stand in place of a setup's name.
@@ -23,8 +33,16 @@ class ResourceName:
 
         OPENAI_CONNECTION = "openai.connection"
         OPENAI_SETUP = "openai.setup"
+        OPENAI_COMPLETIONS_CONNECTION = "openai.connection"
+        OPENAI_COMPLETIONS_SETUP = "openai.setup"
+        OPENAI_RESPONSES_CONNECTION = "openai-responses.connection"
+        OPENAI_RESPONSES_SETUP = "openai-responses.setup"
+        AZURE_OPENAI_CONNECTION = "azure.connection"
+        AZURE_OPENAI_SETUP = "azure.setup"
         OPENAI_COMPATIBLE_CONNECTION = "openai-compatible.connection"
         OPENAI_COMPATIBLE_SETUP = "openai-compatible.setup"
+        VLLM_CONNECTION = "openai-compatible.connection"
+        VLLM_SETUP = "openai-compatible.setup"
         ANTHROPIC_CONNECTION = "anthropic.connection"
         ANTHROPIC_SETUP = "anthropic.setup"
         OLLAMA_CONNECTION = "ollama.connection"

@@ -20,6 +20,7 @@ from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.setup import ModelSetup, check_shape
 from flink_skills.agents.models.suggestions import model_advice
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.hints import none_is_default
 from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = [
@@ -41,6 +42,7 @@ ENTRY_POINT_GROUP = "flink_skills.chat_models"
 ModelFactory = Callable[[ModelSetup, SkillConfig], ChatModel]
 
 
+@none_is_default
 @dataclass(frozen=True)
 class Provider:
     """One provider of chat models.

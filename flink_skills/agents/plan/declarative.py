@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -19,7 +20,12 @@ from flink_skills.agents.state.event import field_of
 from flink_skills.errors import ConfigError, PlanError, TurnError, UnknownNameError, near_misses
 from flink_skills.options.values import parse_duration
 from flink_skills.prompts import Prompt, check_instructions
+from flink_skills.tools.base import Tool
 from flink_skills.tools.calling import ApprovalRequest, Later, later
+from flink_skills.tools.dynamic.pool import PoolItem
+from flink_skills.tools.dynamic.registry import get_tool
+from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+from flink_skills.tools.function import FunctionTool
 
 __all__ = ["DeclarativeAgent", "descriptor_of", "prompt_of"]
 
@@ -158,9 +164,8 @@ class DeclarativeAgent(Agent):
             found.setups[name] = descriptor_of(value, f"chat_model_setups.{name}")
         for name, value in _section(self.spec, "prompts"):
             found.prompts[name] = prompt_of(value, f"prompts.{name}")
-        for path in _list(self.spec, "tools", "'module:name' and of names of registered tools"):
-            place = f"tools: {path!r}"
-            found.add_tool(pool_item(_load(path, "tools") if ":" in path else path, place), place)
+        for place, item in _tools(self.spec, "tools"):
+            found.add_tool(item, place)
         for name, value in _section(self.spec, "mcp_servers"):
             place = f"mcp_servers.{name}"
             server = dict(_mapping(value, place))
@@ -168,8 +173,7 @@ class DeclarativeAgent(Agent):
             if "tools" in arguments:
                 arguments["tool_filter"] = arguments.pop("tools")
             found.toolsets.append(mcp_tool_set(name, _stdio(server), arguments, place))
-        for path in _list(self.spec, "tool_pool", "'module:name' and of names of registered tools"):
-            found.pool.append(pool_item(_load(path, "tool_pool") if ":" in path else path, f"tool_pool: {path!r}"))
+        found.pool += [item for _, item in _tools(self.spec, "tool_pool")]
         for name, value in _section(self.spec, "agent_tools"):
             found.add_agent(name, _callee(_mapping(value, f"agent_tools.{name}"), name), f"agent_tools.{name}")
 
@@ -224,6 +228,34 @@ def _stdio(server: dict[str, Any]) -> dict[str, Any]:
     if isinstance(command, list) and command:
         return {**server, "command": str(command[0]), "args": [*map(str, command[1:]), *server.get("args", [])]}
     return server
+
+
+def _tools(spec: Mapping[str, Any], key: str) -> Iterator[tuple[str, PoolItem]]:
+    """Yield the place and the item of each entry of ``tools`` or ``tool_pool``."""
+    entries = spec.get(key) or []
+    if not isinstance(entries, list):
+        raise ConfigError(f"{key}: is {entries!r}; write a list of 'module:name' and of names of registered tools")
+    for entry in entries:
+        named = entry if isinstance(entry, Mapping) else {"tool": entry}
+        if not named.get("tool") or set(named) - {"tool", "around"}:
+            raise ConfigError(f"{key}: is {dict(named)!r}; write {{tool: 'module:name', around: 'module:name'}}")
+        path = str(named["tool"])
+        place = f"{key}: {path!r}"
+        item = pool_item(_load(path, key) if ":" in path else path, place)
+        if named.get("around"):
+            item = _with_around(item, _load(str(named["around"]), f"{place}: around"), place)
+        yield place, item
+
+
+def _with_around(item: PoolItem, around: Any, place: str) -> Tool:
+    if not callable(around):
+        raise ConfigError(f"{place}: around is {around!r}; name a function (call, ctx)")
+    found = get_tool(item) if isinstance(item, str) else item
+    if isinstance(found, BaseToolSet):
+        raise ConfigError(f"{place}: around belongs to one tool, and this is a tool set; name its tools")
+    tool = copy.copy(found) if isinstance(found, Tool) else FunctionTool(found)
+    tool.around = around
+    return tool
 
 
 def _list(spec: Mapping[str, Any], key: str, of: str) -> list[str]:

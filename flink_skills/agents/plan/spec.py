@@ -121,6 +121,13 @@ class RouteSpec(StrictPart):
     default: Text = Field(description="The chat model for other values, and for events without the field.")
 
 
+class ToolEntry(StrictPart):
+    """A tool with a function that runs its calls."""
+
+    tool: Text = Field(description="`module:function`, or the name of a registered tool.")
+    around: Text = Field(description="`module:function`: runs each call, as the hook `around_tool` does for all tools.")
+
+
 class ApproveSpec(StrictPart):
     """Calls of tools that are made only after an approval."""
 
@@ -191,11 +198,13 @@ class AgentParts(StrictPart):
     chat_model_connections: dict[Text, ConnectionSpec] | None = Field(None, description="Connections by name.")
     chat_model_setups: dict[Text, SetupSpec] | None = Field(None, description="Chat models by name.")
     prompts: dict[Text, StrictStr | PromptSpec] | None = Field(None, description="Prompts by name.")
-    tools: list[Text] | None = Field(None, description="Tools of the models, each `module:function`.")
+    tools: list[Text | ToolEntry] | None = Field(None, description="Tools of the models, each `module:function`.")
     mcp_servers: dict[Text, dict[Text, Any]] | None = Field(
         None, description="MCP servers by name, each with `url` or `command`, whose tools the models have."
     )
-    tool_pool: list[Text] | None = Field(None, description="Tools that a model gets with a skill that names them.")
+    tool_pool: list[Text | ToolEntry] | None = Field(
+        None, description="Tools that a model gets with a skill that names them."
+    )
 
 
 class AgentSpec(AgentParts):

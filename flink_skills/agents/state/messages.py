@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Union
 
+from flink_skills.hints import none_is_default
 from flink_skills.tools.base import ToolSpec
 from flink_skills.tools.media import Media
 
@@ -40,6 +41,7 @@ class ToolCall:
     arguments: Mapping[str, Any] | str
 
 
+@none_is_default
 @dataclass(frozen=True)
 class Usage:
     """Tokens and requests. Adds up with ``+``.
@@ -151,6 +153,7 @@ class ModelRequest:
     describes_schema: bool = False
 
 
+@none_is_default
 @dataclass(frozen=True)
 class ModelResponse:
     """An answer of a model: text, tool calls or both.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -252,7 +252,7 @@ class Conversation:
                 if canonical is not None and _differs(prepared.parsed, canonical):
                     activity.attributes["requested_arguments"] = arguments
                 try:
-                    if canonical is not None and agent_turn.agent.hooks.around_tool:
+                    if canonical is not None and (agent_turn.agent.hooks.around_tool or _around(tool) is not None):
                         called = await self._call_with_hook(step, prepared, offered, context)
                     else:
                         if tool is not None and not tool.idempotent:
@@ -279,7 +279,10 @@ class Conversation:
     async def _call_with_hook(
         self, step: str, prepared: PreparedCall, offered: ToolSet, context: ToolContext
     ) -> ToolResult:
-        """Call a tool with the agent's hook around it. The hook gets a copy of the canonical arguments."""
+        """Call a tool with the hooks of the agent and of the tool around it.
+
+        A hook gets a copy of the canonical arguments.
+        """
         agent_turn, name, tool = self.agent_turn, prepared.name, prepared.tool
         assert tool is not None and prepared.arguments is not None  # noqa: S101 - other calls have no hook
 
@@ -291,7 +294,7 @@ class Conversation:
             call = prepared if given == prepared.arguments else offered.prepare(name, given)
             if call.problem is not None:
                 _log.error(
-                    "around_tool of agent %s changed the arguments of tool %s (call %s), and they do not fit: %s",
+                    "a hook of agent %s changed the arguments of tool %s (call %s), and they do not fit: %s",
                     agent_turn.agent.plan.agent_id,
                     name,
                     context.call_id,
@@ -300,7 +303,7 @@ class Conversation:
             return state.with_change(await offered.run(call, context), context)
 
         hook = ToolHook(agent_turn, self.skill_state, step)
-        return await hook.call(name, prepared.arguments.copied(), execute)
+        return await hook.call(name, prepared.arguments.copied(), execute, _around(tool))
 
     def apply(self, name: str, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
         """Apply the effects of a tool call, in the order of the calls.
@@ -312,6 +315,10 @@ class Conversation:
         for effect in result.effects:
             if effect.get("op") not in (STATE_EFFECT, SESSION_EFFECT):
                 self.skill_state.apply(effect)
+
+
+def _around(tool: Tool | None) -> Callable[..., Any] | None:
+    return None if tool is None else tool.around
 
 
 def _differs(requested: Mapping[str, Any] | str, canonical: Mapping[str, Any]) -> bool:

@@ -121,11 +121,11 @@ class _HookStep:
         self._step = step
         self._state = StateCopy(agent_turn)
 
-    async def _decision(self, hook: str, subject: Any) -> Any:
-        """Return what a hook of the agent returns. Raises :class:`TurnError` for its exceptions."""
+    async def _decision(self, hook: str, subject: Any, function: Callable[..., Any] | None = None) -> Any:
+        """Return what a hook of the agent, or ``function``, returns. Raises :class:`TurnError` for its exceptions."""
         context = HookContext(self._agent_turn, self._skill_state, self._state, step=self._step, hook=hook)
         try:
-            found = getattr(self._agent.agent, hook)(subject, context)
+            found = (function or getattr(self._agent.agent, hook))(subject, context)
             return await found if inspect.isawaitable(found) else found
         except (SkillsError, TurnInterruptedError):
             raise
@@ -192,7 +192,7 @@ class RequestHooks(_HookStep):
 
 
 class ToolHook(_HookStep):
-    """The hook of one tool call."""
+    """The hooks of one tool call: that of the agent, and inside it that of the tool."""
 
     __slots__ = ()
 
@@ -201,6 +201,7 @@ class ToolHook(_HookStep):
         name: str,
         arguments: Mapping[str, Any],
         execute: Callable[[Mapping[str, Any], StoredState | None], Awaitable[ToolResult]],
+        around: Callable[..., Any] | None = None,
     ) -> ToolResult:
         """Return the result of a call of the tool ``name``.
 
@@ -208,33 +209,55 @@ class ToolHook(_HookStep):
             name: The name of the tool.
             arguments: The arguments of the call.
             execute: Runs the call with arguments and a state. None: the agent's state.
+            around: The hook of the tool.
         """
         effects: list[Mapping[str, Any]] = []
 
         async def run(changed: Mapping[str, Any]) -> ToolResult:
-            if not isinstance(changed, Mapping):
-                raise TurnError(
-                    f"agent {self._agent.plan.agent_id}: around_tool ran {name!r} with a {type(changed).__name__}: "
-                    "give call.run() a mapping of arguments"
-                )
             effects.extend(self._state.take_changes())
             result = await execute(changed, self._state.stored())
             self._state.apply(result.effects)
             effects.extend(result.effects)
             return result
 
-        call = ToolInvocation(name, arguments, run)
+        async def run_inside(changed: Mapping[str, Any]) -> ToolResult:
+            return await self._around(f"around of tool {name}", name, changed, run, around)
+
+        inner = run if around is None else run_inside
+        if self._agent.hooks.around_tool:
+            found = await self._around("around_tool", name, arguments, inner)
+        else:
+            found = await inner(arguments)
+        # The effects are those of the call that ran, whatever its result became.
+        return replace(found, effects=(*effects, *self._state.take_changes()))
+
+    async def _around(
+        self,
+        hook: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        run: Callable[[Mapping[str, Any]], Awaitable[ToolResult]],
+        function: Callable[..., Any] | None = None,
+    ) -> ToolResult:
+        async def checked(changed: Mapping[str, Any]) -> ToolResult:
+            if not isinstance(changed, Mapping):
+                raise TurnError(
+                    f"agent {self._agent.plan.agent_id}: {hook} ran {name!r} with a {type(changed).__name__}: "
+                    "give call.run() a mapping of arguments"
+                )
+            return await run(changed)
+
+        call = ToolInvocation(name, arguments, checked, hook)
         try:
-            found = await self._decision("around_tool", call)
+            found = await self._decision(hook, call, function)
             if found is None:
                 found = call.result if call.result is not None else await call.run()
         finally:
             call.close()
         if isinstance(found, Refusal):
-            found = ToolResult(f"{name} was not called: {found.reason}", is_error=True)
-        elif isinstance(found, str):
-            found = ToolResult(found)
-        elif not isinstance(found, ToolResult):
-            raise self._wrong("around_tool", found, "None, a ToolResult, a string or a Refusal")
-        # The effects are those of the call that ran, whatever its result became.
-        return replace(found, effects=(*effects, *self._state.take_changes()))
+            return ToolResult(f"{name} was not called: {found.reason}", is_error=True)
+        if isinstance(found, str):
+            return ToolResult(found)
+        if not isinstance(found, ToolResult):
+            raise self._wrong(hook, found, "None, a ToolResult, a string or a Refusal")
+        return found

@@ -10,6 +10,7 @@ from typing import Any, Literal, Union
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from flink_skills.hints import none_is_default
 from flink_skills.tools.arguments import plain_name, unique_json
 
 __all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later"]
@@ -57,6 +58,7 @@ class ApprovalRequest:
         return self.open_state() if self.open_state is not None else {}
 
 
+@none_is_default
 @dataclass(frozen=True)
 class Approval:
     """The decision about a call.
@@ -90,6 +92,7 @@ class Approval:
         )
 
 
+@none_is_default
 @dataclass(frozen=True)
 class Later:
     """The decision of an approver to ask a person. See :func:`later`."""

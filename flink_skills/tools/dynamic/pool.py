@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, Union
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Union
 
 from flink_skills.errors import ConfigError, ExecutionError, SkillsError
 from flink_skills.tools.base import Tool, ToolContext
@@ -19,8 +20,6 @@ from flink_skills.tools.profiles import TOOL_NAMES
 __all__ = ["PoolItem", "PoolTools", "ToolPool"]
 
 _log = logging.getLogger("flink_skills.tools")
-
-T = TypeVar("T")
 
 #: A tool, a function, a tool set, or the name of a registered tool.
 PoolItem = Union[Tool, BaseToolSet, str, Callable[..., Any]]
@@ -197,7 +196,7 @@ class ToolPool:
                 return False
             try:
                 if member.toolset.required:
-                    await member.toolset.initialize()
+                    await _called(member.toolset.initialize)
                 else:
                     await _within(member.start_timeout, member.toolset.initialize)
             except Exception as error:  # tool sets are the user's
@@ -215,7 +214,7 @@ class ToolPool:
         if not await self._start(member):
             return []
         try:
-            given = await _within(self._ask_timeout, lambda: member.toolset.get_tools(context))
+            given = await _within(self._ask_timeout, functools.partial(member.toolset.get_tools, context))
             tools = [self._as_tool(item) for item in given]
             for tool in tools:
                 check_tool_name(tool.spec.name)
@@ -288,12 +287,20 @@ class _Member:
         self.speaks = toolset.speaks
 
 
-async def _within(seconds: float, call: Callable[[], Awaitable[T]]) -> T:
-    """What ``call`` gives; raises what it raises."""
+async def _called(call: Callable[[], Any]) -> Any:
+    """Return the result of a method of a tool set. A plain method runs in a thread."""
+    if inspect.iscoroutinefunction(call):
+        return await call()
+    result = await asyncio.to_thread(call)
+    return await result if inspect.isawaitable(result) else result
 
-    async def run() -> T:
+
+async def _within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Return the result of ``call``. Raises what it raises."""
+
+    async def run() -> Any:
         try:
-            return await call()
+            return await _called(call)
         except SystemExit as error:  # inside of a task it would end the worker
             raise RuntimeError(f"the tool set called sys.exit({error.code})") from error
 

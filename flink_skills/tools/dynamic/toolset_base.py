@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flink_skills.tools.base import Tool, ToolContext
+from flink_skills.other_frameworks import TOOL_WORDS, check_words
+from flink_skills.tools.base import ToolContext
 from flink_skills.tools.name_patterns import NameUse
 
 if TYPE_CHECKING:
@@ -30,11 +31,22 @@ class JobServices(Protocol):
     def artifacts(self) -> ArtifactStore | None: ...
 
 
+class _Nothing:
+    """What a method without an effect returns, for callers that wait for it and for those that do not."""
+
+    def __await__(self) -> Iterator[Any]:
+        return iter(())
+
+
 class BaseToolSet(ABC):
     """Gives tools for a context. Derive from it, and put an instance into a pool (``@tool_pool``).
 
     A worker makes one instance for each agent, and all turns use it, several at a time. What a tool set raises is
-    logged, and its tools are absent in that turn.
+    logged, and its tools are absent in that turn. :meth:`initialize`, :meth:`get_tools` and :meth:`close` are
+    ``async def``, or plain methods, which run in a thread.
+
+    Args:
+        name: The name in logs. Empty: the class attribute ``name``, or the name of the class.
 
     >>> class Shop(BaseToolSet):
     ...     name = "shop"
@@ -51,15 +63,24 @@ class BaseToolSet(ABC):
     #: Set by the worker: to be called when :meth:`figures` are others.
     on_change: Callable[[], None] | None = None
 
+    def __new__(cls, *_: Any, **given: Any) -> Any:
+        check_words(cls, given, TOOL_WORDS)
+        return super().__new__(cls)
+
+    def __init__(self, name: str | None = None) -> None:
+        if name:
+            self.name = name
+
     def attach(self, services: JobServices) -> None:  # noqa: B027
         """Called before :meth:`initialize` with what the job has for tools: its shell, its options, its artifacts."""
 
-    async def initialize(self) -> None:  # noqa: B027 - most have nothing to do
+    def initialize(self) -> Any:
         """Called in the worker before the first :meth:`get_tools`, and again later if it failed."""
+        return _Nothing()
 
     @abstractmethod
-    async def get_tools(self, context: ToolContext) -> Iterable[Tool | Callable[..., Any]]:
-        """The tools, or plain functions, that this turn may have. Asked once for each turn.
+    def get_tools(self, context: ToolContext) -> Any:
+        """Return the tools, or plain functions, that this turn may have. Asked once for each turn.
 
         ``context`` has key, turn, agent, skills and skill state of the turn, and no call id.
         """
@@ -102,5 +123,6 @@ class BaseToolSet(ABC):
         """Whether it has a :meth:`prompt_addition` of its own."""
         return getattr(self.prompt_addition, "__func__", None) is not BaseToolSet.prompt_addition
 
-    async def close(self) -> None:  # noqa: B027
+    def close(self) -> Any:
         """Called when the worker closes the agent. Not called if :meth:`initialize` never succeeded."""
+        return _Nothing()

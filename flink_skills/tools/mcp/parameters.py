@@ -8,6 +8,7 @@ from typing import Any, Union
 
 from flink_skills.endpoint import check_endpoint, redact
 from flink_skills.errors import ConfigError
+from flink_skills.hints import none_is_default
 
 __all__ = [
     "ConnectionParams",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@none_is_default
 @dataclass(frozen=True)
 class McpStdioServerParameters:
     """A program that is an MCP server on its stdin and stdout. It gets ``env`` and the few variables that every command
@@ -38,6 +40,7 @@ class McpStdioServerParameters:
         _check_texts("env", self.env)
 
 
+@none_is_default
 @dataclass(frozen=True)
 class StdioConnectionParams:
     """A program, started once by each worker. ``timeout`` (seconds) is for its start.
@@ -61,6 +64,7 @@ class StdioConnectionParams:
         return f"program {self.server_params.command}"
 
 
+@none_is_default
 @dataclass(frozen=True)
 class SseConnectionParams:
     """A server behind HTTP with server-sent events. ``timeout`` (seconds) is for connecting and each request's begin,
@@ -80,6 +84,7 @@ class SseConnectionParams:
         return redact(self.url)
 
 
+@none_is_default
 @dataclass(frozen=True)
 class StreamableHTTPConnectionParams:
     """A server behind streamable HTTP; ``terminate_on_close`` tells it when the worker goes. Times as in

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from flink_skills.errors import ConfigError
+from flink_skills.hints import none_is_default
 from flink_skills.skill.text import hidden_characters
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
@@ -38,6 +39,7 @@ _ANSWERED_WITHIN = 20.0
 _MAX_PREFIX_LENGTH = 40
 
 
+@none_is_default
 class McpToolSet(BaseToolSet):
     """The tools of an MCP server.
 

@@ -17,14 +17,14 @@ _OVERHEAD = 512
 
 @dataclass(frozen=True)
 class Page:
-    """A page as it was fetched, before it is cut to a length. ``bytes`` counts its unpacked body."""
+    """A page as it was fetched, before it is cut to a length. ``is_cut`` is True for the beginning of a larger body."""
 
     url: str
     status_code: int
     status_text: str
     content_type: str
     content: str
-    bytes: int
+    is_cut: bool = False
 
     @property
     def cost(self) -> int:

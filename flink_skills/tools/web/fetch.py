@@ -16,6 +16,7 @@ import httpx2
 from pydantic import Field
 
 from flink_skills.errors import ConfigError
+from flink_skills.hints import none_is_default
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.given import Also, Given
@@ -47,19 +48,21 @@ class _Arguments(Given):
     )
 
 
+@none_is_default
 class WebFetchTool(CheckedTool):
     """Fetches pages for a model.
 
     The value of a result has ``url`` (where redirects led), ``status_code``, ``status_text``, ``content_type``,
-    ``content``, ``bytes`` (of the unpacked body), ``duration_ms``, ``cached``, ``truncated`` and ``error``: an empty
-    text, or ``CODE: what is wrong``. A failure is a result with ``is_error``, never an exception.
+    ``content``, whose first line is the title, ``bytes`` (of the content in UTF-8), ``duration_ms``, ``cached``,
+    ``truncated`` and ``error``: an empty text, or ``CODE: what is wrong``. If the content is the beginning of a page,
+    ``note`` says why. A failure is a result with ``is_error``, never an exception.
 
     ``timeout``: seconds for a call with all its redirects, looking up names and converting. ``max_content_length``:
     characters of content, 0 for all; the call's ``max_length`` overrides it. ``max_response_bytes``: the most that is
-    read of a body, packed and unpacked. A domain in ``allowed_domains`` and ``blocked_domains`` stands for all below
-    it. ``resolver``: looks up names instead of the system. ``http_client`` is used and not closed; what it carries in
-    its ``Authorization`` and ``Cookie`` headers is not sent. With ``proxy``, names are looked up there, and only
-    literal addresses are refused here.
+    read of a body, packed and unpacked, 0 for all. A domain in ``allowed_domains`` and ``blocked_domains`` stands for
+    all below it. ``resolver``: looks up names instead of the system. ``http_client`` is used and not closed; what it
+    carries in its ``Authorization`` and ``Cookie`` headers is not sent. With ``proxy``, names are looked up there, and
+    only literal addresses are refused here.
 
     Raises :class:`ConfigError` for limits below zero, for what is no domain, and for a proxy beside a client.
 
@@ -89,12 +92,12 @@ class WebFetchTool(CheckedTool):
         name: str = "web_fetch",
         description: str = _DESCRIPTION,
     ) -> None:
-        if timeout <= 0 or max_response_bytes <= 0:
-            raise ConfigError(f"tool {name!r}: timeout and max_response_bytes must be more than 0")
-        if min(max_content_length, max_redirects, cache_ttl_seconds, cache_max_bytes) < 0:
+        if timeout <= 0:
+            raise ConfigError(f"tool {name!r}: timeout must be more than 0")
+        if min(max_content_length, max_response_bytes, max_redirects, cache_ttl_seconds, cache_max_bytes) < 0:
             raise ConfigError(
-                f"tool {name!r}: max_content_length, max_redirects, cache_ttl_seconds and cache_max_bytes must not "
-                "be negative"
+                f"tool {name!r}: max_content_length, max_response_bytes, max_redirects, cache_ttl_seconds and "
+                "cache_max_bytes must not be negative"
             )
         if proxy and http_client:
             raise ConfigError(
@@ -141,7 +144,7 @@ class WebFetchTool(CheckedTool):
             return PageCache(*self._cache_settings)
 
     def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
-        page = Page(str(arguments.get("url") or "")[:200], 0, "", "", "", 0)
+        page = Page(str(arguments.get("url") or "")[:200], 0, "", "", "")
         return _result(page, str(WebError("INVALID_ARGS", str(error))), 0.0)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -150,19 +153,22 @@ class WebFetchTool(CheckedTool):
             asked = self._arguments.read(arguments)
         except ArgumentError as problem:
             return self.rejected(arguments, problem)
-        page = Page(asked.url[:200], 0, "", "", "", 0)
-        cached = truncated = False
-        error = ""
+        page = Page(asked.url[:200], 0, "", "", "")
+        cached = False
+        note = error = ""
         try:
             page, cached = await self._page(asked.url)
             limit = self._max_content_length if asked.max_length is None else asked.max_length
+            if page.is_cut:
+                note = f"this is the beginning: the page has more than {self._max_response_bytes} bytes"
             if limit and len(page.content) > limit:
-                page, truncated = replace(page, content=page.content[:limit]), True
+                page = replace(page, content=page.content[:limit])
+                note = f"this is the beginning: give max_length to read more than {limit} characters"
         except _AnsweredError as failure:
             page, error = failure.page, str(failure)
         except WebError as failure:
             error = str(failure)
-        return _result(page, error, time.monotonic() - start, cached=cached, truncated=truncated)
+        return _result(page, error, time.monotonic() - start, cached=cached, note=note)
 
     async def _page(self, text: str) -> tuple[Page, bool]:
         """The page, and whether it was kept from an earlier call. Raises :class:`WebError`."""
@@ -231,7 +237,7 @@ class WebFetchTool(CheckedTool):
 
     async def _read(self, url: httpx2.URL, response: httpx2.Response) -> tuple[Page, bool]:
         said = response.headers.get("Content-Type", "")
-        page = Page(str(url), response.status_code, response.reason_phrase, said, "", 0)
+        page = Page(str(url), response.status_code, response.reason_phrase, said, "")
         if not 200 <= response.status_code < 300:
             raise _AnsweredError(page, "HTTP_STATUS", _status_text(page, response))
         media_type = media_type_of(said)
@@ -241,17 +247,17 @@ class WebFetchTool(CheckedTool):
                 page, "UNSUPPORTED_CONTENT_TYPE", f"{media_type!r} is not text; look for the page as HTML"
             )
         try:
-            body = await read_body(response, self._max_response_bytes)
+            body, is_cut = await read_body(response, self._max_response_bytes)
         except WebError as failure:
             raise _AnsweredError(page, failure.code, failure.text) from None
-        page = replace(page, bytes=len(body))
         if is_binary(body):
             raise _AnsweredError(page, "UNSUPPORTED_CONTENT_TYPE", "the server did not send text")
         try:
             content = await asyncio.to_thread(_text, body, said, kind or _looks(body), page.url)
         except WebError as failure:
             raise _AnsweredError(page, failure.code, failure.text) from None
-        return replace(page, content=content), "no-store" not in response.headers.get("Cache-Control", "").lower()
+        can_keep = "no-store" not in response.headers.get("Cache-Control", "").lower()
+        return replace(page, content=content, is_cut=is_cut), can_keep
 
 
 class _AnsweredError(WebError):
@@ -279,17 +285,18 @@ def _text(body: bytes, content_type: str, kind: str, url: str) -> str:
     return to_markdown(text, url) if kind == "html" else text
 
 
-def _result(page: Page, error: str, seconds: float, *, cached: bool = False, truncated: bool = False) -> ToolResult:
+def _result(page: Page, error: str, seconds: float, *, cached: bool = False, note: str = "") -> ToolResult:
     value = {
         "url": page.url,
         "status_code": page.status_code,
         "status_text": page.status_text,
         "content_type": media_type_of(page.content_type),
         "content": page.content,
-        "bytes": page.bytes,
+        "bytes": len(page.content.encode(errors="replace")),
         "duration_ms": round(1000 * seconds),
         "cached": cached,
-        "truncated": truncated,
+        "truncated": bool(note),
         "error": error,
+        **({"note": note} if note else {}),
     }
     return ToolResult(json.dumps(value, ensure_ascii=False), is_error=bool(error), value=value)

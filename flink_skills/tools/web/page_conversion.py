@@ -83,7 +83,8 @@ def convert(text: str, base_url: str) -> str:
     markup = _LONG_SPACE.sub(" ", etree.tostring(body, encoding="unicode", method="html"))[:_MAX_MARKUP]
     shown = _markdown(markup)
     # Many pages have their name in the title alone.
-    return shown if not title or shown.startswith("# ") else f"# {' '.join(title.split())}\n\n{shown}".strip()
+    title = " ".join(title.split())
+    return shown if not title or shown.partition("\n")[0] in (title, f"# {title}") else f"{title}\n\n{shown}".strip()
 
 
 def _markdown(markup: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flink_skills.hints import none_is_default
 from flink_skills.tools.web.failures import WebError
 
 __all__ = ["Get", "Response", "SearchHit", "SearchProvider", "SearchRequest", "SearchResults"]
@@ -28,6 +29,7 @@ class SearchRequest:
     blocked_domains: tuple[str, ...] = ()
 
 
+@none_is_default
 @dataclass(frozen=True)
 class SearchHit:
     """One result, as the engine gives it: texts may have markup, which the tool takes out."""
@@ -37,6 +39,7 @@ class SearchHit:
     snippet: str = ""
 
 
+@none_is_default
 @dataclass(frozen=True)
 class SearchResults:
     """The results, best first, and what else the engine says, such as a better spelling."""

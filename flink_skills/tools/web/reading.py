@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 
 from flink_skills.tools.web.failures import WebError
 
-__all__ = ["read_body"]
+__all__ = ["ReadBody", "read_body"]
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 _RAW_DEFLATE = -zlib.MAX_WBITS
 
 
-async def read_body(response: httpx2.Response, limit: int) -> bytes:
-    """The unpacked body; raises :class:`WebError` where it is larger than ``limit`` bytes or broken.
+class ReadBody(NamedTuple):
+    """An unpacked body. ``is_cut`` is True for the beginning of a larger one."""
 
-    What the server says of the length is believed only where it says too much.
+    data: bytes
+    is_cut: bool
+
+
+async def read_body(response: httpx2.Response, limit: int) -> ReadBody:
+    """Return the unpacked body, or its beginning if it has more than ``limit`` bytes, packed or unpacked.
+
+    0 means no limit. Raises :class:`WebError` for a broken body.
     """
-    announced = response.headers.get("Content-Length", "")
-    if announced.isdecimal() and int(announced[:20]) > limit:
-        raise _too_large(limit)
+    limit = limit or sys.maxsize - 1
     if response.is_stream_consumed:  # by a hook of the client
-        if len(response.content) > limit:
-            raise _too_large(limit)
-        return response.content
+        return ReadBody(response.content[:limit], len(response.content) > limit)
     body = _Body(_coding(response), limit)
     received = 0
     async for part in response.aiter_raw():
+        room = limit - received
         received += len(part)
-        if received > limit:
-            raise _too_large(limit)
-        body.add(part)
-    return body.end()
+        body.add(part[:room])
+        if received > limit or body.is_full:
+            return ReadBody(body.beginning(), True)
+    return ReadBody(body.end(), False)
 
 
 def _coding(response: httpx2.Response) -> str:
@@ -62,8 +67,15 @@ class _Body:
         if self._packed:
             part = self._unpacked(part)
         self._data += part
-        if len(self._data) > self._limit:
-            raise _too_large(self._limit)
+
+    @property
+    def is_full(self) -> bool:
+        """True if the body has more bytes than the limit."""
+        return len(self._data) > self._limit
+
+    def beginning(self) -> bytes:
+        """Return the bytes within the limit."""
+        return bytes(self._data[: self._limit])
 
     def _unpacked(self, part: bytes) -> bytes:
         room = self._limit - len(self._data) + 1
@@ -88,7 +100,3 @@ class _Body:
         if self._packed and self._data and not self._unpack.eof:
             raise WebError("DECODE_ERROR", "the packed body ends too early; try again")
         return bytes(self._data)
-
-
-def _too_large(limit: int) -> WebError:
-    return WebError("FETCH_ERROR", f"the body is larger than {limit} bytes; look for a smaller page")

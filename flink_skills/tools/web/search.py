@@ -18,6 +18,7 @@ from pydantic import Field
 
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
+from flink_skills.hints import none_is_default
 from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.given import Also, Given
@@ -55,7 +56,7 @@ _RANGES = {"results_num": (1, 10), "snippet_len": (1, 1000), "title_len": (1, 20
 class _Arguments(Given):
     query: Annotated[str, Also("q", "search", "search_query"), Field(description="What to search for.")]
     count: Annotated[int | None, Also("num_results", "max_results")] = Field(
-        None, ge=1, le=10, description="How many results, 1 to 10."
+        None, description="How many results, 1 to 10."
     )
     allowed_domains: list[str] = Field(default=[], description="Only results of these domains and all below them.")
     blocked_domains: list[str] = Field(default=[], description="No results of these; not together with the other list.")
@@ -64,20 +65,23 @@ class _Arguments(Given):
     )
 
 
+@none_is_default
 class WebSearchTool(CheckedTool):
     """Searches the web for a model.
 
     The value of a result has ``query``, ``provider``, ``results`` (``title``, ``url`` and ``snippet`` of each),
     ``summary`` (a direct answer, a better spelling, or what the engine complains of) and ``error``: an empty text, or
-    ``CODE: what is wrong``. A failure is a result with ``is_error``, never an exception.
+    ``CODE: what is wrong``. A failure is a result with ``is_error``, never an exception. ``note`` says that a call asks
+    for fewer or more results than it gets.
 
     ``provider``: ``duckduckgo``, ``google``, ``searxng`` (with ``base_url``) or a :class:`SearchProvider`. Key and
     engine of Google come from ``GOOGLE_CSE_API_KEY`` and ``GOOGLE_CSE_ENGINE_ID`` where they are not given.
-    ``results_num``: 1 to 10; ``snippet_len`` (1 to 1000) and ``title_len`` (1 to 200): characters. ``timeout``: seconds
+    ``results_num``: 1 to 10; ``snippet_len`` (1 to 1000) and ``title_len`` (1 to 200): characters. A number out of its
+    range becomes the next one in it, with a warning in the log. ``timeout``: seconds
     for a call. ``dedup_urls`` leaves out what has the scheme, host and path of an earlier result. ``http_client`` is
     used and not closed.
 
-    Raises :class:`ConfigError` for what is out of range, unknown, or given to a provider that has no use for it.
+    Raises :class:`ConfigError` for what is unknown, or given to a provider that has no use for it.
 
     >>> WebSearchTool(results_num=3).spec.name
     'web_search'
@@ -104,10 +108,9 @@ class WebSearchTool(CheckedTool):
         name: str = "web_search",
         description: str = _DESCRIPTION,
     ) -> None:
-        for key, number in (("results_num", results_num), ("snippet_len", snippet_len), ("title_len", title_len)):
-            least, most = _RANGES[key]
-            if not least <= number <= most:
-                raise ConfigError(f"tool {name!r}: {key} must be from {least} to {most}, not {number}")
+        results_num = _within(name, "results_num", results_num)
+        snippet_len = _within(name, "snippet_len", snippet_len)
+        title_len = _within(name, "title_len", title_len)
         if timeout <= 0:
             raise ConfigError(f"tool {name!r}: timeout must be more than 0")
         if proxy and http_client:
@@ -167,6 +170,8 @@ class WebSearchTool(CheckedTool):
             request, lists = self._request(self._arguments.read(arguments))
         except (ArgumentError, WebError) as misfit:
             return self.rejected(arguments, misfit)
+        asked = self._arguments.read(arguments).count
+        note = "" if asked in (None, request.count) else f"count is {request.count} instead of {asked}: give 1 to 10"
         query, summary, error = request.query, "", ""
         results: list[dict[str, str]] = []
         try:
@@ -177,10 +182,15 @@ class WebSearchTool(CheckedTool):
             error = self._without_secrets(str(failure))
             if failure.code in ("HTTP_ERROR", "NOT_CONFIGURED"):
                 summary = self._without_secrets(failure.text)
-        return self._result(query, results, summary, error)
+        return self._result(query, results, summary, error, note)
 
     def _result(
-        self, query: str, results: Sequence[Mapping[str, str]] = (), summary: str = "", error: str = ""
+        self,
+        query: str,
+        results: Sequence[Mapping[str, str]] = (),
+        summary: str = "",
+        error: str = "",
+        note: str = "",
     ) -> ToolResult:
         value = {
             "query": query,
@@ -188,6 +198,7 @@ class WebSearchTool(CheckedTool):
             "results": [*results],
             "summary": summary,
             "error": error,
+            **({"note": note} if note else {}),
         }
         return ToolResult(json.dumps(value, ensure_ascii=False), is_error=bool(error), value=value)
 
@@ -201,10 +212,8 @@ class WebSearchTool(CheckedTool):
             lists = DomainLists(given.allowed_domains, given.blocked_domains)
         except ConfigError as error:
             raise WebError("INVALID_ARGS", str(error)) from None
-        request = SearchRequest(
-            query, given.count or self._count, given.lang or self._lang, lists.allowed, lists.blocked
-        )
-        return request, lists
+        count = self._count if given.count is None else _clamped("results_num", given.count)
+        return SearchRequest(query, count, given.lang or self._lang, lists.allowed, lists.blocked), lists
 
     async def _search(self, request: SearchRequest) -> SearchResults:
         if missing := self._provider.missing():
@@ -232,7 +241,10 @@ class WebSearchTool(CheckedTool):
             request = client.build_request("GET", address, headers={**own, **headers}, timeout=timeout)
             response = await client.send(request, stream=True, follow_redirects=False)
             stack.push_async_callback(response.aclose)
-            return Response(response.status_code, await read_body(response, _MAX_BYTES))
+            body = await read_body(response, _MAX_BYTES)
+            if body.is_cut:
+                raise WebError("FETCH_ERROR", f"{self._provider.name} answers with more than {_MAX_BYTES} bytes")
+            return Response(response.status_code, body.data)
 
     async def _new_client(self, stack: AsyncExitStack) -> httpx2.AsyncClient:
         if self._context is None:
@@ -263,6 +275,19 @@ class WebSearchTool(CheckedTool):
         for secret in self._provider.secrets:
             text = text.replace(secret, "***")
         return text
+
+
+def _clamped(key: str, number: int) -> int:
+    least, most = _RANGES[key]
+    return max(least, min(most, number))
+
+
+def _within(tool: str, key: str, number: int) -> int:
+    """Return ``number``, or the next one in the range of a setting, with a warning in the log."""
+    found = _clamped(key, number)
+    if found != number:
+        _log.warning("tool %s: %s is %s instead of %s: give %s to %s", tool, key, found, number, *_RANGES[key])
+    return found
 
 
 def sources_policy(today: date) -> str:

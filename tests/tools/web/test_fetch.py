@@ -34,14 +34,14 @@ async def test_a_page_is_markdown_without_what_is_not_shown(site: Site, fetch: F
         "truncated",
     }
     content = value["content"]
-    assert content.startswith("# Levels & more\n\n## Levels\n\nSee [more](")
+    assert content.startswith("Levels & more\n\n## Levels\n\nSee [more](")
     assert f"[more]({site.at('/a/more.html')}) and **this**." in content
     assert "- WARN\n- ERROR" in content
     assert not [word for word in ("script", "template", "drawing", "color", "note", "base64") if word in content]
     assert (value["status_code"], value["status_text"], value["error"]) == (200, "OK", "")
     assert value["url"] == site.at("/a/page")
     assert value["content_type"] == "text/html"
-    assert value["bytes"] == len(PAGE.encode())
+    assert value["bytes"] == len(content.encode())
     assert isinstance(value["duration_ms"], int)
     assert (value["cached"], value["truncated"]) == (False, False)
 
@@ -74,6 +74,17 @@ async def test_a_page_that_says_nothing_of_its_type_is_looked_at(site: Site, fet
     assert (await fetch(site.at())).value["content"] == "Hi **you**"
 
 
+@pytest.mark.row("J27")
+async def test_the_title_is_the_first_line(site: Site, fetch: Fetch) -> None:
+    for path, page, first in (
+        ("/other", "<title>Shop\n prices</title><h1>Today</h1>", "Shop prices\n\n# Today"),
+        ("/same", "<title>Prices</title><h1>Prices</h1><p>1", "# Prices\n\n1"),
+        ("/none", "<h1>Prices</h1>", "# Prices"),
+    ):
+        site.page(path, page, "text/html")
+        assert (await fetch(site.at(path))).value["content"] == first
+
+
 @pytest.mark.row("J26", "J27")
 @pytest.mark.parametrize(
     ("kind", "body"),
@@ -100,7 +111,8 @@ async def test_length_is_that_of_the_call_then_that_of_the_tool(site: Site, fetc
 
     async def length(arguments: dict[str, object], **tool: object) -> tuple[int, bool]:
         value = (await fetch(site.at(), arguments, **tool)).value
-        assert value["bytes"] == 500
+        assert value["bytes"] == len(value["content"])
+        assert ("characters" in value.get("note", "")) is value["truncated"]
         return len(value["content"]), value["truncated"]
 
     assert await length({}) == (500, False)
@@ -117,9 +129,12 @@ async def test_defaults(site: Site, fetch: Fetch) -> None:
     value = (await fetch(site.at())).value
     assert (len(value["content"]), value["truncated"]) == (100_000, True)
     site.page("/large", "x" * (5 * 1024 * 1024 + 1), "text/plain")
-    assert code_of(await fetch(site.at("/large"))) == "FETCH_ERROR"
+    large = (await fetch(site.at("/large"), {"max_length": 0})).value
+    assert (large["bytes"], large["truncated"], large["error"]) == (5 * 1024 * 1024, True, "")
+    assert large["note"] == "this is the beginning: the page has more than 5242880 bytes"
+    assert (await fetch(site.at("/large"), {"max_length": 0}, max_response_bytes=0)).value["truncated"] is False
     await fetch(site.at())
-    assert len(site.visits) == 3, "nothing is kept"
+    assert len(site.visits) == 4, "nothing is kept"
     assert site.visits[0].headers["user-agent"].startswith("flink-skills/")
     await fetch(site.at(), user_agent="desk/2")
     assert site.visits[-1].headers["user-agent"] == "desk/2"
@@ -201,7 +216,7 @@ async def test_domains(site: Site, fetch: Fetch) -> None:
     "options",
     [
         {"timeout": 0},
-        {"max_response_bytes": 0},
+        {"max_response_bytes": -1},
         {"max_redirects": -1},
         {"max_content_length": -1},
         {"allowed_domains": ["not a domain"]},

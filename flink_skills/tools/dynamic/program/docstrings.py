@@ -7,9 +7,13 @@ import re
 
 __all__ = ["docstring_of", "parse_docstring", "parse_returns", "told"]
 
-_SECTION = re.compile(r"(Args|Arguments|Parameters|Returns?|Raises|Yields?|Examples?|Notes?):\s*")
+_SECTION = re.compile(r"(Args|Arguments|(?:Other )?Parameters|Returns?|Raises|Yields?|Examples?|Notes?|Warnings?):\s*")
 # A program of a skill may write what it likes: no part of these patterns can match what the next one matches as well.
 _ARGUMENT = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\)\s*)?:\s*(.*)")
+# Sections that are not part of the description: arguments have their own, and the result its own form.
+_TOLD_APART = frozenset(
+    {"Args", "Arguments", "Parameters", "Other Parameters", "Raises", "Return", "Returns", "Yield", "Yields"}
+)
 _UNDERLINE = re.compile(r"-{3,}\s*")
 _NUMPY_NAMES = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
 _NUMPY_ARGUMENTS = ("Parameters", "Other Parameters", "Args", "Arguments")
@@ -77,14 +81,24 @@ def docstring_of(inner: object, owner: object) -> str | None:
 
 
 def told(text: str | None) -> tuple[str, dict[str, str]]:
-    """What models are told of a function: its first paragraph and its result; and of each argument.
+    """Return the description of a function for models, and that of each argument.
+
+    The description is the whole docstring, without its sections of arguments and errors.
 
     >>> told('Add.\\n\\nArgs:\\n    a: One number.\\n\\nReturns:\\n    The sum.')
     ('Add. Returns: The sum.', {'a': 'One number.'})
+    >>> told('Add.\\n\\nRounds to cents.\\n\\nExample:\\n    add(1, 2) returns 3')
+    ('Add.\\n\\nRounds to cents.\\n\\nExample:\\n    add(1, 2) returns 3', {})
     """
     summary, arguments = parse_docstring(text)
-    returns = parse_returns(text) if summary else ""
-    return (f"{summary} Returns: {returns}" if returns else summary), arguments
+    if not summary:
+        return "", arguments
+    before, after = _paragraphs(_lines(text or ""))
+    if returns := parse_returns(text):
+        if before == [summary] and not after:
+            return f"{summary} Returns: {returns}", arguments
+        before.append(f"Returns: {returns}")
+    return "\n\n".join(before + after), arguments
 
 
 def _lines(text: str) -> list[str]:
@@ -92,6 +106,46 @@ def _lines(text: str) -> list[str]:
     body = text.lstrip()
     _, line_end, indent = text[: len(text) - len(body)].rpartition("\n")
     return inspect.cleandoc(line_end + indent + body).splitlines()
+
+
+def _paragraphs(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Return the paragraphs before the first section and those after it, without sections that are told apart."""
+    found: tuple[list[str], list[str]] = ([], [])
+    blocks: list[list[str]] = [[]]
+    ends = -1
+    skips = in_numpy = False
+    for number, line in enumerate(lines):
+        is_heading = _is_heading(lines, number)
+        section = _SECTION.fullmatch(line)
+        if _UNDERLINE.fullmatch(line) and number and _is_heading(lines, number - 1):
+            continue
+        if is_heading or section or _is_field(line):
+            name = line.strip().rstrip(":") if is_heading or section else ""
+            skips, in_numpy = name in _TOLD_APART or not name, is_heading
+            ends = len(blocks) if ends < 0 else ends
+            blocks.append([] if skips else [f"{name}:"])
+        elif line.strip() and not line[0].isspace() and not in_numpy and skips:
+            skips = False
+            blocks.append([line])
+        elif not skips:
+            blocks[-1].append(line) if line.strip() or _is_code(blocks[-1]) else blocks.append([])
+    for at, block in enumerate(blocks):
+        if any(map(str.strip, block)):
+            found[0 <= ends <= at].append(_joined(block))
+    return found
+
+
+def _is_code(block: list[str]) -> bool:
+    """Return True for an example that blank lines do not end."""
+    return bool(block) and (block[0].endswith(":") and len(block[0].split()) < 3)
+
+
+def _joined(block: list[str]) -> str:
+    while block and not block[-1].strip():
+        block.pop()
+    # A list or an example keeps its lines.
+    is_prose = not any(line[:1].isspace() or line[:2] in ("- ", "* ") or line.startswith(">>>") for line in block)
+    return (" " if is_prose else "\n").join(line.strip() if is_prose else line.rstrip() for line in block)
 
 
 def _summary(lines: list[str]) -> str:
