@@ -247,7 +247,6 @@ CONTEXT_WORDS: Mapping[str, str] = {
     "invocation_id": "use ctx.call_id",
     "user_content": "on_event(self, event, ctx) gets the event",
     "session_state": "use ctx.state, which belongs to the key",
-    "session_id": "use ctx.key, or session_selector of the agent",
     "user_id": "use ctx.key",
     "agent_context": "use ctx.state, or an attribute of the agent",
     "artifact_service": "use ctx.artifacts",

@@ -140,6 +140,7 @@ class Rule:
         return True
 
 
+@none_is_default
 class Script:
     """Rules in order; the first that matches and is not used up replies.
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from flink_skills import FunctionTool
 from flink_skills.tools.dynamic import parse_docstring, parse_returns
+from flink_skills.tools.dynamic.program.docstrings import told
 
 
 @pytest.mark.row("J33")
@@ -48,3 +50,62 @@ def test_parse(text: str | None, summary: str, arguments: dict[str, str]) -> Non
 )
 def test_what_it_says_of_the_result(text: str | None, returns: str) -> None:
     assert parse_returns(text) == returns
+
+
+def rate(text: str, language: str = "de") -> dict[str, float]:
+    """Rate the mood
+    of a text.
+
+    German and English are
+    understood. Other languages:
+
+    - have a lower confidence
+    - cost more
+
+    Args:
+        text: The text.
+        language: ``de`` or ``en``.
+
+    Returns:
+        The mood, with
+        - mood: from -1 to 1
+
+    Raises:
+        ValueError: The text is empty.
+
+    Example:
+        rate("Schön!") returns
+
+        {"mood": 0.9}
+
+    Note: sarcasm is not recognized.
+    """
+    return {}
+
+
+@pytest.mark.row("J1", "J33")
+def test_a_model_reads_the_whole_docstring_but_for_arguments_and_errors() -> None:
+    spec = FunctionTool(rate).spec
+    assert spec.description == (
+        "Rate the mood of a text.\n\nGerman and English are understood. Other languages:\n\n"
+        "- have a lower confidence\n- cost more\n\nReturns: The mood, with - mood: from -1 to 1\n\n"
+        'Example:\n    rate("Schön!") returns\n\n    {"mood": 0.9}\n\nNote: sarcasm is not recognized.'
+    )
+    assert spec.parameters["properties"]["text"]["description"] == "The text."
+
+
+@pytest.mark.row("J33")
+@pytest.mark.parametrize(
+    ("text", "description"),
+    [
+        (
+            "Add.\n\nMore.\n\nParameters\n----------\na : int\n    One.\n\nExamples\n--------\n>>> add(1)\n1\n",
+            "Add.\n\nMore.\n\nExamples:\n>>> add(1)\n1",
+        ),
+        ("Add.\n\n:param a: One.\n:returns: The sum.\n\nAfter.", "Add.\n\nReturns: The sum.\n\nAfter."),
+        ("Add.\n\nArgs:\n    a: One.\nSomething else: yes", "Add.\n\nSomething else: yes"),
+        ("Args:\n    a: One.", ""),
+    ],
+)
+def test_sections_that_are_told_apart(text: str, description: str) -> None:
+    assert told(text)[0] == description

@@ -59,7 +59,7 @@ async def call(func: Any, /, **arguments: Any) -> ToolResult:
 @pytest.mark.row("J1")
 def test_spec_from_the_function() -> None:
     spec = FunctionTool(add).spec
-    assert (spec.name, spec.description) == ("add", "Add two numbers.")
+    assert (spec.name, spec.description) == ("add", "Add two numbers.\n\nLonger text.")
     assert spec.parameters == {
         "type": "object",
         "properties": {

@@ -250,9 +250,11 @@ def _tools(spec: Mapping[str, Any], key: str) -> Iterator[tuple[str, PoolItem]]:
 def _with_around(item: PoolItem, around: Any, place: str) -> Tool:
     if not callable(around):
         raise ConfigError(f"{place}: around is {around!r}; name a function (call, ctx)")
-    found = get_tool(item) if isinstance(item, str) else item
-    if isinstance(found, BaseToolSet):
+    if isinstance(item, BaseToolSet):
         raise ConfigError(f"{place}: around belongs to one tool, and this is a tool set; name its tools")
+    found: Any = get_tool(item) if isinstance(item, str) else item
+    if found is None:
+        raise ConfigError(f"{place}: no tool is registered as {item!r}; write 'module:name', or register it")
     tool = copy.copy(found) if isinstance(found, Tool) else FunctionTool(found)
     tool.around = around
     return tool

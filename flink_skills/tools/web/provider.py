@@ -14,6 +14,7 @@ from flink_skills.tools.web.failures import WebError
 __all__ = ["Get", "Response", "SearchHit", "SearchProvider", "SearchRequest", "SearchResults"]
 
 
+@none_is_default
 @dataclass(frozen=True)
 class SearchRequest:
     """A search. ``count``: results that are wanted, 1 to 10; ``lang``: such as ``en`` or ``de-CH``, may be empty.

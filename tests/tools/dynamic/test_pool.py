@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -256,3 +257,61 @@ async def test_a_conversation_gets_its_tools_with_its_skills(pool: ToolPool, cha
     await talk.call("skill_unload", skill="weather")
     assert await talk.business() == []
     assert SKILLS[0].tools == ("get_weather", "get_forecast")
+
+
+class Plain(BaseToolSet):
+    """Has plain methods, as other frameworks declare them."""
+
+    def __init__(self) -> None:
+        super().__init__(name="plain")
+        self.tools: list[Any] = []
+        self.closed = False
+
+    def initialize(self) -> None:
+        super().initialize()
+        self.tools = [FunctionTool(query_database)]
+
+    def get_tools(self, context: ToolContext) -> list[Any]:
+        return self.tools
+
+    def close(self) -> None:
+        super().close()
+        self.closed = True
+
+
+@pytest.mark.filterwarnings("error")
+async def test_methods_can_be_plain() -> None:
+    shop = Plain()
+    pool = ToolPool([shop])
+    assert [*await pool.tools(ToolContext(turn=1))] == ["query_database"]
+    assert shop.label == "tool set 'plain'"
+    await pool.close()
+    assert shop.closed
+
+
+async def test_asynchronous_methods_can_call_those_of_the_base_class() -> None:
+    class Late(Plain):
+        async def initialize(self) -> None:
+            await BaseToolSet.initialize(self)
+            self.tools = [send_mail]
+
+    assert [*await ToolPool([Late()]).tools(ToolContext(turn=1))] == ["send_mail"]
+
+
+async def test_a_plain_method_that_hangs_has_a_deadline(caplog: pytest.LogCaptureFixture) -> None:
+    goes_on = threading.Event()
+
+    class Hangs(Plain):
+        def get_tools(self, context: ToolContext) -> list[Any]:
+            goes_on.wait()
+            return self.tools
+
+    found = await ToolPool([Hangs()], ask_timeout=0.05).tools(ToolContext(turn=1))
+    goes_on.set()
+    assert not found
+    assert "did not respond within 0.05 s" in caplog.text
+
+
+def test_arguments_of_other_frameworks_have_advice() -> None:
+    with pytest.raises(TypeError, match="Shop has no argument 'filters': override around_tool"):
+        Shop(filters=[])  # type: ignore[call-arg]

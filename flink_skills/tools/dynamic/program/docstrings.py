@@ -137,7 +137,7 @@ def _paragraphs(lines: list[str]) -> tuple[list[str], list[str]]:
 
 def _is_code(block: list[str]) -> bool:
     """Return True for an example that blank lines do not end."""
-    return bool(block) and (block[0].endswith(":") and len(block[0].split()) < 3)
+    return bool(block) and len(block[0]) < 40 and block[0].endswith(":") and len(block[0].split()) < 3
 
 
 def _joined(block: list[str]) -> str:
