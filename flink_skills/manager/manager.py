@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError, counted
-from flink_skills.hints import none_is_default
 from flink_skills.manager.audit import AuditHook, log_event
 from flink_skills.manager.catalog import Catalog
 from flink_skills.manager.entry import Entry
@@ -40,7 +39,6 @@ _KEPT_VIEWS = 64
 _logger = logging.getLogger(__name__)
 
 
-@none_is_default
 class AgentSkillManager(Resource):
     """Loads skills from paths, job-JAR resources and URLs, and returns the skills that a model may see.
 
@@ -104,9 +102,9 @@ class AgentSkillManager(Resource):
         self._context = SourceContext(self._config, resource_paths, store_dir, self._limits, opened=opened)
         self._strict = self._config.get(SkillOptions.STRICT) if strict is None else strict
         self._skill_lock = lock
-        self._audit = audit
+        self._audit = audit or log_event
         self._environment = environment
-        self._inspectors = tuple(inspectors)
+        self._inspectors = tuple(inspectors or ())
         self._tools = tools
         self._unsupported = self._config.get(SkillOptions.UNSUPPORTED)
         self._catalog: Catalog | None = None

@@ -34,6 +34,8 @@ class AgentSkill:
     A skill is made in memory, or backed by a folder (:meth:`from_folder`). The instructions and resources of a folder
     are read when they are requested.
 
+    A skill is immutable: an assignment raises :class:`AttributeError`.
+
     Skills are equal if they have the same name and the same :attr:`digest`. A comparison, a hash, a dump and a pickle
     read the files of a folder, and raise :class:`ResourceError` if this fails. A skill can be the type of a field of a
     pydantic model.
@@ -129,10 +131,17 @@ class AgentSkill:
         files["SKILL.md"] = encoded(name, "the skill file", self.to_markdown(), self._limits.skill_file)
         self._files: SkillFiles = MemoryFiles(files)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and hasattr(self, name):
+            raise AttributeError(
+                f"skill {self.name!r}: {name} cannot be set, because a skill is immutable: create another AgentSkill"
+            )
+        super().__setattr__(name, value)
+
     @classmethod
     def from_folder(
         cls,
-        folder: str,
+        folder: str | None,
         fields: Fields,
         *,
         root: str,
@@ -158,13 +167,13 @@ class AgentSkill:
         skill.allowed_tools = fields.allowed_tools
         skill.extra = fields.extra
         skill.path = folder
-        skill.origin = origin or folder
+        skill.origin = origin or folder or ""
         skill.remote = remote
         skill.form = form
         skill._limits = limits = limits or DEFAULT_LIMITS
         skill._digest = digest
         skill._instructions = None
-        skill._files = FolderFiles(folder, root, skill_file, limits) if files is None else files
+        skill._files = FolderFiles(folder or "", root, skill_file, limits) if files is None else files
         return skill
 
     @classmethod
@@ -181,9 +190,8 @@ class AgentSkill:
     ) -> AgentSkill:
         """Return a skill with these fields and files, which agree."""
         skill = cls.from_folder(
-            "", fields, root="", origin=origin, remote=remote, limits=limits, form=form, files=files
+            None, fields, root="", origin=origin, remote=remote, limits=limits, form=form, files=files
         )
-        skill.path = None
         skill._instructions = instructions
         return skill
 

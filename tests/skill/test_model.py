@@ -300,3 +300,12 @@ def test_skills_without_these_methods_need_no_pydantic() -> None:
         "assert not {'pydantic', 'pydantic_core', 'flink_skills.skill.content'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["name", "description", "instructions", "resources", "metadata", "path", "digest"])
+def test_a_skill_is_immutable(name: str) -> None:
+    skill = AgentSkill("greet", "Says hello.", "Say hello.", {"references/a.md": "Hi"})
+    before = skill.digest
+    with pytest.raises(AttributeError, match=f"skill 'greet': {name} cannot be set"):
+        setattr(skill, name, "x")
+    assert skill.digest == before

@@ -86,6 +86,11 @@ def _edited(text: str, asked: _EditArguments) -> tuple[str, dict[str, Any]]:
     if len(matches) != 1:
         raise ArgumentError(_several(plain, matches) if matches else _none(plain, old))
     [match] = matches
+    if match.new is None:
+        raise ArgumentError(
+            "new_string has lines whose indentation is not known: lines of old_string with the same indentation have "
+            "different ones in the file. Give old_string and new_string with the blanks that Read shows."
+        )
     start, end = match.start, match.end
     replacement = match.new
     if crlf:
@@ -93,25 +98,25 @@ def _edited(text: str, asked: _EditArguments) -> tuple[str, dict[str, Any]]:
         if crlf * 2 > plain.count("\n"):
             replacement = replacement.replace("\n", "\r\n")
     first = plain.count("\n", 0, match.start) + 1
-    before, after = _whole_lines(plain, match)
+    before, after = _whole_lines(plain, match, match.new)
     return text[:start] + replacement + text[end:], {
         "line_range": f"{first}-{first + len(after) - 1}",
         "changed_line_ranges": changed_lines(before, after, first),
     }
 
 
-def _whole_lines(plain: str, match: Match) -> tuple[list[str], list[str]]:
+def _whole_lines(plain: str, match: Match, new: str) -> tuple[list[str], list[str]]:
     """The lines that the change touches, before and after it."""
     line_start = plain.rfind("\n", 0, match.start) + 1
     line_end = plain.find("\n", match.end)
     line_end = len(plain) if line_end < 0 else line_end
     head, tail = plain[line_start : match.start], plain[match.end : line_end]
-    if match.end > match.start and plain[match.end - 1] == "\n" and (match.new.endswith("\n") or not match.new):
+    if match.end > match.start and plain[match.end - 1] == "\n" and (new.endswith("\n") or not new):
         # What ends with a line end touches nothing of the line that follows.
         tail = ""
-        new = (head + match.new).removesuffix("\n")
-        return (head + plain[match.start : match.end - 1]).split("\n"), new.split("\n")
-    return (head + plain[match.start : match.end] + tail).split("\n"), (head + match.new + tail).split("\n")
+        changed = (head + new).removesuffix("\n")
+        return (head + plain[match.start : match.end - 1]).split("\n"), changed.split("\n")
+    return (head + plain[match.start : match.end] + tail).split("\n"), (head + new + tail).split("\n")
 
 
 def _with_returns(text: str, plain: str, at: int) -> int:

@@ -19,11 +19,11 @@ _MAX_COMPARED_LINES = 400
 
 @dataclass(frozen=True)
 class Match:
-    """Characters ``start`` to ``end`` of the text, and what is to stand there."""
+    """Characters ``start`` to ``end`` of the text, and what is to stand there. None: its indentation is not known."""
 
     start: int
     end: int
-    new: str
+    new: str | None
 
 
 @dataclass(frozen=True)
@@ -129,18 +129,29 @@ def _starts(lines: list[str]) -> list[int]:
     return starts
 
 
-def _indented(new: str, wanted: list[str], there: list[str]) -> str:
-    """``new`` with the indentation of the lines ``there``, line by line as ``wanted`` has it."""
-    indents: dict[str, str] = {}
+def _indented(new: str, wanted: list[str], there: list[str]) -> str | None:
+    """Return ``new`` with the indentation of the lines ``there``. None: that of a line is not known.
+
+    A line that is there keeps its own indentation. Another line is indented as the lines are that have its indentation
+    in ``wanted``.
+    """
+    indents: dict[str, set[str]] = {}
+    own: dict[str, set[str]] = {}
     for ours, theirs in zip(wanted, there, strict=True):
         if ours.strip():
-            indents.setdefault(_indent(ours), _indent(theirs))
+            indents.setdefault(_indent(ours), set()).add(_indent(theirs))
+            own.setdefault(_plain(theirs), set()).add(_indent(theirs))
     lines = []
     for line in new.strip("\n").split("\n"):
-        own = _indent(line)
-        known = max((indent for indent in indents if own.startswith(indent)), key=len, default=None)
-        if line.strip() and known is not None:
-            line = indents[known] + line[len(known) :]  # noqa: PLW2901
+        kept = own.get(_plain(line), set())
+        given = _indent(line)
+        known = max((indent for indent in indents if given.startswith(indent)), key=len, default=None)
+        if line.strip() and len(kept) == 1:
+            line = next(iter(kept)) + line[len(given) :]  # noqa: PLW2901
+        elif line.strip() and known is not None:
+            if len(indents[known]) > 1:
+                return None
+            line = next(iter(indents[known])) + line[len(known) :]  # noqa: PLW2901
         lines.append(line)
     return "\n".join(lines)
 

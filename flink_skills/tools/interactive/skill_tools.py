@@ -86,6 +86,8 @@ class SkillExec(SkillFace[ExecArguments]):
                 skill_name=prepared.skill_name,
                 env=prepared.env,
                 stdin=prepared.stdin,
+                # What has all its input waits for no more of it.
+                stdin_ends=bool(prepared.stdin) and not asked.tty,
                 tty=asked.tty,
                 timeout=prepared.timeout,
                 outcome=_RunOutcome(prepared, self._services),

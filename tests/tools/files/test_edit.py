@@ -72,6 +72,18 @@ async def test_other_blanks_are_no_difference(files: Files) -> None:
 
 
 @pytest.mark.row("J16")
+async def test_each_line_keeps_its_own_indentation(files: Files) -> None:
+    path = files.work / "a.py"
+    path.write_text(CODE)
+    flat = "if x:\nreturn 1\nreturn 2\n"
+    await files("Edit", path="a.py", old_string=flat, new_string="if x:\nreturn 1\n\nreturn 2\n")
+    assert path.read_text() == CODE.replace("return 1\n", "return 1\n\n")
+    said = await files.error("Edit", path="a.py", old_string="if x:\nreturn 1", new_string="if x:\nreturn 3")
+    assert "indentation is not known" in said
+    assert "return 1" in path.read_text()
+
+
+@pytest.mark.row("J16")
 async def test_what_is_nearly_the_same_is_shown(files: Files) -> None:
     (files.work / "a.py").write_text("import os\n\ndef compute_total(prices):\n    return sum(prices)\n")
     said = await files.error("Edit", path="a.py", old_string="def compute_totals(prices):", new_string="x")

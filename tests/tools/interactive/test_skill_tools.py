@@ -84,10 +84,15 @@ async def test_a_terminal_takes_keys(talk: Talk) -> None:
 
 @pytest.mark.row("G2")
 async def test_the_end_of_input_reaches_a_pipe(talk: Talk) -> None:
-    first = await talk.call("skill_exec", skill="log-triage", command="sort", stdin="b\n", yield_ms=0)
+    first = await talk.call("skill_exec", skill="log-triage", command="sort", yield_ms=0)
     assert (first["status"], first["output"]) == ("running", "")
-    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="a\n\x04", yield_ms=30_000)
+    last = await talk.call("skill_write_stdin", session_id=first["session_id"], chars="b\na\n\x04", yield_ms=30_000)
     assert (last["status"], last["output"]) == ("exited", "a\nb\n")
+
+
+async def test_a_command_with_all_its_input_ends(talk: Talk) -> None:
+    value = await talk.call("skill_exec", skill="log-triage", command="sort", stdin="b\na\n", yield_ms=30_000)
+    assert (value["status"], value["output"]) == ("exited", "a\nb\n")
 
 
 @pytest.mark.row("G3", "G4")
