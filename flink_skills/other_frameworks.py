@@ -120,7 +120,7 @@ _WORKSPACES = "commands run in the sandbox of the job: set the options skills.sh
 _TODO = "keep the list in ctx.state, or in a file of the workspace"
 _FILTERS = "override around_tool of the agent, or use @tool(around=function) for one tool"
 
-#: Arguments of a tool or of a tool set.
+#: Arguments for a tool or a tool set.
 TOOL_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("filters_name", "filters", "filter", "middleware"), _FILTERS),
     **dict.fromkeys(("before_tool_callback", "after_tool_callback"), _AROUND_TOOL),
@@ -208,7 +208,7 @@ IMPORTS: Mapping[str, str] = {
     ),
 }
 
-#: Names of :class:`~flink_skills.ResourceName` and of its classes.
+#: Names in :class:`~flink_skills.ResourceName` and its classes.
 RESOURCES: Mapping[str, str] = {
     **dict.fromkeys(
         ("TONGYI_CONNECTION", "TONGYI_SETUP"),

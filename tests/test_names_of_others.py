@@ -12,7 +12,7 @@ import pytest
 
 import flink_skills
 from flink_skills import Agent, PlanError, ResourceDescriptor, ResourceName, chat_model_setup, tool_set
-from flink_skills.agents.plan.compilation import compile_plan
+from flink_skills.agents import compile_plan
 from flink_skills.tools import ToolContext
 
 _PARTS = Path(__file__).with_name("names_of_others.txt").read_text().split("\n\n")

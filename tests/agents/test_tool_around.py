@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from flink_skills import Agent, AgentContext, FunctionTool, Refusal, ToolInvocation, ToolResult, tool, tool_set
-from flink_skills.agents.plan.declarative import DeclarativeAgent
+from flink_skills import (
+    Agent,
+    AgentContext,
+    FunctionTool,
+    Refusal,
+    ToolInvocation,
+    ToolResult,
+    load_agent_yaml,
+    tool,
+    tool_set,
+)
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
@@ -53,7 +64,7 @@ class Desk(Agent):
         return find(name)
 
 
-async def test_it_runs_the_calls_of_its_tool_only(open_agent: OpenAgent, script: Script) -> None:
+async def test_hook_of_a_tool_runs_calls_of_that_tool_only(open_agent: OpenAgent, script: Script) -> None:
     model = script([calls(call("find", name="ann"), call("plain", name="bob")), "done"])
     outcome = await (await open_agent(Desk)).turn("x")
     assert [message.content for message in model.requests[1].messages[-2:]] == ["ann@…", "bob@example.com"]
@@ -61,7 +72,7 @@ async def test_it_runs_the_calls_of_its_tool_only(open_agent: OpenAgent, script:
     assert ORDER[0] == "around find {'name': 'ann'}"
 
 
-async def test_it_runs_inside_the_hook_of_the_agent(open_agent: OpenAgent, script: Script) -> None:
+async def test_hook_of_a_tool_runs_inside_the_hook_of_the_agent(open_agent: OpenAgent, script: Script) -> None:
     class Both(Desk):
         async def around_tool(self, call: ToolInvocation, ctx: AgentContext) -> Any:
             ORDER.append("outer")
@@ -97,30 +108,32 @@ async def test_a_refusal_and_a_failure_name_the_tool(open_agent: OpenAgent, scri
     assert ORDER == []
 
 
+def agent_of(folder: Path, key: str, entry: dict[str, str]) -> Agent:
+    file = folder / "agent.yaml"
+    file.write_text(yaml.safe_dump({"name": "desk", "model": "offline", key: [entry]}))
+    return load_agent_yaml(str(file))
+
+
 @pytest.mark.parametrize("key", ["tools", "tool_pool"])
-def test_a_file_names_it(key: str) -> None:
-    here = __name__
-    found = DeclarativeAgent.from_spec(
-        {"name": "desk", "model": "offline", key: [{"tool": f"{here}:find", "around": f"{here}:masked"}]}
-    )
-    assert found.name == "desk"
+def test_file_names_the_hook(key: str, tmp_path: Path) -> None:
+    assert agent_of(tmp_path, key, {"tool": f"{__name__}:find", "around": f"{__name__}:masked"}).name == "desk"
 
 
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ({"tool": f"{__name__}:find", "arround": "x:y"}, "write {tool: 'module:name', around: 'module:name'}"),
+        ({"tool": f"{__name__}:find", "arround": "x:y"}, "unknown key 'arround': did you mean 'around'"),
         ({"tool": f"{__name__}:find", "around": "nowhere"}, "not of the form 'module:name'"),
         ({"tool": f"{__name__}:find", "around": f"{__name__}:ORDER"}, "name a function"),
         ({"tool": "not_registered", "around": f"{__name__}:masked"}, "no tool is registered as 'not_registered'"),
         ({"tool": "flink_skills.tools:FileToolSet", "around": f"{__name__}:masked"}, "belongs to one tool"),
     ],
 )
-def test_mistakes_in_a_file(entry: dict[str, str], problem: str) -> None:
+def test_mistakes_in_a_file(entry: dict[str, str], problem: str, tmp_path: Path) -> None:
     with pytest.raises(SkillsError, match=problem):
-        DeclarativeAgent.from_spec({"name": "desk", "model": "offline", "tools": [entry]})
+        agent_of(tmp_path, "tools", entry)
 
 
-def test_it_is_a_function() -> None:
+def test_around_rejects_what_is_no_function() -> None:
     with pytest.raises(ConfigError, match="around is 'masked': give a function"):
         tool(around="masked")  # type: ignore[call-overload]

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from flink_skills import FunctionTool
-from flink_skills.tools.dynamic import parse_docstring, parse_returns
-from flink_skills.tools.dynamic.program.docstrings import told
+from flink_skills.tools.dynamic import parse_docstring, parse_returns, told
 
 
 @pytest.mark.row("J33")
@@ -54,7 +53,7 @@ def test_what_it_says_of_the_result(text: str | None, returns: str) -> None:
 
 def rate(text: str, language: str = "de") -> dict[str, float]:
     """Rate the mood
-    of a text.
+    of a message.
 
     German and English are
     understood. Other languages:
@@ -87,7 +86,7 @@ def rate(text: str, language: str = "de") -> dict[str, float]:
 def test_a_model_reads_the_whole_docstring_but_for_arguments_and_errors() -> None:
     spec = FunctionTool(rate).spec
     assert spec.description == (
-        "Rate the mood of a text.\n\nGerman and English are understood. Other languages:\n\n"
+        "Rate the mood of a message.\n\nGerman and English are understood. Other languages:\n\n"
         "- have a lower confidence\n- cost more\n\nReturns: The mood, with - mood: from -1 to 1\n\n"
         'Example:\n    rate("Schön!") returns\n\n    {"mood": 0.9}\n\nNote: sarcasm is not recognized.'
     )

@@ -231,7 +231,7 @@ def _stdio(server: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tools(spec: Mapping[str, Any], key: str) -> Iterator[tuple[str, PoolItem]]:
-    """Yield the place and the item of each entry of ``tools`` or ``tool_pool``."""
+    """Yield the place and the item for each entry in ``tools`` or ``tool_pool``."""
     entries = spec.get(key) or []
     if not isinstance(entries, list):
         raise ConfigError(f"{key}: is {entries!r}; write a list of 'module:name' and of names of registered tools")

@@ -279,10 +279,7 @@ class Conversation:
     async def _call_with_hook(
         self, step: str, prepared: PreparedCall, offered: ToolSet, context: ToolContext
     ) -> ToolResult:
-        """Call a tool with the hooks of the agent and of the tool around it.
-
-        A hook gets a copy of the canonical arguments.
-        """
+        """Call a tool inside the agent's hook and its own. A hook gets a copy of the canonical arguments."""
         agent_turn, name, tool = self.agent_turn, prepared.name, prepared.tool
         assert tool is not None and prepared.arguments is not None  # noqa: S101 - other calls have no hook
 

@@ -122,7 +122,7 @@ class _HookStep:
         self._state = StateCopy(agent_turn)
 
     async def _decision(self, hook: str, subject: Any, function: Callable[..., Any] | None = None) -> Any:
-        """Return what a hook of the agent, or ``function``, returns. Raises :class:`TurnError` for its exceptions."""
+        """Return what an agent's hook, or ``function``, returns. Raises :class:`TurnError` for its exceptions."""
         context = HookContext(self._agent_turn, self._skill_state, self._state, step=self._step, hook=hook)
         try:
             found = (function or getattr(self._agent.agent, hook))(subject, context)
@@ -192,7 +192,7 @@ class RequestHooks(_HookStep):
 
 
 class ToolHook(_HookStep):
-    """The hooks of one tool call: that of the agent, and inside it that of the tool."""
+    """The hooks around one tool call: the agent's, and inside it the tool's."""
 
     __slots__ = ()
 
@@ -209,7 +209,7 @@ class ToolHook(_HookStep):
             name: The name of the tool.
             arguments: The arguments of the call.
             execute: Runs the call with arguments and a state. None: the agent's state.
-            around: The hook of the tool.
+            around: The tool's hook.
         """
         effects: list[Mapping[str, Any]] = []
 

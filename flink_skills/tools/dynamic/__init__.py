@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.pool import ToolPool as ToolPool
     from flink_skills.tools.dynamic.program.docstrings import parse_docstring as parse_docstring
     from flink_skills.tools.dynamic.program.docstrings import parse_returns as parse_returns
+    from flink_skills.tools.dynamic.program.docstrings import told as told
     from flink_skills.tools.dynamic.program.fitting import iso_text as iso_text
     from flink_skills.tools.dynamic.registry import tool_names as tool_names
     from flink_skills.tools.dynamic.specs import checked_parameters as checked_parameters
@@ -44,6 +45,7 @@ _HOMES = {
     "not_active": "active",
     "parse_docstring": "program.docstrings",
     "parse_returns": "program.docstrings",
+    "told": "program.docstrings",
     "tool_names": "registry",
     "tool_names_of": "checking",
     "tool_places": "checking",

@@ -288,7 +288,7 @@ class _Member:
 
 
 async def _called(call: Callable[[], Any]) -> Any:
-    """Return the result of a method of a tool set. A plain method runs in a thread."""
+    """Return the result of a tool set's method. A plain method runs in a thread."""
     if inspect.iscoroutinefunction(call):
         return await call()
     result = await asyncio.to_thread(call)

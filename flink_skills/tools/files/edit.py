@@ -89,7 +89,7 @@ def _edited(text: str, asked: _EditArguments) -> tuple[str, dict[str, Any]]:
     if match.new is None:
         raise ArgumentError(
             "new_string has lines whose indentation is not known: lines of old_string with the same indentation have "
-            "different ones in the file. Give old_string and new_string with the blanks that Read shows."
+            "different ones in the file. Give old_string and new_string with the whitespace that Read shows."
         )
     start, end = match.start, match.end
     replacement = match.new

@@ -132,7 +132,7 @@ def _starts(lines: list[str]) -> list[int]:
 def _indented(new: str, wanted: list[str], there: list[str]) -> str | None:
     """Return ``new`` with the indentation of the lines ``there``. None: that of a line is not known.
 
-    A line that is there keeps its own indentation. Another line is indented as the lines are that have its indentation
+    A line of the file keeps its indentation. Another line is indented as the lines are that have its indentation
     in ``wanted``.
     """
     indents: dict[str, set[str]] = {}
