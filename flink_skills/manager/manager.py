@@ -102,7 +102,7 @@ class AgentSkillManager(Resource):
         self._context = SourceContext(self._config, resource_paths, store_dir, self._limits, opened=opened)
         self._strict = self._config.get(SkillOptions.STRICT) if strict is None else strict
         self._skill_lock = lock
-        self._audit = audit or log_event
+        self._audit: AuditHook = log_event if audit is None else audit
         self._environment = environment
         self._inspectors = tuple(inspectors or ())
         self._tools = tools
