@@ -82,7 +82,8 @@ def execute_shell_command(
         command: Command line for the shell, or one program if the options restrict the programs.
         timeout: Seconds. The option ``skills.shell.max-timeout`` limits it.
         skill: Skill whose folder the command starts in: a name of a skill of ``manager``, or a skill.
-        manager: Skills that ``skill`` names.
+        manager: Skills that ``skill`` names. Without ``skill``, the command can open the folders of these skills that
+            :func:`load_skill` shows.
         env: Additional variables of the command.
         cwd: Working directory, relative to that of the skill, or a path that begins with ``$WORK_DIR``.
         stdin: Standard input.
@@ -133,9 +134,23 @@ class _Run:
             context = ToolContext(workspace=self._workspaces.for_key("flink-skills"), skill_state=SkillState())
             if skill is not None:
                 await self._load(skill, services, context)
+            elif named := self._named(arguments):
+                for name in named:
+                    await self._load(name, services, context)
+                arguments = {**arguments, "cwd": arguments["cwd"] or "$WORK_DIR"}
             return await _text(ExecuteShellCommand(services, env), arguments, context, ExecutionError)
         finally:
             await shell.close()
+
+    def _named(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Return the skills whose folders the command contains, as :func:`load_skill` shows them."""
+        text = f"{arguments['command']} {arguments['cwd']}"
+        found = []
+        for name in self._view:
+            skill = self._view.get(name)
+            if skill is not None and skill.path and skill.path in text:
+                found.append(name)
+        return found
 
     async def _load(self, name: str, services: ToolServices, context: ToolContext) -> None:
         result = await LoadSkill(services).call({"name": name}, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,18 @@ def test_a_skill_of_a_folder_runs_with_its_programs(tmp_path: Path) -> None:
     skill = load_folder(str(folder)).skill
     assert "/skills/greet\n" in execute_shell_command("./run", skill=skill, config=HYGIENE)
     assert "/work\n" in execute_shell_command("pwd", skill=skill, cwd="$WORK_DIR", config=HYGIENE)
+
+
+def test_command_opens_the_folder_that_load_skill_shows(tmp_path: Path) -> None:
+    write_skill(tmp_path / "skills" / "greet", **{"hello.txt": "hello there"})
+    write_skill(tmp_path / "skills" / "other", **{"hello.txt": "other"})
+    with AgentSkillManager(paths=[str(tmp_path / "skills")]) as manager:
+        shown = load_skill(manager, "greet")
+        (folder,) = re.findall(r"Folder of this skill: (\S+)", shown)
+        said = execute_shell_command(f"cat {folder}/hello.txt; pwd", manager=manager)
+    assert "exit code: 0" in said
+    assert "hello there" in said
+    assert said.splitlines()[3].endswith("/work")
 
 
 def test_the_workspace_is_removed(temporary: Path) -> None:
