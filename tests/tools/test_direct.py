@@ -90,7 +90,7 @@ def test_command_opens_the_folder_that_load_skill_shows(tmp_path: Path) -> None:
     with AgentSkillManager(paths=[str(tmp_path / "skills")]) as manager:
         shown = load_skill(manager, "greet")
         (folder,) = re.findall(r"Folder of this skill: (\S+)", shown)
-        said = execute_shell_command(f"cat {folder}/hello.txt; pwd", manager=manager)
+        said = execute_shell_command(f"cat {folder}/hello.txt; echo; pwd", manager=manager)
     assert "exit code: 0" in said
     assert "hello there" in said
     assert said.splitlines()[3].endswith("/work")
