@@ -17,6 +17,7 @@ from pydantic_core import PydanticSerializationError
 
 from flink_skills.agents.models.results import arguments_of, arguments_to_send
 from flink_skills.agents.state.messages import AssistantMessage, Usage, Verbatim
+from flink_skills.agents.state.well_formed import sent_name
 
 __all__ = ["kept_response", "kept_verbatim", "usage_of"]
 
@@ -57,7 +58,8 @@ def kept_response(message: AssistantMessage, model: str) -> theirs.ModelResponse
     if not isinstance(response, theirs.ModelResponse):
         return None
     calls = [part for part in response.parts if isinstance(part, theirs.ToolCallPart)]
-    if [(part.tool_call_id, part.tool_name) for part in calls] != [(call.id, call.name) for call in message.tool_calls]:
+    names = [(call.id, sent_name(call.name)) for call in message.tool_calls]
+    if [(part.tool_call_id, part.tool_name) for part in calls] != names:
         return None
     return replace(response, parts=list(map(_sendable, response.parts)))
 

@@ -13,8 +13,16 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
 from flink_skills.agents.models.endings import AnswerEnd, end_of
+from flink_skills.agents.models.media import has_media
 from flink_skills.agents.models.pydantic_ai_kept import kept_response, kept_verbatim, usage_of
-from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, has_error
+from flink_skills.agents.models.results import (
+    NO_ANSWER,
+    NO_TEXT,
+    arguments_of,
+    arguments_to_send,
+    has_error,
+    said_in_sequence,
+)
 from flink_skills.agents.models.schemas import schema_name, schema_text
 from flink_skills.agents.state.messages import (
     AssistantMessage,
@@ -23,7 +31,9 @@ from flink_skills.agents.state.messages import (
     ModelResponse,
     ToolCall,
     ToolMessage,
+    UserMessage,
 )
+from flink_skills.agents.state.well_formed import sent_name
 
 __all__ = ["from_response", "parameters", "to_messages"]
 
@@ -42,32 +52,43 @@ def to_messages(request: ModelRequest, *, model: str = "", schema_in_text: bool 
         system = f"{system}\n\n{schema_text(request.output_schema or {})}".strip()
     parts: list[theirs.ModelRequestPart] = [theirs.SystemPromptPart(system)] if system else []
     converted: list[theirs.ModelMessage] = []
-    # The media of tool results, which follow the results: few providers accept them inside.
-    shown: list[theirs.ModelRequestPart] = []
-    for message in request.messages:
-        if not isinstance(message, ToolMessage):
-            parts += shown
-            shown = []
+    # What the user says behind the results: the media of results, which few providers accept inside, and texts.
+    said: list[UserMessage] = []
+    at, messages = 0, request.messages
+    while at < len(messages):
+        message, number = messages[at], 1
         if isinstance(message, AssistantMessage):
-            if parts:
-                converted.append(theirs.ModelRequest(parts=parts))
-                parts = []
+            _add_request(converted, [*parts, *_user_prompt(said)])
+            parts, said = [], []
+            message, number = said_in_sequence(messages, at)
             kept = kept_response(message, model)
             converted.append(theirs.ModelResponse(parts=_response_parts(message)) if kept is None else kept)
         elif isinstance(message, ToolMessage):
             parts.append(_tool_return(message))
             if message.media:
-                shown.append(_user_prompt(f"Content of the result of {message.name}:", message.media))
+                said.append(UserMessage(f"Content of the result of {message.name}:", message.media))
         else:
-            parts.append(_user_prompt(message.content, message.media))
-    parts += shown
-    if parts:
-        converted.append(theirs.ModelRequest(parts=parts))
+            said.append(message)
+        at += number
+    _add_request(converted, [*parts, *_user_prompt(said)])
     return converted
 
 
-def _user_prompt(text: str, media: Sequence[Media]) -> theirs.UserPromptPart:
-    return theirs.UserPromptPart([text, *map(_media, media)] if media else text)
+def _add_request(converted: list[theirs.ModelMessage], parts: list[theirs.ModelRequestPart]) -> None:
+    if parts:
+        converted.append(theirs.ModelRequest(parts=parts))
+
+
+def _user_prompt(messages: Sequence[UserMessage]) -> list[theirs.ModelRequestPart]:
+    """Return the only prompt between two responses: providers and chat templates reject two user messages."""
+    texts = [message.content for message in messages if message.content.strip()]
+    if has_media(messages):
+        content: list[theirs.UserContent] = []
+        for message in messages:
+            content += [message.content] if message.content.strip() else []
+            content += map(_media, message.media)
+        return [theirs.UserPromptPart(content)]
+    return [theirs.UserPromptPart("\n\n".join(texts) or NO_TEXT)] if messages else []
 
 
 def _media(media: Media) -> theirs.UserContent:
@@ -139,11 +160,13 @@ def _reason(response: theirs.ModelResponse) -> str:
 def _response_parts(message: AssistantMessage) -> list[theirs.ModelResponsePart]:
     parts: list[theirs.ModelResponsePart] = []
     # An empty message would be refused by some providers, and no message at all breaks the alternation.
-    if message.content or not message.tool_calls:
-        parts.append(theirs.TextPart(message.content or NO_ANSWER))
+    if message.content.strip() or not message.tool_calls:
+        parts.append(theirs.TextPart(message.content if message.content.strip() else NO_ANSWER))
     for call in message.tool_calls:
         parts.append(
-            theirs.ToolCallPart(tool_name=call.name, args=arguments_to_send(call.arguments), tool_call_id=call.id)
+            theirs.ToolCallPart(
+                tool_name=sent_name(call.name), args=arguments_to_send(call.arguments), tool_call_id=call.id
+            )
         )
     return parts
 
@@ -161,4 +184,4 @@ class _SaysItself(theirs.ToolReturnPart):
 def _tool_return(message: ToolMessage) -> theirs.ToolReturnPart:
     outcome: dict[str, Any] = {"outcome": "failed"} if _HAS_OUTCOME and message.is_error else {}
     part = _SaysItself if outcome and has_error(message.content) else theirs.ToolReturnPart
-    return part(tool_name=message.name, content=message.content, tool_call_id=message.call_id, **outcome)
+    return part(tool_name=sent_name(message.name), content=message.content, tool_call_id=message.call_id, **outcome)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any, TypeVar
 
-from flink_skills.agents.state.messages import ToolCall, ToolMessage
+from flink_skills.agents.state.messages import (
+    AssistantMessage,
+    Message,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from flink_skills.agents.state.well_formed import with_calls
 
 __all__ = [
     "NO_ANSWER",
@@ -15,9 +24,13 @@ __all__ = [
     "arguments_to_send",
     "error_text",
     "has_error",
+    "in_sequence",
     "number_of",
+    "said_in_sequence",
     "with_ids",
 ]
+
+K = TypeVar("K", AssistantMessage, ToolMessage, UserMessage)
 
 # Some providers reject an empty message, and without a message user and assistant do not alternate.
 NO_ANSWER = "(no answer)"
@@ -43,6 +56,23 @@ def arguments_to_send(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
     return {"invalid_arguments": found} if isinstance(found, str) else dict(found)
 
 
+def in_sequence(messages: Sequence[Message], at: int, kind: type[K]) -> list[K]:
+    """Return the messages of one kind from ``at`` on, up to the first of another kind."""
+    return list(takewhile(lambda message: isinstance(message, kind), messages[at:]))  # type: ignore[arg-type]
+
+
+def said_in_sequence(messages: Sequence[Message], at: int) -> tuple[AssistantMessage, int]:
+    """Return the answer at ``at`` with those directly behind it, and their number. Providers take only one of them.
+
+    Several have no provider's form.
+    """
+    said = in_sequence(messages, at, AssistantMessage)
+    if len(said) == 1:
+        return said[0], 1
+    text = "\n\n".join(message.content for message in said if message.content.strip())
+    return AssistantMessage(text, tuple(call for message in said for call in message.tool_calls)), len(said)
+
+
 def error_text(message: ToolMessage) -> str:
     """Return the result of a call for an API that has no field for errors."""
     if not message.is_error or has_error(message.content):
@@ -61,20 +91,21 @@ def has_error(content: str) -> bool:
     return isinstance(value, dict) and bool(value.get("error"))
 
 
-def with_ids(calls: Iterable[ToolCall], place: str) -> tuple[ToolCall, ...]:
-    """Return the calls of one answer with an id each: some servers return none, or the same one twice.
+def with_ids(response: ModelResponse, place: str) -> ModelResponse:
+    """Return the answer with an id for each call: some servers return none, or the same one twice.
 
     ``place`` distinguishes the answers of a conversation, for instance the id of the answer.
     """
     seen: set[str] = set()
-    found = []
-    for number, call in enumerate(calls):
+    calls = []
+    for number, call in enumerate(response.tool_calls):
         used = call
         if not call.id or call.id in seen:
             used = ToolCall(f"call-{place}-{number}", call.name, call.arguments)
         seen.add(used.id)
-        found.append(used)
-    return tuple(found)
+        calls.append(used)
+    same = all(a is b for a, b in zip(response.tool_calls, calls, strict=True))
+    return response if same else with_calls(response, tuple(calls))
 
 
 def number_of(value: Any) -> int:

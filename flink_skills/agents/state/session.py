@@ -16,6 +16,7 @@ from typing import Any
 from flink_skills.agents.state.codec import decode_all, encode, message_from_json, message_to_json
 from flink_skills.agents.state.history import about_tokens_of
 from flink_skills.agents.state.messages import Message
+from flink_skills.agents.state.well_formed import call_ids, well_formed_conversation
 
 __all__ = [
     "NO_CONVERSATION",
@@ -69,6 +70,21 @@ class KeptConversation:
     _tokens: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     # The number of the first messages with a model that are known to have no media.
     _without_media: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    _call_ids: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
+
+    def sendable(self, model: str) -> Sequence[Message]:
+        """Return the messages with a model as every provider accepts them. Each message is examined once."""
+        if model not in self._call_ids:
+            found = well_formed_conversation(self.messages.get(model, ()))
+            if model in self.messages:
+                object.__setattr__(self, "messages", {**self.messages, model: found})
+            self._call_ids[model] = frozenset(call_ids(found))
+        return self.messages.get(model, ())
+
+    def call_ids(self, model: str) -> frozenset[str]:
+        """Return the ids of the calls in :meth:`sendable`."""
+        self.sendable(model)
+        return self._call_ids[model]
 
     def without_media(self, model: str) -> int:
         """Return how many of the first messages with a model have no media. Each message is examined once."""
@@ -100,17 +116,20 @@ class KeptConversation:
         """
         messages = {**self.messages, **{model: of for model, of in shortened.items() if of is not None}}
         tokens = {model: of for model, of in self._tokens.items() if model not in shortened}
+        ids = {model: of for model, of in self._call_ids.items() if model not in shortened}
         for model, added in turn.messages.items():
             messages[model] = [*messages.get(model, ()), *added]
             if model in tokens:
                 tokens[model] += about_tokens_of(added)
+            if model in ids:
+                ids[model] = ids[model].union(call_ids(added))
         known = {model: of for model, of in self._without_media.items() if model not in shortened}
         skill_states = {**self.skill_states, **turn.skill_states}
         for model, of in shortened.items():
             if of is None:
                 messages.pop(model, None)
                 skill_states.pop(model, None)
-        return KeptConversation(messages, skill_states, tokens, known)
+        return KeptConversation(messages, skill_states, tokens, known, ids)
 
     @classmethod
     def from_json(cls, part: Mapping[str, Any]) -> KeptConversation:

@@ -14,10 +14,11 @@ from flink_skills.agents.state.codec import result_from_json, result_to_json
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
-from flink_skills.agents.state.messages import Message
+from flink_skills.agents.state.messages import Message, ModelResponse
 from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT
+from flink_skills.agents.state.well_formed import call_id, with_call_ids
 from flink_skills.agents.turn.agent_turn import AgentTurn
 from flink_skills.agents.turn.hooks import RequestHooks, ToolHook
 from flink_skills.agents.turn.nested import ToolCaller
@@ -54,6 +55,7 @@ class Conversation:
         "_seen_revision",
         "agent_turn",
         "answered_by",
+        "call_ids",
         "history",
         "messages",
         "model",
@@ -83,6 +85,8 @@ class Conversation:
         self.shortened: list[Message] | None = None
         #: The fallback of the model that answered last. It is asked first for the rest of the turn.
         self.answered_by = ""
+        #: The ids of the calls in the responses of this turn.
+        self.call_ids: set[str] = set()
         # The tools of the job's pool and of tool sets, which are asked for once in a turn.
         self._offered: asyncio.Future[tuple[ToolSet, Mapping[str, Tool]]] | None = None
         # The tools with those of loaded skills, and the revision of the skill state that they belong to.
@@ -92,7 +96,7 @@ class Conversation:
     @property
     def kept_messages(self) -> Sequence[Message]:
         """The messages of earlier turns."""
-        return self.agent_turn.kept.messages.get(self.name, ())
+        return self.agent_turn.kept.sendable(self.name)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -103,6 +107,20 @@ class Conversation:
     def without_media(self) -> int:
         """Return how many of the first messages have no media: the cost of a request is independent of its history."""
         return 0 if self.shortened is not None else self.agent_turn.kept.without_media(self.name)
+
+    def call_id(self, given: str, step: str, number: int) -> str:
+        """Return the id that :meth:`with_ids` gives to a call in the response ``step``."""
+        kept = self.agent_turn.kept.call_ids(self.name)
+        return call_id(given, f"{self._place(step)}:{number}", self.call_ids, kept)
+
+    def with_ids(self, response: ModelResponse, step: str) -> ModelResponse:
+        """Return the response ``step`` with ids of calls that every provider accepts in this conversation."""
+        if not response.tool_calls:
+            return response
+        return with_call_ids(response, self._place(step), self.call_ids, self.agent_turn.kept.call_ids(self.name))
+
+    def _place(self, step: str) -> str:
+        return self.agent_turn.attempt.steps.call_id(step)
 
     def skill_state_to_keep(self) -> Any | None:
         """Return the skill state that the session keeps at the turn's end, None for none."""

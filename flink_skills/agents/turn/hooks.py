@@ -11,6 +11,7 @@ from flink_skills.agents.declare.hooks import Refusal, ToolInvocation
 from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.messages import AssistantMessage, ModelRequest, ModelResponse, ToolMessage, UserMessage
 from flink_skills.agents.state.state_values import StoredState
+from flink_skills.agents.state.well_formed import well_formed_conversation
 from flink_skills.agents.turn.state_copy import StateCopy
 from flink_skills.agents.turn.turn_context import TurnContext
 from flink_skills.artifacts import artifact_ref
@@ -175,12 +176,14 @@ class RequestHooks(_HookStep):
         # Copies: a hook that changes a list or dict must not change the conversation or the settings of other turns.
         given = replace(request, messages=list(request.messages), settings=dict(request.settings))
         found = await self._decision("before_model", given)
+        found = given if found is None else found
         if isinstance(found, ModelRequest) and not all(isinstance(of, _MESSAGES) for of in found.messages):
             raise self._wrong("before_model", found, "a request whose messages are messages of flink_skills.agents")
+        if isinstance(found, ModelRequest) and found.messages != request.messages:
+            # A hook can remove a call and leave its result.
+            return replace(found, messages=well_formed_conversation(found.messages))
         if isinstance(found, (ModelRequest, ModelResponse, Refusal)):
             return found
-        if found is None:
-            return given
         if isinstance(found, str):
             return ModelResponse(found)
         raise self._wrong("before_model", found, "None, a ModelRequest, a ModelResponse, a string or a Refusal")

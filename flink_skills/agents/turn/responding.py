@@ -23,7 +23,7 @@ from flink_skills.agents.state.notices import Notice
 from flink_skills.agents.state.well_formed import well_formed_response
 from flink_skills.errors import LimitError, ModelError, TurnError, counted
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.telemetry import Discarded, OnDelta, delta_listener, emit, observe
+from flink_skills.telemetry import Delta, Discarded, OnDelta, ToolCallDelta, delta_listener, emit, observe
 from flink_skills.tools.streaming import ArgumentFeed
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def respond(
         if hooks is not None:
             decided = await hooks.before_model(request)
             if not isinstance(decided, ModelRequest):
-                return _with_notes(_instead(decided), notices, hooks, additions)
+                return _with_notes(_instead(conversation, step, decided), notices, hooks, additions)
             settings = {name: of for name, of in decided.settings.items() if request.settings.get(name, _UNSET) != of}
             request = decided
         digests = conversation.digests
@@ -107,13 +107,13 @@ async def respond(
                     emit("fallback", model=name, to=of.name, error=reason)
                 lost: list[ModelResponse] = []
                 try:
-                    response = await _heard(conversation, of, sent, calls=calls, attempt=attempt, lost=lost)
+                    heard = await _heard(conversation, of, sent, calls=calls, step=step, attempt=attempt, lost=lost)
                 except ModelError:
                     if lost:
                         unused.append(_with_usage_of(lost[:-1], lost[-1]))
                         activity.attributes["response"] = unused[-1]
                     raise
-                response = well_formed_response(_with_usage_of(lost, response))
+                response = conversation.with_ids(well_formed_response(_with_usage_of(lost, heard)), step)
                 activity.attributes["response"] = response
             return response
 
@@ -145,7 +145,9 @@ async def respond(
     if model.chain is not None:
         # Also of a replayed step: the next one goes to the model that answered.
         conversation.answered_by = entry.get("by", "")
-    response = response_from_json(entry)
+    # Also those of a journal of an earlier release.
+    response = conversation.with_ids(response_from_json(entry), step)
+    conversation.call_ids.update(call.id for call in response.tool_calls)
     agent_turn.finish_reason = response.finish_reason
     agent_turn.add_usage(response.usage)
     return response
@@ -158,11 +160,11 @@ def _with_usage_of(others: Iterable[ModelResponse], response: ModelResponse) -> 
     return response
 
 
-def _instead(decided: ModelResponse | Refusal) -> dict[str, Any]:
+def _instead(conversation: Conversation, step: str, decided: ModelResponse | Refusal) -> dict[str, Any]:
     """Return the journal entry of a request that a hook answered or refused."""
     if isinstance(decided, Refusal):
         return {"refused": decided.reason}
-    return response_to_json(well_formed_response(decided))
+    return response_to_json(conversation.with_ids(well_formed_response(decided), step))
 
 
 def _with_notes(
@@ -184,6 +186,7 @@ async def _heard(
     request: ModelRequest,
     *,
     calls: str,
+    step: str,
     attempt: Attempt,
     lost: list[ModelResponse],
 ) -> ModelResponse:
@@ -192,7 +195,8 @@ async def _heard(
     Observers of the turn, and tools that are streaming, receive it while it arrives. Answers that are not used are
     added to ``lost``.
     """
-    on_delta = delta_listener()
+    listener = delta_listener()
+    on_delta = None if listener is None else partial(_tell, listener, conversation, step)
     scope = conversation.agent_turn.attempt.scope
     answer = partial(
         _whole_answer,
@@ -259,6 +263,13 @@ async def _whole_answer(
         if incomplete == "fail" or not is_text:
             on_delta(Discarded())
     return response
+
+
+def _tell(listener: OnDelta, conversation: Conversation, step: str, delta: Delta) -> None:
+    """Pass a delta on. A call has the id that it gets in the response."""
+    if isinstance(delta, ToolCallDelta):
+        delta = replace(delta, call_id=conversation.call_id(delta.call_id, step, delta.index))
+    listener(delta)
 
 
 async def _request(model: ModelRuntime | Candidate, request: ModelRequest, on_delta: OnDelta | None) -> ModelResponse:

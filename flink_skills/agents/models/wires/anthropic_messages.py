@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Union
 
-from flink_skills.agents.models.results import NO_ANSWER, NO_TEXT, arguments_of, arguments_to_send, number_of, with_ids
+from flink_skills.agents.models.results import (
+    NO_ANSWER,
+    NO_TEXT,
+    arguments_of,
+    arguments_to_send,
+    number_of,
+    said_in_sequence,
+    with_ids,
+)
 from flink_skills.agents.models.wires.anthropic_settings import AnthropicSettings
 from flink_skills.agents.models.wires.anthropic_stream import AnthropicStreamReader
 from flink_skills.agents.models.wires.fixed import Fixed
@@ -28,6 +36,7 @@ from flink_skills.agents.state.messages import (
     Usage,
     Verbatim,
 )
+from flink_skills.agents.state.well_formed import sent_name
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["AnthropicMessages"]
@@ -88,18 +97,15 @@ class AnthropicMessages(Wire):
         return self._settings.takes_schema(schema, settings)
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-        message = messages[at]
-        if isinstance(message, AssistantMessage):
+        if isinstance(messages[at], AssistantMessage):
+            message, number = said_in_sequence(messages, at)
             if message.verbatim is not None and message.verbatim.model == self.label:
                 return b'{"role":"assistant","content":' + message.verbatim.raw.encode() + b"}", 1
-            return dump({"role": "assistant", "content": _assistant(message)}), 1
+            return dump({"role": "assistant", "content": _assistant(message)}), number
         end = next(
             (end for end in range(at, len(messages)) if isinstance(messages[end], AssistantMessage)), len(messages)
         )
         return dump({"role": "user", "content": _user(messages[at:end])}), end - at
-
-    def joins(self, before: Message, message: Message) -> bool:
-        return not isinstance(before, AssistantMessage) and not isinstance(message, AssistantMessage)
 
     def response(self, data: Any) -> ModelResponse:
         answer = object_of(data)
@@ -114,16 +120,14 @@ class AnthropicMessages(Wire):
     def answer(self, content: Sequence[Any], *, reason: Any, usage: Mapping[str, Any], id_: Any) -> ModelResponse:
         """Return the response of the blocks of a message, which may have come in pieces."""
         blocks = [object_of(block) for block in content]
-        found = [_call(block) for block in blocks if block.get("type") == "tool_use"]
-        given = with_ids(found, str(id_ or uuid.uuid4().hex))
-        same = all(a is b for a, b in zip(found, given, strict=True))
-        return ModelResponse(
+        response = ModelResponse(
             "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text"),
-            given,
+            tuple(_call(block) for block in blocks if block.get("type") == "tool_use"),
             _usage(usage),
             str(reason or ""),
-            self._verbatim(blocks) if same else None,
+            self._verbatim(blocks),
         )
+        return with_ids(response, str(id_ or uuid.uuid4().hex))
 
     def reader(self) -> AnthropicStreamReader:
         return AnthropicStreamReader(self.answer)
@@ -161,8 +165,8 @@ class _WithoutThinking:
         self._wire = wire
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-        message = messages[at]
-        verbatim = message.verbatim if isinstance(message, AssistantMessage) else None
+        message = said_in_sequence(messages, at)[0] if isinstance(messages[at], AssistantMessage) else None
+        verbatim = None if message is None else message.verbatim
         if verbatim is None or verbatim.model != self._wire.label:
             return self._wire.encoded(messages, at)
         blocks = [block for block in decoded(verbatim.raw.encode()) if block.get("type") not in _THINKING]
@@ -225,7 +229,12 @@ def _assistant(message: AssistantMessage) -> list[dict[str, Any]]:
         blocks.append({"type": "text", "text": message.content if message.content.strip() else NO_ANSWER})
     for call in message.tool_calls:
         blocks.append(
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_to_send(call.arguments)}
+            {
+                "type": "tool_use",
+                "id": call.id,
+                "name": sent_name(call.name),
+                "input": arguments_to_send(call.arguments),
+            }
         )
     return blocks
 

@@ -9,25 +9,34 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flink_skills.agents.models.results import NO_ANSWER, arguments_of, arguments_to_send, error_text, with_ids
+from flink_skills.agents.models.results import (
+    NO_ANSWER,
+    arguments_of,
+    arguments_to_send,
+    error_text,
+    in_sequence,
+    said_in_sequence,
+    with_ids,
+)
 from flink_skills.agents.models.schemas import is_strict, schema_name
 from flink_skills.agents.models.wires.chat_settings import ChatSettings
 from flink_skills.agents.models.wires.chat_stream import ChatStreamReader, reason_of
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import dump, object_of
-from flink_skills.agents.models.wires.media_parts import chat_part, heading, parts
+from flink_skills.agents.models.wires.media_parts import chat_part, heading, user_content
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.agents.state.messages import (
     AssistantMessage,
-    Media,
     Message,
     ModelRequest,
     ModelResponse,
     ToolCall,
     ToolMessage,
     Usage,
+    UserMessage,
     Verbatim,
 )
+from flink_skills.agents.state.well_formed import sent_name
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["ChatCompletions"]
@@ -73,17 +82,12 @@ class ChatCompletions(Wire):
         return b"".join(pieces)
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-        message = messages[at]
-        if isinstance(message, AssistantMessage):
+        if isinstance(messages[at], AssistantMessage):
+            message, number = said_in_sequence(messages, at)
             if message.verbatim is not None and message.verbatim.model == self.label:
                 return message.verbatim.raw.encode(), 1
-            return dump(_assistant(message)), 1
-        if isinstance(message, ToolMessage):
-            return _results(messages, at)
-        return dump({"role": "user", "content": _content(message.content, message.media)}), 1
-
-    def joins(self, before: Message, message: Message) -> bool:
-        return isinstance(before, ToolMessage) and isinstance(message, ToolMessage)
+            return dump(_assistant(message)), number
+        return _results_and_texts(messages, at)
 
     def response(self, data: Any) -> ModelResponse:
         answer = object_of(data)
@@ -108,16 +112,15 @@ class ChatCompletions(Wire):
         self, message: Mapping[str, Any], calls: Sequence[Any], *, reason: Any, usage: Mapping[str, Any], id_: Any
     ) -> ModelResponse:
         """Return the response of a message with its calls, which may have come in pieces."""
-        found = [_call(object_of(call)) for call in calls]
-        given = with_ids(found, str(id_ or uuid.uuid4().hex))
         text, refusal = _text(message.get("content")), _text(message.get("refusal"))
-        return ModelResponse(
+        response = ModelResponse(
             text or refusal,
-            given,
+            tuple(_call(object_of(call)) for call in calls),
             _usage(usage),
             "refusal" if refusal and not text else str(reason or ""),
-            self._verbatim(message, calls) if all(a is b for a, b in zip(found, given, strict=True)) else None,
+            self._verbatim(message, calls),
         )
+        return with_ids(response, str(id_ or uuid.uuid4().hex))
 
     def reader(self) -> ChatStreamReader:
         return ChatStreamReader(self.answer)
@@ -156,35 +159,38 @@ def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _assistant(message: AssistantMessage) -> dict[str, Any]:
     if not message.tool_calls:
-        return {"role": "assistant", "content": message.content or NO_ANSWER}
+        return {"role": "assistant", "content": message.content if message.content.strip() else NO_ANSWER}
     calls = [
         {
             "id": call.id,
             "type": "function",
-            "function": {"name": call.name, "arguments": dump(arguments_to_send(call.arguments)).decode()},
+            "function": {"name": sent_name(call.name), "arguments": dump(arguments_to_send(call.arguments)).decode()},
         }
         for call in message.tool_calls
     ]
     return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
 
 
-def _results(messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-    """Return the results of tools from ``at`` on. They contain only text: a message of the user has their media."""
-    found, shown = [], []
-    for message in messages[at:]:
-        if not isinstance(message, ToolMessage):
-            break
-        found.append(dump({"role": "tool", "tool_call_id": message.call_id, "content": error_text(message)}))
-        if message.media:
-            shown += _content(heading(message.name), message.media)
-    number = len(found)
-    if shown:
-        found.append(dump({"role": "user", "content": shown}))
+def _results_and_texts(messages: Sequence[Message], at: int) -> tuple[bytes, int]:
+    """Return the results of tools from ``at`` on, or the texts of the user.
+
+    Results contain only text: a message of the user has their media, and the texts behind them.
+    """
+    results = in_sequence(messages, at, ToolMessage)
+    found = [dump({"role": "tool", "tool_call_id": of.call_id, "content": error_text(of)}) for of in results]
+    said = [UserMessage(heading(of.name), of.media) for of in results if of.media]
+    number = len(results)
+    if said or not results:
+        texts = in_sequence(messages, at + number, UserMessage)
+        said += texts
+        number += len(texts)
+    if said:
+        found.append(dump({"role": "user", "content": user_content(said, _text_part, chat_part)}))
     return b",".join(found), number
 
 
-def _content(text: str, media: Sequence[Media]) -> Any:
-    return parts({"type": "text", "text": text}, media, chat_part) if media else text
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:

@@ -6,9 +6,11 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flink_skills.agents.state.messages import Media
+from flink_skills.agents.models.media import has_media
+from flink_skills.agents.models.results import NO_TEXT
+from flink_skills.agents.state.messages import Media, Message
 
-__all__ = ["anthropic_block", "chat_part", "heading", "parts", "responses_part"]
+__all__ = ["anthropic_block", "chat_part", "heading", "parts", "responses_part", "user_content"]
 
 _FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 _NO_URL = "this API does not read it from a URL"
@@ -17,6 +19,15 @@ _NO_URL = "this API does not read it from a URL"
 def parts(text: dict[str, Any], media: Sequence[Media], part: Callable[[Media], dict[str, Any]]) -> list[Any]:
     """Return the parts of a message: its text, unless it is blank, and its media."""
     return [*([text] if str(text["text"]).strip() else ()), *map(part, media)]
+
+
+def user_content(
+    messages: Sequence[Message], text: Callable[[str], dict[str, Any]], part: Callable[[Media], dict[str, Any]]
+) -> str | list[Any]:
+    """Return the content of one message of the user with all of ``messages``: a text if they have no media."""
+    if has_media(messages):
+        return [of for message in messages for of in parts(text(message.content), message.media, part)]
+    return "\n\n".join(message.content for message in messages if message.content.strip()) or NO_TEXT
 
 
 def heading(name: str) -> str:

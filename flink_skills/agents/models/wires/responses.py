@@ -14,28 +14,31 @@ from flink_skills.agents.models.results import (
     arguments_of,
     arguments_to_send,
     error_text,
+    in_sequence,
     number_of,
+    said_in_sequence,
     with_ids,
 )
 from flink_skills.agents.models.wires.connection import AnswerError
 from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import dump, object_of
-from flink_skills.agents.models.wires.media_parts import parts, responses_part
+from flink_skills.agents.models.wires.media_parts import parts, responses_part, user_content
 from flink_skills.agents.models.wires.responses_settings import ResponsesSettings
 from flink_skills.agents.models.wires.responses_stream import ResponsesStreamReader
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.agents.state.messages import (
     AssistantMessage,
-    Media,
     Message,
     ModelRequest,
     ModelResponse,
     ToolCall,
     ToolMessage,
     Usage,
+    UserMessage,
     Verbatim,
 )
+from flink_skills.agents.state.well_formed import sent_name
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["Responses"]
@@ -78,14 +81,17 @@ class Responses(Wire):
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
         message = messages[at]
         if isinstance(message, AssistantMessage):
+            message, number = said_in_sequence(messages, at)
             if message.verbatim is not None and message.verbatim.model == self.label:
                 # A list of items. It continues the list of the request.
                 return message.verbatim.raw[1:-1].encode(), 1
-            return b",".join(map(dump, _assistant(message))), 1
+            return b",".join(map(dump, _assistant(message))), number
         if isinstance(message, ToolMessage):
-            output = _content(error_text(message), message.media)
+            text = error_text(message)
+            output = parts(_text_part(text), message.media, responses_part) if message.media else text
             return dump({"type": "function_call_output", "call_id": message.call_id, "output": output}), 1
-        return dump({"role": "user", "content": _content(message.content, message.media)}), 1
+        said = in_sequence(messages, at, UserMessage)
+        return dump({"role": "user", "content": user_content(said, _text_part, responses_part)}), len(said)
 
     def response(self, data: Any) -> ModelResponse:
         return self.answer(object_of(data))
@@ -102,20 +108,16 @@ class Responses(Wire):
                 "the response has no output" if not isinstance(output, list) else f"the status is {status}"
             )
         items = [object_of(item) for item in output]
-        found = [_call(item) for item in items if item.get("type") == "function_call"]
-        given = with_ids(found, str(response.get("id") or uuid.uuid4().hex))
+        calls = tuple(_call(item) for item in items if item.get("type") == "function_call")
         if status == "completed":
-            reason = "refusal" if any(map(_refuses, items)) else "tool_calls" if given else "stop"
+            reason = "refusal" if any(map(_refuses, items)) else "tool_calls" if calls else "stop"
         else:
             details = object_of(response.get("incomplete_details"))
             reason = f"{status}: {details['reason']}" if details.get("reason") else str(status)
-        return ModelResponse(
-            "".join(map(_text, items)),
-            given,
-            _usage(object_of(response.get("usage"))),
-            reason,
-            self._verbatim(items) if all(a is b for a, b in zip(found, given, strict=True)) else None,
+        answer = ModelResponse(
+            "".join(map(_text, items)), calls, _usage(object_of(response.get("usage"))), reason, self._verbatim(items)
         )
+        return with_ids(answer, str(response.get("id") or uuid.uuid4().hex))
 
     def reader(self) -> ResponsesStreamReader:
         return ResponsesStreamReader(self.answer, _text)
@@ -138,16 +140,18 @@ def _tool(tool: ToolSpec) -> bytes:
 
 def _assistant(message: AssistantMessage) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
-    if message.content or not message.tool_calls:
-        items.append({"role": "assistant", "content": message.content or NO_ANSWER})
+    if message.content.strip() or not message.tool_calls:
+        items.append({"role": "assistant", "content": message.content if message.content.strip() else NO_ANSWER})
     for call in message.tool_calls:
         arguments = dump(arguments_to_send(call.arguments)).decode()
-        items.append({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
+        items.append(
+            {"type": "function_call", "call_id": call.id, "name": sent_name(call.name), "arguments": arguments}
+        )
     return items
 
 
-def _content(text: str, media: Sequence[Media]) -> Any:
-    return parts({"type": "input_text", "text": text}, media, responses_part) if media else text
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flink_skills.agents.models.wires.prefix import Prefixes
-from flink_skills.agents.state.messages import Message, ModelRequest, ModelResponse
+from flink_skills.agents.state.messages import AssistantMessage, Message, ModelRequest, ModelResponse
 from flink_skills.telemetry import OnDelta
 
 __all__ = ["NoCompletionError", "StreamReader", "Wire"]
@@ -70,8 +70,12 @@ class Wire(ABC):
         """
 
     def joins(self, before: Message, message: Message) -> bool:
-        """Return whether ``message`` goes into the same message of the wire as the one before it."""
-        return False
+        """Return whether ``message`` goes into the same message of the wire as the one before it.
+
+        Two messages of one role in sequence are one message: many servers and chat templates reject two. A result of a
+        tool can end with media that only the user may send.
+        """
+        return isinstance(before, AssistantMessage) == isinstance(message, AssistantMessage)
 
     def messages(self, messages: Sequence[Message]) -> bytes:
         """Return the JSON of the messages, separated by commas. Only those since the last request are encoded."""

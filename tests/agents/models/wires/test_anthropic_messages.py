@@ -308,8 +308,8 @@ def test_an_answer_with_everything() -> None:
         ([{**THOUGHT, "signature": ""}, CALL], None),
         ([THOUGHT], None),
         ([THOUGHT, {"type": "text", "text": ""}, CALL], 2),
-        # Calls with equal ids get new ones.
-        ([THOUGHT, CALL, CALL], None),
+        # Calls with equal ids get new ones, also here.
+        ([THOUGHT, CALL, CALL], 3),
     ],
 )
 def test_what_is_kept_verbatim(content: list[Any], kept: int | None) -> None:

@@ -137,8 +137,10 @@ def test_a_message_without_anything_to_send_back_is_not_kept(message: dict[str, 
 
 
 def test_a_kept_message_belongs_to_its_ids() -> None:
-    # The calls get other ids, which the kept message does not have.
-    assert answer({**REASONING, "tool_calls": [call("a"), call("a")]}).verbatim is None
+    # The second call gets another id, also in the kept message.
+    response = answer({**REASONING, "tool_calls": [call("a"), call("a")]})
+    assert response.verbatim is not None
+    assert [of["id"] for of in json.loads(response.verbatim.raw)["tool_calls"]] == [of.id for of in response.tool_calls]
 
 
 async def test_reasoning_in_a_stream_is_kept(raw_server: Callable[..., Any], connect: ModelFactory) -> None:

@@ -128,7 +128,7 @@ def test_reasoning_is_sent_back_as_it_came() -> None:
         # Reasoning without its content cannot be found again, because the provider stores none.
         ([{**THOUGHT, "encrypted_content": None}, CALL], False),
         ([{"id": "rs", "type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}, CALL], True),
-        ([THOUGHT, CALL, CALL], False),
+        ([THOUGHT, CALL, CALL], True),
         ([], False),
     ],
 )
