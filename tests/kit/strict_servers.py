@@ -47,7 +47,9 @@ def check_request(body: Mapping[str, Any]) -> None:
         about = tool.get("function", tool)
         schema = about.get("input_schema", about.get("parameters"))
         assert _NAME.fullmatch(about["name"]), about["name"]
-        assert schema.get("type") == "object" and isinstance(schema.get("properties"), dict), f"{about['name']}: {schema}"
+        assert schema.get("type") == "object" and isinstance(schema.get("properties"), dict), (
+            f"{about['name']}: {schema}"
+        )
         assert not _REFUSED & schema.keys(), f"{about['name']}: {sorted(_REFUSED & schema.keys())} at the top level"
 
 

@@ -52,7 +52,7 @@ class JsonActions(WrappedModel):
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         actions = allowed_actions(request)
-        response = await self.model.request(_as_action_request(request, actions))
+        response = await self.ask(_as_action_request(request, actions))
         return _interpret(response, request, actions)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
@@ -61,7 +61,7 @@ class JsonActions(WrappedModel):
         if request.output_schema is not None:
             return await super().stream(request, on_delta)
         told = _ToldAnswer(on_delta)
-        response = _interpret(await self.model.stream(_as_action_request(request, actions), told), request, actions)
+        response = _interpret(await self.ask_streaming(_as_action_request(request, actions), told), request, actions)
         if response.finish_reason == INVALID or response.tool_calls or response.text != told.text:
             told.withdraw()
             if response.finish_reason != INVALID:

@@ -46,13 +46,13 @@ class NativeCalls(WrappedModel):
         return request
 
     async def request(self, request: ModelRequest) -> ModelResponse:
-        return _with_written_calls(await self.model.request(request), request)
+        return _with_written_calls(await self.ask(request), request)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         if not request.tools:
-            return await self.model.stream(request, on_delta)
+            return await self.ask_streaming(request, on_delta)
         held = _HeldText(on_delta)
-        answered = await self.model.stream(request, held)
+        answered = await self.ask_streaming(request, held)
         response = _with_written_calls(answered, request)
         if response is answered:
             held.release()

@@ -23,7 +23,6 @@ from flink_skills.agents import (
     Verbatim,
 )
 from flink_skills.testing import Call, Reply, ScriptedModelServer
-from tests.agents.conftest import open_agent, script  # noqa: F401 - fixtures
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.media import PNG
 from tests.kit.models import ServerFactory
@@ -103,7 +102,7 @@ async def test_a_fallback_of_another_provider_continues_the_conversation(
     main: str,
     spare: str,
     serve: ServerFactory,
-    open_agent: OpenAgent,  # noqa: F811
+    open_agent: OpenAgent,
 ) -> None:
     first = [
         Reply("  "),
@@ -176,7 +175,7 @@ def of_an_earlier_release(provider: str) -> list[Message]:
 async def test_a_session_of_an_earlier_release_continues(
     provider: str,
     serve: ServerFactory,
-    open_agent: OpenAgent,  # noqa: F811
+    open_agent: OpenAgent,
 ) -> None:
     _, change = Session().after(KeptConversation({"main": of_an_earlier_release(provider)}), None)
     server = serve(strict(iter([looks("a"), Reply("one"), Reply("two")])))
@@ -192,7 +191,7 @@ async def test_a_session_of_an_earlier_release_continues(
 async def test_journal_events_and_results_have_the_same_ids(
     provider: str,
     serve: ServerFactory,
-    open_agent: OpenAgent,  # noqa: F811
+    open_agent: OpenAgent,
 ) -> None:
     server = serve(strict(iter([looks("a", "b"), looks("a"), Reply("one"), Reply("one")])))
     bench = await open_agent(looking_agent(setup(provider, server)))

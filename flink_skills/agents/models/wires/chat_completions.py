@@ -25,6 +25,7 @@ from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import dump, object_of
 from flink_skills.agents.models.wires.media_parts import chat_part, heading, user_content
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
+from flink_skills.agents.models.wrapped import without_thoughts
 from flink_skills.agents.state.messages import (
     AssistantMessage,
     Message,
@@ -131,7 +132,7 @@ class ChatCompletions(Wire):
         if not calls:
             more = {name: value for name, value in more.items() if name not in _REASONING}
         signed = any(call.keys() - _CALL_FIELDS for call in map(object_of, calls))
-        if not more and not signed:
+        if not more and not signed and not (calls and _has_thoughts(message.get("content"))):
             return None
         kept = {"role": "assistant", "content": message.get("content") or None, **more}
         if calls:
@@ -211,8 +212,19 @@ def _to_keep(call: Mapping[str, Any]) -> dict[str, Any]:
 def _text(content: Any) -> str:
     """Return the text of a content, which some servers return as a list of parts."""
     if isinstance(content, list):
-        return "".join(_text(object_of(part).get("text")) for part in content)
+        return "".join(_text(part.get("text")) for part in map(object_of, content) if not _is_thought(part))
     return content if isinstance(content, str) else ""
+
+
+def _is_thought(part: Mapping[str, Any]) -> bool:
+    kind = str(part.get("type"))
+    return part.get("thought") is True or kind.startswith(("thinking", "reasoning", "redacted"))
+
+
+def _has_thoughts(content: Any) -> bool:
+    if isinstance(content, list):
+        return any(map(_is_thought, map(object_of, content)))
+    return isinstance(content, str) and without_thoughts(content) is not content
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
