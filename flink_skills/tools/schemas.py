@@ -12,7 +12,7 @@ from typing import Any
 from flink_skills.errors import near_misses
 from flink_skills.tools.arguments import ArgumentError, misfit, plain_name
 
-__all__ = ["fit_schema", "json_type", "json_types", "matches", "one_spelling", "schema_problem"]
+__all__ = ["fit_schema", "json_type", "json_types", "matches", "one_spelling", "resolve", "schema_problem"]
 
 _MAX_DEPTH = 16
 _MAX_VISITS = 20_000
@@ -163,7 +163,7 @@ class _SchemaFit:
             return value
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            return self.fit(value, _resolve(reference, self.root), where, depth + 1)
+            return self.fit(value, resolve(reference, self.root), where, depth + 1)
         for word in ("anyOf", "oneOf"):
             choices = schema.get(word)
             if isinstance(choices, list) and choices:
@@ -292,7 +292,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> list[str]:
         return []
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        return _types(_resolve(reference, root), root, depth + 1)
+        return _types(resolve(reference, root), root, depth + 1)
     kind = schema.get("type")
     if kind is not None:
         return [str(one) for one in (kind if isinstance(kind, list) else [kind])]
@@ -304,7 +304,8 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> list[str]:
     return [json_type(value) for value in values] if isinstance(values, list) else []
 
 
-def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
+def resolve(reference: str, root: Mapping[str, Any]) -> Any:
+    """Return the definition of ``root`` that a reference names, None if there is none."""
     group, _, name = reference.removeprefix("#/").partition("/")
     part = root.get(group)
     return part.get(name) if isinstance(part, Mapping) else None

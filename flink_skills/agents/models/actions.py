@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flink_skills.agents.models.menus import offered_skills
+from flink_skills.agents.models.schemas import object_schema
 from flink_skills.agents.state.messages import AssistantMessage, Message, ModelRequest, ToolMessage
 from flink_skills.tools.commands.result_text import says_failure
 
@@ -58,7 +59,12 @@ def all_actions(request: ModelRequest) -> list[Action]:
     tools = [
         # A model of 1.5B puts the words of the request into a command instead of the values that a file gives for them,
         # unless it states these values before.
-        Action(tool.name, tool.description, _short(tool.name, tool.parameters), with_thought=tool.name == _SHELL)
+        Action(
+            tool.name,
+            tool.description,
+            _short(tool.name, object_schema(tool.parameters)),
+            with_thought=tool.name == _SHELL,
+        )
         for tool in request.tools
     ]
     return [*tools, _answer(request.output_schema)]
@@ -188,6 +194,7 @@ def _requiring_name(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _short(tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     """``parameters`` without what is left out for small models."""
+    parameters = object_schema(parameters)
     omitted = _LEFT_OUT.get(tool, ())
     required = parameters.get("required", ())
     properties = {

@@ -23,7 +23,7 @@ from flink_skills.agents.models.results import (
     has_error,
     said_in_sequence,
 )
-from flink_skills.agents.models.schemas import schema_name, schema_text
+from flink_skills.agents.models.schemas import schema_name, schema_text, tool_schema
 from flink_skills.agents.state.messages import (
     AssistantMessage,
     Media,
@@ -107,7 +107,7 @@ def parameters(request: ModelRequest, *, native_schema: bool = False) -> ModelRe
         ToolDefinition(
             name=tool.name,
             description=tool.description,
-            parameters_json_schema=dict(tool.parameters),
+            parameters_json_schema=tool_schema(tool.parameters),
         )
         for tool in request.tools
     ]

@@ -24,6 +24,7 @@ from tests.kit.models import ServerFactory, scripted_provider
 
 CALL = '<tool_call>\n{"name": "load_skill", "arguments": {"name": "a"}}\n</tool_call>'
 
+
 @pytest.fixture
 def isolation() -> dict[str, str]:
     return {"skills.shell.enabled": "false"}

@@ -5,6 +5,7 @@ The rules are those of https://platform.claude.com/docs/en/api/messages.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -19,6 +20,7 @@ from flink_skills.agents.models.results import (
     said_in_sequence,
     with_ids,
 )
+from flink_skills.agents.models.schemas import tool_schema
 from flink_skills.agents.models.wires.anthropic_settings import AnthropicSettings
 from flink_skills.agents.models.wires.anthropic_stream import AnthropicStreamReader
 from flink_skills.agents.models.wires.fixed import Fixed
@@ -46,6 +48,7 @@ _MARKS = {
     "5m": b',"cache_control":{"type":"ephemeral"}}',
     "1h": b',"cache_control":{"type":"ephemeral","ttl":"1h"}}',
 }
+_OTHER = re.compile(r"[^a-zA-Z0-9_.-]")
 _Pieces = Union[bytes, memoryview]
 
 
@@ -194,7 +197,14 @@ def _text(text: str) -> bytes:
 
 
 def _tool(tool: ToolSpec) -> bytes:
-    return dump({"name": tool.name, "description": tool.description, "input_schema": tool.parameters})
+    schema = tool_schema(tool.parameters)
+    # The API rejects other names. The readers of arguments ignore punctuation.
+    names = {name: _OTHER.sub("_", name)[:64] for name in schema["properties"]}
+    if len({*names.values()}) == len(names):
+        schema["properties"] = {names[name]: of for name, of in schema["properties"].items()}
+        if "required" in schema:
+            schema["required"] = [names.get(name, name) for name in schema["required"]]
+    return dump({"name": tool.name, "description": tool.description, "input_schema": schema})
 
 
 def _eager_tool(tool: ToolSpec) -> bytes:

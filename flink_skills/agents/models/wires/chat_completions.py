@@ -18,7 +18,7 @@ from flink_skills.agents.models.results import (
     said_in_sequence,
     with_ids,
 )
-from flink_skills.agents.models.schemas import is_strict, schema_name
+from flink_skills.agents.models.schemas import is_strict, schema_name, tool_schema
 from flink_skills.agents.models.wires.chat_settings import ChatSettings
 from flink_skills.agents.models.wires.chat_stream import ChatStreamReader, reason_of
 from flink_skills.agents.models.wires.fixed import Fixed
@@ -145,7 +145,7 @@ def _system(text: str) -> bytes:
 
 
 def _tool(tool: ToolSpec) -> bytes:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    function = {"name": tool.name, "description": tool.description, "parameters": tool_schema(tool.parameters)}
     return dump({"type": "function", "function": function})
 
 

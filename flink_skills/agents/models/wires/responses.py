@@ -19,6 +19,7 @@ from flink_skills.agents.models.results import (
     said_in_sequence,
     with_ids,
 )
+from flink_skills.agents.models.schemas import tool_schema
 from flink_skills.agents.models.wires.connection import AnswerError
 from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.fixed import Fixed
@@ -133,9 +134,9 @@ class Responses(Wire):
 
 
 def _tool(tool: ToolSpec) -> bytes:
-    function = {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    function = {"type": "function", "name": tool.name, "description": tool.description}
     # Otherwise the API closes the objects of the parameters.
-    return dump({**function, "strict": False})
+    return dump({**function, "parameters": tool_schema(tool.parameters), "strict": False})
 
 
 def _assistant(message: AssistantMessage) -> list[dict[str, Any]]:
