@@ -1,4 +1,4 @@
-"""What model servers refuse: the union of the rules of the APIs, so that a conversation that passes goes anywhere."""
+"""Rules of all model servers together: a conversation that passes goes anywhere."""
 
 from __future__ import annotations
 

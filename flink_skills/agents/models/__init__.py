@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.models.registry import unregister_provider as unregister_provider
     from flink_skills.agents.models.schemas import is_strict as is_strict
     from flink_skills.agents.models.schemas import schema_name as schema_name
+    from flink_skills.agents.models.schemas import tool_schema as tool_schema
     from flink_skills.agents.models.setup import ModelSetup as ModelSetup
     from flink_skills.agents.models.shared_limits import SharedLimits as SharedLimits
     from flink_skills.agents.models.shared_limits import TokenCost as TokenCost
@@ -63,6 +64,7 @@ _HOMES = {
     "register_provider": "registry",
     "retry_after": "quota",
     "schema_name": "schemas",
+    "tool_schema": "schemas",
     "unregister_provider": "registry",
 }
 

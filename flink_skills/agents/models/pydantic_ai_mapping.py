@@ -52,7 +52,7 @@ def to_messages(request: ModelRequest, *, model: str = "", schema_in_text: bool 
         system = f"{system}\n\n{schema_text(request.output_schema or {})}".strip()
     parts: list[theirs.ModelRequestPart] = [theirs.SystemPromptPart(system)] if system else []
     converted: list[theirs.ModelMessage] = []
-    # What the user says behind the results: the media of results, which few providers accept inside, and texts.
+    # Media of results, which few providers accept inside, and the messages of the user behind them.
     said: list[UserMessage] = []
     at, messages = 0, request.messages
     while at < len(messages):

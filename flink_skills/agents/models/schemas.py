@@ -1,4 +1,4 @@
-"""Schemas of outputs and of tools in requests."""
+"""Output schemas and tool schemas in requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_STRICT = frozenset(
     {"allOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties", "oneOf"}
 )
 
-# Keywords that OpenAI or Anthropic reject at the top level of the schema of a tool.
+# Keywords that OpenAI or Anthropic reject at the top level of a tool's schema.
 _NOT_ON_TOP = frozenset({"$ref", "$schema", "allOf", "anyOf", "const", "enum", "not", "oneOf"})
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 # Keywords whose value is a schema, a list of schemas, or schemas by name.
@@ -83,7 +83,7 @@ def is_strict(schema: Any) -> bool:
 
 
 def tool_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of a tool as every provider accepts it. The tool itself reads calls by its own schema.
+    """Return a tool's schema as every provider accepts it. The tool itself reads calls by its own schema.
 
     MCP servers and other packages write schemas of any draft. Anthropic reads only draft 2020-12, OpenAI requires
     ``items``, and neither accepts alternatives at the top level (:func:`object_schema`).
@@ -95,7 +95,7 @@ def tool_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def object_schema(parameters: Any) -> Mapping[str, Any]:
-    """Return the schema of a tool with the type ``object`` and with properties, the same object if it has both.
+    """Return a tool's schema with the type ``object`` and with properties, the same object if it has both.
 
     Alternatives and references at the top level become one object. It has the properties of all alternatives, requires
     what all of them require, and its description lists them.

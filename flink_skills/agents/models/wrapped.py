@@ -13,7 +13,7 @@ from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 
 __all__ = ["WrappedModel", "without_thoughts"]
 
-# How models mark thoughts in their text.
+# Marks around thoughts in a model's text.
 _MARKS = (
     *((f"<{tag}>", f"</{tag}>") for tag in ("think", "thinking", "thought", "reasoning", "seed:think")),
     ("[THINK]", "[/THINK]"),
@@ -37,7 +37,7 @@ class WrappedModel(ChatModel):
         self.model = model
         self.name = model.name
         self.accepts = model.accepts
-        # The mark of thoughts whose beginning the model has left to its template. They end with it.
+        # The mark around thoughts whose beginning a template has written.
         self._unopened = ""
 
     @property
@@ -78,7 +78,7 @@ def _answered(response: ModelResponse) -> ModelResponse:
 
 
 def without_thoughts(text: str) -> str:
-    """Return a text without the thoughts at its beginning; the same object if it has none.
+    """Return a text without the thoughts at its beginning. Return the same object if it has none.
 
     Several thoughts can follow each other. The last may have no end, and the first no beginning, because templates of
     local models write it into the prompt. Marks in code, in JSON and behind the beginning of an answer are text.
@@ -176,7 +176,7 @@ class _Spoken:
         self._begin()
 
     def _begin(self) -> None:
-        # What is not passed on yet: the beginning of a mark, or the end of a thought as far as a mark may be in it.
+        # The part that a mark may begin in. It is not passed on yet.
         self._tail = ""
         self._told: list[str] = []
         self._opening = self._unopened
@@ -218,7 +218,7 @@ class _Spoken:
                 return
 
     def _skip_thought(self) -> bool:
-        """Omit the thought as far as it is there. Return whether it has ended."""
+        """Omit the part of the thought that has arrived. Return whether the thought has ended."""
         at = 0
         for mark in _EITHER[self._opening].finditer(self._tail):
             at = mark.end()

@@ -6,9 +6,9 @@ What a model or an event says that way would be kept in a conversation, and each
 same is true of integers of thousands of digits, which some clients read and Python's JSON does not write. A message is
 made so once, when it comes into a conversation: a request must not cost more the longer its history is.
 
-The same holds for the ids of calls. Servers give none, the same in each round, or ones that other providers reject.
+The same holds for call ids. Servers give none, the same in each round, or ones that other providers reject.
 
-A message in its provider's form is checked, and only the ids and names of its calls are changed. One that does not
+A message in its provider's form is checked, and only its call ids and names are changed. One that does not
 qualify is omitted, and the message goes back as its text and its calls.
 """
 
@@ -116,7 +116,7 @@ def _may_be_kept(verbatim: Verbatim) -> bool:
 
 
 def call_id(given: str, place: str, *taken: Container[str]) -> str:
-    """Return the id of a call as every provider accepts it: the given one, unless it is rejected or taken.
+    """Return a call id that every provider accepts: the given one, unless it is rejected or taken.
 
     ``place`` is the position of the call. It determines a new id, so that each attempt at a turn has the same. Nine
     letters and digits are the form of the strictest servers, those of Mistral.
@@ -132,7 +132,7 @@ def call_id(given: str, place: str, *taken: Container[str]) -> str:
 
 
 def sent_name(name: str) -> str:
-    """Return the name of a call as every provider accepts it. A model can invent one that they reject.
+    """Return a call's name as every provider accepts it. A model can invent one that they reject.
 
     >>> sent_name("weather"), sent_name("functions.weather"), sent_name("")
     ('weather', 'functions_weather', 'unknown')
@@ -141,12 +141,12 @@ def sent_name(name: str) -> str:
 
 
 def call_ids(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield the ids of the calls in a conversation."""
+    """Yield the call ids in a conversation."""
     return (call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls)
 
 
 def with_call_ids(message: M, place: str, *taken: Container[str]) -> M:
-    """Return the answer of a model with ids of calls that are unique and in the form of :func:`call_id`.
+    """Return a model's answer with unique call ids in the form of :func:`call_id`.
 
     ``place`` is the position of the answer. Its provider's form gets the same ids.
     """
@@ -163,7 +163,7 @@ def with_call_ids(message: M, place: str, *taken: Container[str]) -> M:
 
 
 def with_calls(message: M, calls: tuple[ToolCall, ...]) -> M:
-    """Return the answer of a model with other ids of its calls, also in its provider's form."""
+    """Return a model's answer, including its provider's form, with other call ids."""
     verbatim = message.verbatim
     return replace(message, tool_calls=calls, verbatim=None if verbatim is None else _renamed(verbatim, calls))
 
@@ -199,7 +199,7 @@ def well_formed_conversation(messages: Sequence[Message]) -> Sequence[Message]:
     """Return a conversation that providers accept, the same object if it is one.
 
     Earlier releases and hooks can leave ids that other providers reject, results without a call and calls without a
-    result. The ids of the calls become those of :func:`with_call_ids`, a result without a call is omitted, and a call
+    result. The call ids become those of :func:`with_call_ids`, a result without a call is omitted, and a call
     without a result gets an error.
     """
     found: list[Message] = []

@@ -114,7 +114,7 @@ class Conversation:
         return call_id(given, f"{self._place(step)}:{number}", self.call_ids, kept)
 
     def with_ids(self, response: ModelResponse, step: str) -> ModelResponse:
-        """Return the response ``step`` with ids of calls that every provider accepts in this conversation."""
+        """Return the response ``step`` with call ids that every provider accepts in this conversation."""
         if not response.tool_calls:
             return response
         return with_call_ids(response, self._place(step), self.call_ids, self.agent_turn.kept.call_ids(self.name))

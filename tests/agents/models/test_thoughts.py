@@ -11,9 +11,7 @@ import pytest
 
 from flink_skills import Agent, ResourceDescriptor, chat_model_setup, tool
 from flink_skills.agents import AssistantMessage, ModelRequest, ModelResponse, ToolMessage, UserMessage
-from flink_skills.agents.models import ChatModel
-from flink_skills.agents.models.json import JsonActions
-from flink_skills.agents.models.native import NativeCalls
+from flink_skills.agents.models import ChatModel, JsonActions, NativeCalls
 from flink_skills.agents.models.wires import ChatCompletions
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta, ToolCallDelta
 from flink_skills.testing import Reply

@@ -173,9 +173,9 @@ def _assistant(message: AssistantMessage) -> dict[str, Any]:
 
 
 def _results_and_texts(messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-    """Return the results of tools from ``at`` on, or the texts of the user.
+    """Return the results of tools from ``at`` on, or the messages of the user.
 
-    Results contain only text: a message of the user has their media, and the texts behind them.
+    Results contain only text. A message of the user has their media, and the messages behind them.
     """
     results = in_sequence(messages, at, ToolMessage)
     found = [dump({"role": "tool", "tool_call_id": of.call_id, "content": error_text(of)}) for of in results]

@@ -137,7 +137,7 @@ def test_a_message_without_anything_to_send_back_is_not_kept(message: dict[str, 
 
 
 def test_a_kept_message_belongs_to_its_ids() -> None:
-    # The second call gets another id, also in the kept message.
+    # The second call and the kept message get another id.
     response = answer({**REASONING, "tool_calls": [call("a"), call("a")]})
     assert response.verbatim is not None
     assert [of["id"] for of in json.loads(response.verbatim.raw)["tool_calls"]] == [of.id for of in response.tool_calls]

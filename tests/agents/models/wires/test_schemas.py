@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
+from flink_skills import ToolSpec
 from flink_skills.agents import ModelRequest, UserMessage
-from flink_skills.agents.models import is_strict, schema_name
-from flink_skills.agents.models.json import JsonActions
-from flink_skills.agents.models.schemas import tool_schema
+from flink_skills.agents.models import JsonActions, is_strict, schema_name, tool_schema
 from flink_skills.agents.models.wires import AnthropicMessages, ChatCompletions, Responses
 from flink_skills.testing import ScriptedModel
-from flink_skills.tools.base import ToolSpec
 from tests.kit.strict_servers import check_request
 
 CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
