@@ -21,7 +21,8 @@ from flink_skills.agents.models.results import (
     arguments_of,
     arguments_to_send,
     has_error,
-    said_in_sequence,
+    in_sequence,
+    joined,
 )
 from flink_skills.agents.models.schemas import schema_name, schema_text, tool_schema
 from flink_skills.agents.state.messages import (
@@ -60,7 +61,8 @@ def to_messages(request: ModelRequest, *, model: str = "", schema_in_text: bool 
         if isinstance(message, AssistantMessage):
             _add_request(converted, [*parts, *_user_prompt(said)])
             parts, said = [], []
-            message, number = said_in_sequence(messages, at)
+            run = in_sequence(messages, at, AssistantMessage)
+            message, number = joined(run), len(run)
             kept = kept_response(message, model)
             converted.append(theirs.ModelResponse(parts=_response_parts(message)) if kept is None else kept)
         elif isinstance(message, ToolMessage):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -24,9 +24,10 @@ __all__ = [
     "arguments_to_send",
     "error_text",
     "has_error",
+    "identified",
     "in_sequence",
+    "joined",
     "number_of",
-    "said_in_sequence",
     "with_ids",
 ]
 
@@ -61,16 +62,12 @@ def in_sequence(messages: Sequence[Message], at: int, kind: type[K]) -> list[K]:
     return list(takewhile(lambda message: isinstance(message, kind), messages[at:]))  # type: ignore[arg-type]
 
 
-def said_in_sequence(messages: Sequence[Message], at: int) -> tuple[AssistantMessage, int]:
-    """Return the answer at ``at`` with those directly behind it, and their number. Providers take only one of them.
-
-    Several have no provider's form.
-    """
-    said = in_sequence(messages, at, AssistantMessage)
+def joined(said: Sequence[AssistantMessage]) -> AssistantMessage:
+    """Return answers in sequence as one, because providers take only one. Several have no provider's form."""
     if len(said) == 1:
-        return said[0], 1
+        return said[0]
     text = "\n\n".join(message.content for message in said if message.content.strip())
-    return AssistantMessage(text, tuple(call for message in said for call in message.tool_calls)), len(said)
+    return AssistantMessage(text, tuple(call for message in said for call in message.tool_calls))
 
 
 def error_text(message: ToolMessage) -> str:
@@ -91,21 +88,27 @@ def has_error(content: str) -> bool:
     return isinstance(value, dict) and bool(value.get("error"))
 
 
-def with_ids(response: ModelResponse, place: str) -> ModelResponse:
-    """Return the answer with an id for each call: some servers return none, or the same one twice.
+def with_ids(calls: Iterable[ToolCall], place: str) -> tuple[ToolCall, ...]:
+    """Return the calls of one answer with an id each: some servers return none, or the same one twice.
 
     ``place`` distinguishes the answers of a conversation, for instance the id of the answer.
     """
     seen: set[str] = set()
-    calls = []
-    for number, call in enumerate(response.tool_calls):
+    found = []
+    for number, call in enumerate(calls):
         used = call
         if not call.id or call.id in seen:
             used = ToolCall(f"call-{place}-{number}", call.name, call.arguments)
         seen.add(used.id)
-        calls.append(used)
+        found.append(used)
+    return tuple(found)
+
+
+def identified(response: ModelResponse, place: str) -> ModelResponse:
+    """Return the answer, including its provider's form, with the ids of :func:`with_ids`."""
+    calls = with_ids(response.tool_calls, place)
     same = all(a is b for a, b in zip(response.tool_calls, calls, strict=True))
-    return response if same else with_calls(response, tuple(calls))
+    return response if same else with_calls(response, calls)
 
 
 def number_of(value: Any) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Union
 
@@ -16,9 +16,9 @@ from flink_skills.agents.models.results import (
     NO_TEXT,
     arguments_of,
     arguments_to_send,
+    identified,
+    in_sequence,
     number_of,
-    said_in_sequence,
-    with_ids,
 )
 from flink_skills.agents.models.schemas import tool_schema
 from flink_skills.agents.models.wires.anthropic_settings import AnthropicSettings
@@ -100,15 +100,24 @@ class AnthropicMessages(Wire):
         return self._settings.takes_schema(schema, settings)
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-        if isinstance(messages[at], AssistantMessage):
-            message, number = said_in_sequence(messages, at)
-            if message.verbatim is not None and message.verbatim.model == self.label:
-                return b'{"role":"assistant","content":' + message.verbatim.raw.encode() + b"}", 1
-            return dump({"role": "assistant", "content": _assistant(message)}), number
+        return self.encoded_with(self.blocks, messages, at)
+
+    def encoded_with(
+        self, blocks: Callable[[AssistantMessage], bytes], messages: Sequence[Message], at: int
+    ) -> tuple[bytes, int]:
+        """Return a message of the wire as :meth:`encoded` does, with ``blocks`` for answers."""
+        if said := in_sequence(messages, at, AssistantMessage):
+            return b'{"role":"assistant","content":[' + b",".join(map(blocks, said)) + b"]}", len(said)
         end = next(
             (end for end in range(at, len(messages)) if isinstance(messages[end], AssistantMessage)), len(messages)
         )
         return dump({"role": "user", "content": _user(messages[at:end])}), end - at
+
+    def blocks(self, message: AssistantMessage) -> bytes:
+        """Return the blocks of an answer, separated by commas."""
+        if message.verbatim is not None and message.verbatim.model == self.label:
+            return message.verbatim.raw[1:-1].encode()
+        return dump(_assistant(message))[1:-1]
 
     def response(self, data: Any) -> ModelResponse:
         answer = object_of(data)
@@ -130,7 +139,7 @@ class AnthropicMessages(Wire):
             str(reason or ""),
             self._verbatim(blocks),
         )
-        return with_ids(response, str(id_ or uuid.uuid4().hex))
+        return identified(response, str(id_ or uuid.uuid4().hex))
 
     def reader(self) -> AnthropicStreamReader:
         return AnthropicStreamReader(self.answer)
@@ -168,12 +177,14 @@ class _WithoutThinking:
         self._wire = wire
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-        message = said_in_sequence(messages, at)[0] if isinstance(messages[at], AssistantMessage) else None
-        verbatim = None if message is None else message.verbatim
+        return self._wire.encoded_with(self._blocks, messages, at)
+
+    def _blocks(self, message: AssistantMessage) -> bytes:
+        verbatim = message.verbatim
         if verbatim is None or verbatim.model != self._wire.label:
-            return self._wire.encoded(messages, at)
+            return self._wire.blocks(message)
         blocks = [block for block in decoded(verbatim.raw.encode()) if block.get("type") not in _THINKING]
-        return dump({"role": "assistant", "content": blocks}), 1
+        return dump(blocks)[1:-1]
 
     def joins(self, before: Message, message: Message) -> bool:
         return self._wire.joins(before, message)

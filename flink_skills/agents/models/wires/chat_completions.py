@@ -14,9 +14,9 @@ from flink_skills.agents.models.results import (
     arguments_of,
     arguments_to_send,
     error_text,
+    identified,
     in_sequence,
-    said_in_sequence,
-    with_ids,
+    joined,
 )
 from flink_skills.agents.models.schemas import is_strict, schema_name, tool_schema
 from flink_skills.agents.models.wires.chat_settings import ChatSettings
@@ -84,10 +84,11 @@ class ChatCompletions(Wire):
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
         if isinstance(messages[at], AssistantMessage):
-            message, number = said_in_sequence(messages, at)
+            said = in_sequence(messages, at, AssistantMessage)
+            message = joined(said)
             if message.verbatim is not None and message.verbatim.model == self.label:
                 return message.verbatim.raw.encode(), 1
-            return dump(_assistant(message)), number
+            return dump(_assistant(message)), len(said)
         return _results_and_texts(messages, at)
 
     def response(self, data: Any) -> ModelResponse:
@@ -121,7 +122,7 @@ class ChatCompletions(Wire):
             "refusal" if refusal and not text else str(reason or ""),
             self._verbatim(message, calls),
         )
-        return with_ids(response, str(id_ or uuid.uuid4().hex))
+        return identified(response, str(id_ or uuid.uuid4().hex))
 
     def reader(self) -> ChatStreamReader:
         return ChatStreamReader(self.answer)

@@ -14,10 +14,10 @@ from flink_skills.agents.models.results import (
     arguments_of,
     arguments_to_send,
     error_text,
+    identified,
     in_sequence,
+    joined,
     number_of,
-    said_in_sequence,
-    with_ids,
 )
 from flink_skills.agents.models.schemas import tool_schema
 from flink_skills.agents.models.wires.connection import AnswerError
@@ -82,17 +82,22 @@ class Responses(Wire):
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
         message = messages[at]
         if isinstance(message, AssistantMessage):
-            message, number = said_in_sequence(messages, at)
-            if message.verbatim is not None and message.verbatim.model == self.label:
-                # A list of items. It continues the list of the request.
-                return message.verbatim.raw[1:-1].encode(), 1
-            return b",".join(map(dump, _assistant(message))), number
+            said = in_sequence(messages, at, AssistantMessage)
+            if not any(of.verbatim is not None and of.verbatim.model == self.label for of in said):
+                return self._items(joined(said)), len(said)
+            return b",".join(map(self._items, said)), len(said)
         if isinstance(message, ToolMessage):
             text = error_text(message)
             output = parts(_text_part(text), message.media, responses_part) if message.media else text
             return dump({"type": "function_call_output", "call_id": message.call_id, "output": output}), 1
-        said = in_sequence(messages, at, UserMessage)
-        return dump({"role": "user", "content": user_content(said, _text_part, responses_part)}), len(said)
+        texts = in_sequence(messages, at, UserMessage)
+        return dump({"role": "user", "content": user_content(texts, _text_part, responses_part)}), len(texts)
+
+    def _items(self, message: AssistantMessage) -> bytes:
+        if message.verbatim is not None and message.verbatim.model == self.label:
+            # A list of items. It continues the list of the request.
+            return message.verbatim.raw[1:-1].encode()
+        return b",".join(map(dump, _assistant(message)))
 
     def response(self, data: Any) -> ModelResponse:
         return self.answer(object_of(data))
@@ -118,7 +123,7 @@ class Responses(Wire):
         answer = ModelResponse(
             "".join(map(_text, items)), calls, _usage(object_of(response.get("usage"))), reason, self._verbatim(items)
         )
-        return with_ids(answer, str(response.get("id") or uuid.uuid4().hex))
+        return identified(answer, str(response.get("id") or uuid.uuid4().hex))
 
     def reader(self) -> ResponsesStreamReader:
         return ResponsesStreamReader(self.answer, _text)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from flink_skills.agents import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from flink_skills.agents.models.wires import ChatCompletions
+from flink_skills import Media
+from flink_skills.agents import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage, Verbatim
+from flink_skills.agents.models.wires import AnthropicMessages, ChatCompletions, Responses
+from tests.kit.media import PNG
+from tests.kit.strict_servers import check_request
 
 
 class Counting(ChatCompletions):
@@ -90,3 +94,44 @@ def test_two_branches_of_a_conversation() -> None:
         branch = [*messages, UserMessage(text)]
         assert wire.messages(branch) == fresh(branch)
     assert json.loads(b"[%b]" % wire.messages(messages))[-1]["content"] == "answer 2"
+
+
+def of_one_role_in_sequence() -> list[Message]:
+    """A conversation in which each message can follow one of its role."""
+    call = ToolCall("c1", "look", {})
+    picture = (Media.of(PNG, "photo.png"),)
+    return [
+        UserMessage("notice"),
+        UserMessage("", picture),
+        UserMessage("event"),
+        AssistantMessage("", (call,)),
+        ToolMessage("c1", "look", "seen", media=picture),
+        UserMessage("a hook's"),
+        UserMessage("next"),
+        AssistantMessage("one"),
+        AssistantMessage(" "),
+        AssistantMessage("two"),
+        UserMessage("end"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [ChatCompletions, Responses, AnthropicMessages])
+def test_messages_of_one_role_are_one_message(kind: type[Any]) -> None:
+    wire = kind("m", "m")
+    messages = of_one_role_in_sequence()
+    for end in range(1, len(messages) + 1):
+        encoded = wire.messages(messages[:end])
+        assert encoded == kind("m", "m").messages([replace(message) for message in messages[:end]])
+        if not isinstance(messages[end - 1], AssistantMessage):
+            check_request({"messages": json.loads(b"[%b]" % encoded)})
+    texts = ("notice", "event", "a hook's", "next", "one", "two", "end")
+    assert all(text in encoded.decode() for text in texts)
+
+
+@pytest.mark.parametrize("kind", [Responses, AnthropicMessages])
+def test_answers_in_sequence_keep_the_providers_form(kind: type[Any]) -> None:
+    """A provider that paused an answer wants its parts back as they came."""
+    parts = [json.dumps([{"type": "server_tool_use", "id": f"s{n}"}]) for n in (1, 2)]
+    said = [AssistantMessage("", verbatim=Verbatim("m", raw)) for raw in parts]
+    encoded = kind("m", "m").messages([UserMessage("q"), *said])
+    assert ",".join(raw[1:-1] for raw in parts) in encoded.decode()
