@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import Any, TypeVar
 
 from flink_skills.agents.state.messages import (
@@ -59,7 +58,11 @@ def arguments_to_send(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
 
 def in_sequence(messages: Sequence[Message], at: int, kind: type[K]) -> list[K]:
     """Return the messages of one kind from ``at`` on, up to the first of another kind."""
-    return list(takewhile(lambda message: isinstance(message, kind), messages[at:]))  # type: ignore[arg-type]
+    found: list[K] = []
+    while at < len(messages) and isinstance(message := messages[at], kind):
+        found.append(message)
+        at += 1
+    return found
 
 
 def joined(said: Sequence[AssistantMessage]) -> AssistantMessage:
