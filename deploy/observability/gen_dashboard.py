@@ -263,6 +263,7 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
             [
                 graph("Calls by tool", "ops", (rate("toolCalls", "tool", by="tool"), tool)),
                 graph("Failures by tool", "ops", (rate("toolFailures", "tool", by="tool"), tool)),
+                graph("Repeated calls by tool", "ops", (rate("repeatedCalls", "tool", by="tool"), tool)),
                 graph("Tool latency, p95", "ms", (quantile("toolLatency", "tool", q="0.95", by="tool"), tool)),
                 graph("Requests to MCP servers", "ops", (rate("mcpRequests", "server", by="server"), "{{server}}")),
                 graph(

@@ -101,6 +101,21 @@ class ToolOptions:
         "repeat",
         "skills.tool.lost-calls for one tool.",
     )
+    TOOL_REPEATS_OF = OptionFamily[bool](
+        "skills.tool.repeats.",
+        "<tool>",
+        parse_bool,
+        False,
+        "Whether skills.turn.max-repeats ignores one tool, such as a tool of an MCP server that polls. Overrides the "
+        "tool's own setting.",
+    )
+    TURN_MAX_REPEATS = Option[int](
+        "skills.turn.max-repeats",
+        parse_count,
+        5,
+        "Number of repeats of a tool call with the same result after which the turn fails, counted for each message to "
+        "a model. The result of a repeated call states how often. 0 means no limit.",
+    )
     CODE_ENABLED = Option[bool](
         "skills.code.enabled",
         parse_bool,

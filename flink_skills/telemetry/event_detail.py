@@ -167,7 +167,7 @@ class EventDetail:
         return fields
 
     def _tool(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"times": attributes["times"]} if "times" in attributes else {}
         if self._with_digests:
             arguments = attributes.get("arguments")
             if isinstance(arguments, Mapping):

@@ -102,6 +102,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     _counter(("tool",), "toolCalls", "Number of calls of the tool."),
     _counter(("tool",), "toolFailures", "Number of tool calls whose result was an error."),
+    _counter(
+        ("tool",), "repeatedCalls", "Number of tool calls with the result of an equal call before, for one message."
+    ),
     _histogram(("tool",), "toolLatency", "Duration of a tool call."),
     _counter(("tool",), "toolTime", "Total duration of all calls of the tool.", "ms"),
     _counter(("server",), "mcpRequests", "Number of tool requests to the MCP server."),

@@ -110,7 +110,9 @@ class MetricsObserver(Observer):
                 # Models invent names. Only existing tools have separate metrics.
                 name = activity.name if activity.attributes.get("known", True) else UNKNOWN
                 failed = activity.error or activity.attributes.get("is_error")
-                _count(self._metrics("tool", name), "toolCalls", "toolFailures", activity, failed)
+                metrics = self._metrics("tool", name)
+                _count(metrics, "toolCalls", "toolFailures", activity, failed)
+                metrics.counts["repeatedCalls"] += "times" in activity.attributes
                 if (server := activity.attributes.get("mcp_server")) is not None:
                     counts = self._metrics("server", server).counts
                     counts["mcpRequests"] += 1

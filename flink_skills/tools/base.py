@@ -30,12 +30,14 @@ __all__ = [
     "ArgumentChange",
     "Caller",
     "CheckedTool",
+    "Repeat",
     "Tool",
     "ToolContext",
     "ToolResult",
     "ToolSpec",
     "ToolWaits",
     "TurnInterruptedError",
+    "says_repeated",
 ]
 
 
@@ -63,6 +65,16 @@ class ArgumentChange(NamedTuple):
         return {name: value for name, value in requested.items() if name not in self.gone} | dict(self.new)
 
 
+_REPEATED = "note: the same call gave the same result"
+
+
+class Repeat(NamedTuple):
+    """The digest of a call and its result, and how often the chat has had this result of this call."""
+
+    digest: str
+    times: int
+
+
 @none_is_default
 @dataclass(frozen=True)
 class ToolResult:
@@ -79,6 +91,8 @@ class ToolResult:
             ``skills.tool.max-output``. They are not stored.
         media: Images, PDF documents and audio that the model receives with ``content``. The journal has their
             locations.
+        compared: What tells the result from that of an equal call, if ``content`` has parts that always differ, such as
+            a duration. None: ``content``. It is not stored.
     """
 
     content: str
@@ -88,8 +102,23 @@ class ToolResult:
     retryable: bool = False
     sections: tuple[str, ...] = field(default=(), repr=False, compare=False)
     media: tuple[Media, ...] = ()
+    compared: Any = field(default=None, repr=False, compare=False)
     # Set by the runtime.
     ran: ArgumentChange | None = field(default=None, repr=False, compare=False)
+    repeat: Repeat | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def told(self) -> str:
+        """The content as a model reads it. It states that the result is empty, and how often the call was repeated."""
+        content = self.content if self.content.strip() or self.media else "(The result is empty.)"
+        if self.repeat is None or self.repeat.times == 1:
+            return content
+        return f"{content}\n\n{_REPEATED} {self.repeat.times} times; change the arguments or answer"
+
+
+def says_repeated(content: str) -> bool:
+    """Return True if the content of a result states that the call was repeated."""
+    return content.rpartition("\n")[2].startswith(_REPEATED)
 
 
 @dataclass(frozen=True)
@@ -316,6 +345,8 @@ class Tool(Resource, ABC):
             :class:`flink_skills.tools.calling.CallLimits`.
         max_output: Maximum number of characters of a result. None: the limit of the job.
         max_concurrent: Maximum number of calls at the same time in a worker. None: the limit of the job.
+        repeats: True if a model may get the same result for the same call any number of times, such as a tool that
+            polls. See ``skills.turn.max-repeats``.
         approve: True if each call needs the approval of the agent, as if ``skills.tools.approve`` named the tool.
         around: A function that runs each call, as :meth:`Agent.around_tool` does. It runs inside that hook.
         is_streaming: True if it receives arguments while the model writes them, see :meth:`on_arguments`. Requests that
@@ -337,6 +368,7 @@ class Tool(Resource, ABC):
     timeout: float | None = None
     max_output: int | None = None
     max_concurrent: int | None = None
+    repeats: bool = False
     approve: bool = False
     around: Callable[..., Any] | None = None
     is_streaming: bool = False

@@ -60,6 +60,7 @@ class FunctionTool(CheckedTool):
         timeout: float | None = None,
         max_output: int | None = None,
         max_concurrent: int | None = None,
+        repeats: bool | None = None,
         approve: bool | None = None,
         around: Callable[..., Any] | None = None,
     ) -> None:
@@ -79,6 +80,7 @@ class FunctionTool(CheckedTool):
             "timeout": timeout,
             "max_output": max_output,
             "max_concurrent": max_concurrent,
+            "repeats": repeats,
             "approve": approve,
             "around": around,
         }

@@ -52,6 +52,7 @@ class LangChainTool(Tool):
         timeout: float | None = None,
         max_output: int | None = None,
         max_concurrent: int | None = None,
+        repeats: bool = False,
         approve: bool = False,
     ) -> None:
         base_tool, convert = _langchain()
@@ -62,7 +63,8 @@ class LangChainTool(Tool):
                 "plain function needs no adapter"
             )
         self.idempotent, self.timeout = idempotent, timeout
-        self.max_output, self.max_concurrent, self.approve = max_output, max_concurrent, approve
+        self.max_output, self.max_concurrent = max_output, max_concurrent
+        self.repeats, self.approve = repeats, approve
         self._tool = tool
         self._name: str = name or tool.name
         try:

@@ -94,6 +94,7 @@ def tool(
     timeout: float | None = None,
     max_output: int | None = None,
     max_concurrent: int | None = None,
+    repeats: bool = False,
     approve: bool = False,
     around: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]: ...
@@ -107,6 +108,7 @@ def tool(
     timeout: float | None = None,
     max_output: int | None = None,
     max_concurrent: int | None = None,
+    repeats: bool = False,
     approve: bool = False,
     around: Callable[..., Any] | None = None,
 ) -> Any:
@@ -126,6 +128,8 @@ def tool(
         timeout: Maximum duration of a call in seconds.
         max_output: Maximum number of characters of a result that models read.
         max_concurrent: Maximum number of calls at the same time in a worker.
+        repeats: True if a model may get the same result for the same call any number of times, such as a tool that
+            polls. See ``skills.turn.max-repeats``.
         approve: True if :meth:`Agent.approve` decides about each call. Without that method all calls are refused.
         around: A function ``(call, ctx)`` that runs each call, as :meth:`Agent.around_tool` does for all tools. It runs
             inside that method.
@@ -153,9 +157,9 @@ def tool(
     if not isinstance(name, str) or not isinstance(description, str):
         raise ConfigError(f"@tool: name is {name!r} and description is {description!r}: give strings")
     _check_bool("@tool: approve", approve)
+    _check_bool("@tool: repeats", repeats)
     limits: dict[str, Any] = {key: value for key, value in said.items() if value is not None and value is not True}
-    if approve:
-        limits["approve"] = True
+    limits.update({key: True for key, value in (("repeats", repeats), ("approve", approve)) if value})
     if around is not None:
         if not callable(around):
             raise ConfigError(f"@tool: around is {around!r}: give a function (call, ctx)")

@@ -10,7 +10,8 @@ from typing import Any
 from flink_skills.agents.models.menus import offered_skills
 from flink_skills.agents.models.schemas import object_schema
 from flink_skills.agents.state.messages import AssistantMessage, Message, ModelRequest, ToolMessage
-from flink_skills.tools.commands.result_text import says_failure
+from flink_skills.tools.base import says_repeated
+from flink_skills.tools.commands.result_text import says_failure, says_nothing
 
 __all__ = [
     "ANSWER",
@@ -20,6 +21,7 @@ __all__ = [
     "all_actions",
     "allowed_actions",
     "failed_command",
+    "gave_nothing",
     "loaded_skills",
 ]
 
@@ -75,7 +77,8 @@ def allowed_actions(request: ModelRequest) -> list[Action]:
 
     While skills are on offer and none is loaded, only loading one of them (or an agent's own tool, or
     answering) is allowed; a skill that is loaded is not offered again; after the result of a command that did not
-    fail, answering comes first; after one that failed, no skill is loaded or put away.
+    fail and has an output, or of a repeated call, answering comes first; after one that failed, no skill is loaded or
+    put away.
     """
     offered = [name for name, _ in offered_skills(request.system)]
     loaded = loaded_skills(request.messages)
@@ -171,11 +174,18 @@ def failed_command(message: Message) -> bool:
     return isinstance(message, ToolMessage) and message.name == _SHELL and says_failure(message.content)
 
 
+def gave_nothing(message: Message) -> bool:
+    """Return whether the message is the result of a command that wrote no output."""
+    return isinstance(message, ToolMessage) and message.name == _SHELL and says_nothing(message.content)
+
+
 def _after_command(messages: Sequence[Message]) -> bool:
     # A file of a skill is read for a later step, such as a command with a value from this file.
     skill_tools = (_LOAD, _UNLOAD, _RESOURCE)
     last = messages[-1] if messages else None
-    return isinstance(last, ToolMessage) and last.name not in skill_tools and not failed_command(last)
+    if not isinstance(last, ToolMessage) or last.name in skill_tools:
+        return False
+    return says_repeated(last.content) or not (failed_command(last) or gave_nothing(last))
 
 
 def _with_names(parameters: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:

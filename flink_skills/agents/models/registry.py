@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
@@ -131,17 +131,18 @@ def create_model(setup: ModelSetup, config: SkillConfig | None = None) -> ChatMo
     config = config or SkillConfig()
     check_setup(setup)
     provider = _find(setup, "")
-    model = _load(provider)(setup, config)
+    create = _load(provider)
     if not provider.strategies:
-        return model
+        return create(setup, config)
     strategy: str = setup.strategy or config.get(SkillOptions.MODEL_STRATEGY)
     if strategy == "json":
         from flink_skills.agents.models.json import JsonActions
 
-        return JsonActions(model)
+        # A setup with the temperature null leaves it to the server.
+        return JsonActions(create(replace(setup, settings={"temperature": 0, **setup.settings}), config))
     from flink_skills.agents.models.native import NativeCalls
 
-    return NativeCalls(model)
+    return NativeCalls(create(setup, config))
 
 
 def has_listed_price(setup: ModelSetup) -> bool:

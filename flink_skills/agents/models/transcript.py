@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flink_skills.agents.models.actions import ANSWER, THOUGHT, Action, failed_command
+from flink_skills.agents.models.actions import ANSWER, THOUGHT, Action, failed_command, gave_nothing
 from flink_skills.agents.state.messages import AssistantMessage, Media, Message, ToolMessage, UserMessage
 from flink_skills.manager.menu import escape
 from flink_skills.skill.text import clean_line
+from flink_skills.tools.base import says_repeated
 
 __all__ = ["render_messages", "render_system"]
 
@@ -73,7 +74,9 @@ def _hint(messages: Sequence[Message], actions: Sequence[Action]) -> str:
     """What to do next, at the end of the prompt, where small models heed it most."""
     names = ", ".join(action.name for action in actions)
     last = messages[-1] if messages else None
-    if isinstance(last, ToolMessage) and not last.is_error:
+    if isinstance(last, ToolMessage) and says_repeated(last.content):
+        lead = f"Do not repeat this call: change its arguments, or take the action {ANSWER}."
+    elif isinstance(last, ToolMessage) and not last.is_error:
         if last.name == "load_skill":
             lead = (
                 "Follow these instructions now, step by step: first read the files that they tell you to read, then "
@@ -85,6 +88,11 @@ def _hint(messages: Sequence[Message], actions: Sequence[Action]) -> str:
             lead = (
                 f"The command failed. {_request(messages)}Find in the files that you read what belongs to it. "
                 f"{_run(actions)}"
+            )
+        elif gave_nothing(last):
+            lead = (
+                "The command printed nothing, so there is no value to state. Run another command, or take the action "
+                f"{ANSWER} and state that there is no result."
             )
         else:
             lead = f"If this result is enough, take the action {ANSWER} and state what it says."

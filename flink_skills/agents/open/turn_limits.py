@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from flink_skills.options import SkillConfig, SkillOptions
@@ -13,7 +14,7 @@ class TurnLimits(NamedTuple):
     """The options that each turn needs, read once: a turn would look them up a dozen times.
 
     ``seconds`` is None, and ``tokens``, ``history`` and ``conversations`` are 0, where there is no limit. ``history``
-    is in tokens and ``size`` in bytes.
+    is in tokens and ``size`` in bytes. ``polling`` overrides :attr:`flink_skills.Tool.repeats` by the name of the tool.
     """
 
     seconds: float | None
@@ -24,6 +25,8 @@ class TurnLimits(NamedTuple):
     history: int
     conversations: int
     fails_job: bool
+    repeats: int
+    polling: Mapping[str, bool]
 
     @classmethod
     def of(cls, config: SkillConfig) -> TurnLimits:
@@ -37,4 +40,6 @@ class TurnLimits(NamedTuple):
             history=config.get(SkillOptions.SESSION_MAX_TOKENS),
             conversations=config.get(SkillOptions.SESSION_MAX_CONVERSATIONS),
             fails_job=config.get(SkillOptions.TURN_ON_ERROR) == "fail",
+            repeats=config.get(SkillOptions.TURN_MAX_REPEATS),
+            polling=config.family(SkillOptions.TOOL_REPEATS_OF),
         )

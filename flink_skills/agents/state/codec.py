@@ -24,7 +24,7 @@ from flink_skills.agents.state.messages import (
     Verbatim,
 )
 from flink_skills.errors import WorkerError
-from flink_skills.tools.base import ArgumentChange, ToolResult
+from flink_skills.tools.base import ArgumentChange, Repeat, ToolResult
 from flink_skills.tools.media import media_from_json, media_to_json
 
 __all__ = [
@@ -146,6 +146,7 @@ def result_to_json(result: ToolResult) -> dict[str, Any]:
         "s": [dict(effect) for effect in result.effects],
         **_with_media(result),
         **({} if result.ran is None else {"ran": [*result.ran]}),
+        **({} if result.repeat is None else {"same": [*result.repeat]}),
     }
 
 
@@ -158,6 +159,7 @@ def result_from_json(data: Mapping[str, Any]) -> ToolResult:
         tuple(data["s"]),
         media=_media(data),
         ran=ArgumentChange(*data["ran"]) if "ran" in data else None,
+        repeat=Repeat(*data["same"]) if "same" in data else None,
     )
 
 

@@ -24,6 +24,7 @@ from flink_skills.agents.state.notices import Notice, forget, journalled, notice
 from flink_skills.agents.state.well_formed import well_formed_message
 from flink_skills.agents.turn.additions import Additions
 from flink_skills.agents.turn.apart import Apart
+from flink_skills.agents.turn.conversation import Repeats
 from flink_skills.agents.turn.materialise import build_request
 from flink_skills.agents.turn.responding import respond
 from flink_skills.agents.turn.shortening import history_of
@@ -93,7 +94,8 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
     if notices:
         say(notice_message(notices))
     say(UserMessage(request.text, request.media))
-    additions, code = Additions(), _CodeRounds(conversation) if model.code is not None else None
+    additions, repeats = Additions(), Repeats(limits)
+    code = _CodeRounds(conversation, repeats) if model.code is not None else None
     refused = 0
     # The text of an answer that continues, and the number of messages before it, None if no answer continues.
     begun = ""
@@ -113,9 +115,9 @@ async def chat(conversation: Conversation, request: Request, calls: Calls) -> An
         if response.tool_calls and not is_cut:
             begun, begun_at = "", None
             say(AssistantMessage(response.text, response.tool_calls, response.verbatim))
-            results = await _run_tools(conversation, tool_steps, response.tool_calls, calls)
-            say(*results)
-            found = _answered(await conversation.tools(), results, answer_type)
+            results = await _run_tools(conversation, tool_steps, response.tool_calls, calls, repeats)
+            say(*(_message(model, *one) for one in zip(response.tool_calls, results, strict=True)))
+            found = _answered(await conversation.tools(), response.tool_calls, results, answer_type)
             if found is None:
                 continue
             # As if the model had said so: what comes next in a conversation follows an answer.
@@ -187,9 +189,11 @@ def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | Non
     return answer_type.read(response.text)
 
 
-def _answered(tools: ToolSet, results: Sequence[ToolMessage], answer_type: AnswerType) -> list[Any] | None:
+def _answered(
+    tools: ToolSet, calls: Sequence[ToolCall], results: Sequence[ToolResult], answer_type: AnswerType
+) -> list[Any] | None:
     """Return the answer that the only call of a response gave, in a list. Return None if the model has to answer."""
-    tool = tools.get(results[0].name) if len(results) == 1 else None
+    tool = tools.get(calls[0].name) if len(results) == 1 else None
     if tool is None or not tool.ends_chat or results[0].is_error or not results[0].content.strip():
         return None
     problem, answer = answer_type.read(results[0].content)
@@ -213,8 +217,8 @@ def _take_notices(conversation: Conversation, first_step: str) -> list[Notice]:
 class _CodeRounds:
     """The code in the answers of one chat. It counts rounds, and consecutive answers whose code failed."""
 
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
+    def __init__(self, conversation: Conversation, repeats: Repeats) -> None:
+        self._conversation, self._repeats = conversation, repeats
         config = conversation.agent_turn.agent.config
         self._rounds_left = config.get(SkillOptions.CODE_MAX_ROUNDS) if conversation.model.code is not None else 0
         self._retries = config.get(SkillOptions.CODE_ERROR_RETRIES)
@@ -234,7 +238,7 @@ class _CodeRounds:
         for number, block in enumerate(blocks[:_MAX_BLOCKS], 1):
             result = await self._call(f"{step}.{number - 1}", {"language": block.language, "code": block.code})
             of = f"Block {number} of {len(blocks)}:\n" if len(blocks) > 1 else ""
-            told.append(of + as_output(result.content))
+            told.append(of + as_output(result.told))
             failed = _has_failed(result)
             if failed:
                 break
@@ -251,8 +255,11 @@ class _CodeRounds:
 
     async def _call(self, step: str, arguments: dict[str, Any]) -> ToolResult:
         conversation = self._conversation
-        result = await conversation.run_tool(step, RUN_CODE, arguments, tools=conversation.model.code)
+        result = await conversation.run_tool(
+            step, RUN_CODE, arguments, tools=conversation.model.code, repeats=self._repeats
+        )
         conversation.apply(RUN_CODE, arguments, result)
+        self._repeats.check(RUN_CODE, arguments, result)
         return result
 
 
@@ -261,8 +268,8 @@ def _has_failed(result: ToolResult) -> bool:
 
 
 async def _run_tools(
-    conversation: Conversation, steps: str, tool_calls: tuple[ToolCall, ...], calls: Calls
-) -> list[ToolMessage]:
+    conversation: Conversation, steps: str, tool_calls: tuple[ToolCall, ...], calls: Calls, repeats: Repeats
+) -> list[ToolResult]:
     """Run the calls of one response, at the same time unless one decides what another does. Results in their order."""
     results: list[ToolResult] = []
     for group in _groups(conversation.model, tool_calls):
@@ -270,15 +277,18 @@ async def _run_tools(
         done = await _all(
             calls,
             [
-                conversation.run_tool(f"{steps}.{first + i}", call.name, call.arguments, model_call_id=call.id)
+                conversation.run_tool(
+                    f"{steps}.{first + i}", call.name, call.arguments, model_call_id=call.id, repeats=repeats
+                )
                 for i, call in enumerate(group)
             ],
         )
         for call, result in zip(group, done, strict=True):
             conversation.apply(call.name, call.arguments, result)
         results += done
-    model = conversation.model
-    return [_message(model, call, result) for call, result in zip(tool_calls, results, strict=True)]
+    for call, result in zip(tool_calls, results, strict=True):
+        repeats.check(call.name, call.arguments, result)
+    return results
 
 
 async def _all(calls: Calls, running: Sequence[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
@@ -339,7 +349,7 @@ def _message(model: ModelRuntime, call: ToolCall, result: ToolResult) -> ToolMes
     return ToolMessage(
         call.id,
         call.name,
-        result.content,
+        result.told,
         result.is_error,
         skill=str(effect.get("skill", "")),
         stub=bool(effect) and not in_place,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,19 +25,71 @@ from flink_skills.agents.turn.hooks import RequestHooks, ToolHook
 from flink_skills.agents.turn.nested import ToolCaller
 from flink_skills.agents.turn.state_copy import ToolState
 from flink_skills.agents.turn.tool_waits import CallWaits
+from flink_skills.errors import LimitError
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
-from flink_skills.tools.base import ArgumentChange, Tool, ToolContext, ToolResult
+from flink_skills.tools.base import ArgumentChange, Repeat, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
+    from flink_skills.agents.open.turn_limits import TurnLimits
     from flink_skills.tools.toolset import PreparedCall
 
-__all__ = ["Conversation"]
+__all__ = ["Conversation", "Repeats"]
 
 _log = logging.getLogger(__name__)
 
 _EMPTY = SkillState().to_json()
+_SHOWN_ARGUMENTS = 300
+
+
+class Repeats:
+    """Counter of the calls of one chat that have the same tool, arguments and result.
+
+    The journal has the number of each call with its result, so that a replay builds the same messages.
+
+    Args:
+        limits: The limits of the turn.
+    """
+
+    __slots__ = ("_limits", "_times")
+
+    def __init__(self, limits: TurnLimits) -> None:
+        self._limits = limits
+        self._times: dict[str, int] = {}
+
+    def counted(self, name: str, tool: Tool | None, arguments: Any, result: ToolResult) -> ToolResult:
+        """Return the result of a call that ran, with its number unless the tool may repeat results."""
+        if self._limits.polling.get(name, tool is not None and tool.repeats):
+            return result
+        effects = [{**effect, "call_id": ""} for effect in result.effects if effect.get("op") != SESSION_EFFECT]
+        media = [[of.media_type, of.name, of.size, of.location] for of in result.media]
+        what = result.content if result.compared is None else result.compared
+        same = fingerprint(name, arguments, result.is_error, what, effects, media)
+        return replace(result, repeat=self._next(same)) if same else result
+
+    def replayed(self, result: ToolResult) -> None:
+        """Count a result from the journal."""
+        if result.repeat is not None:
+            self._next(result.repeat.digest)
+
+    def _next(self, same: str) -> Repeat:
+        times = self._times[same] = self._times.get(same, 0) + 1
+        return Repeat(same, times)
+
+    def check(self, name: str, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
+        """Raise :class:`LimitError` if a call was repeated too often."""
+        most = self._limits.repeats
+        if not most or result.repeat is None or result.repeat.times <= most:
+            return
+        shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+        if len(shown) > _SHOWN_ARGUMENTS:
+            shown = f"{shown[:_SHOWN_ARGUMENTS]}…"
+        raise LimitError(
+            f"the model goes in circles: {name} {shown} gave the same result {result.repeat.times} times, and "
+            f"skills.turn.max-repeats is {most}. Fix what the call needs, or set skills.tool.repeats.{name} to true if "
+            "the tool polls"
+        )
 
 
 class Conversation:
@@ -227,6 +280,7 @@ class Conversation:
         *,
         model_call_id: str = "",
         tools: ToolSet | None = None,
+        repeats: Repeats | None = None,
     ) -> ToolResult:
         """Call a tool as a durable step. The result has no effect before :meth:`apply`.
 
@@ -237,6 +291,7 @@ class Conversation:
             place: The position of the call in the agent's code.
             model_call_id: The id that the model gave to the call. Observers know it from the response.
             tools: The tools that may be called. None: those that the model may call now.
+            repeats: Counts the calls of the model. None: the agent's code calls.
         """
         agent_turn = self.agent_turn
         steps = agent_turn.attempt.steps
@@ -280,8 +335,12 @@ class Conversation:
                     if context.arguments is not None and context.arguments != canonical:
                         activity.attributes.update(arguments=context.arguments, requested_arguments=arguments)
                 called = await agent_turn.media.kept_result(name, called)
+                ran = canonical if context.arguments is None else context.arguments
+                if repeats is not None:
+                    called = repeats.counted(name, tool, prepared.parsed if ran is None else ran, called)
+                    if called.repeat is not None and called.repeat.times > 1:
+                        activity.attributes["times"] = called.repeat.times
                 activity.attributes.update(content=called.content, is_error=called.is_error)
-            ran = canonical if context.arguments is None else context.arguments
             if ran is not None and ran != prepared.parsed:
                 called = replace(called, ran=_change(prepared.parsed, ran, ran != canonical))
             result = result_to_json(called)
@@ -292,7 +351,10 @@ class Conversation:
         entry = await agent_turn.durable(step, run, asked)
         if "sub" in entry:
             agent_turn.add_spent(Spent.from_json(entry["sub"]), replayed=replayed)
-        return result_from_json(entry)
+        called = result_from_json(entry)
+        if replayed and repeats is not None:
+            repeats.replayed(called)
+        return called
 
     async def _call_with_hook(
         self, step: str, prepared: PreparedCall, offered: ToolSet, context: ToolContext

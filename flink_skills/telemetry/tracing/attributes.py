@@ -214,6 +214,7 @@ def end_attributes(activity: Activity, content: Content, digests: Mapping[str, s
         attributes.update(content.response(response))
     elif activity.kind == "tool" and "content" in details:
         attributes["flink_skills.tool.is_error"] = bool(details.get("is_error"))
+        attributes["flink_skills.tool.times"] = details.get("times")
         if "requested_arguments" in details:
             # A hook or an approval can change the arguments after the start.
             attributes.update(content.arguments(details.get("arguments", "")))

@@ -72,6 +72,8 @@ async def answer(
         json.dumps(content, ensure_ascii=False),
         is_error=failed,
         value=value,
+        # A process that runs is polled: what it prints next is not known.
+        compared=None if process.ended else context.call_id,
         effects=(*effects, *(effect for effect in more_effects if effect not in effects)),
     )
 

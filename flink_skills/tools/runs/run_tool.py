@@ -53,7 +53,15 @@ class SkillRun(SkillFace[RunArguments]):
             value, effects = await finish(prepared, result, self._services, context)
         finally:
             await prepared.close()
-        return ToolResult(json.dumps(told(value), ensure_ascii=False), value=value, effects=effects)
+        return ToolResult(
+            json.dumps(told(value), ensure_ascii=False), value=value, effects=effects, compared=_same(value, prepared)
+        )
+
+
+def _same(value: dict[str, Any], prepared: PreparedRun) -> str:
+    """Return what the results of equal runs have in common. Each run has its own folder and duration."""
+    found = {name: what for name, what in value.items() if name != "duration_ms"}
+    return json.dumps(found, ensure_ascii=False).replace(prepared.run_dir.name, "RUN_DIR")
 
 
 async def _execute(prepared: PreparedRun, context: ToolContext) -> CommandResult:

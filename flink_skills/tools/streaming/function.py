@@ -19,7 +19,7 @@ OnArguments = Callable[[StreamedArguments, ToolContext], Union[Awaitable[None], 
 
 _KEPT = (
     *("uses_workspace", "changes_state", "runs_in", "idempotent", "timeout", "max_output", "max_concurrent"),
-    *("approve", "around"),
+    *("repeats", "approve", "around"),
 )
 
 

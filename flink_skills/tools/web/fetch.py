@@ -299,4 +299,5 @@ def _result(page: Page, error: str, seconds: float, *, cached: bool = False, not
         "error": error,
         **({"note": note} if note else {}),
     }
-    return ToolResult(json.dumps(value, ensure_ascii=False), is_error=bool(error), value=value)
+    same = {name: what for name, what in value.items() if name not in ("duration_ms", "cached")}
+    return ToolResult(json.dumps(value, ensure_ascii=False), is_error=bool(error), value=value, compared=same)
