@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import sys
 import time
@@ -111,6 +112,34 @@ class Caller(Agent):
                 if number >= _WARM_UP:
                     times[kind].append(((called - began) * 1e6, (ended - called) * 1e6))
         return {kind: _beside(of) for kind, of in times.items()}
+
+
+class Searcher(Agent):
+    """Searches and reads files of its key."""
+
+    model = "offline"
+
+    @tool_set
+    def files(self) -> FileToolSet:
+        return FileToolSet()
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        if event["do"] == "write":
+            for number in range(20):
+                text = "".join(
+                    f"{line} {'ERROR' if line % 50 == 0 else 'INFO'} of the job\n" for line in range(event["lines"])
+                )
+                await ctx.call_tool("Write", path=f"{number}.log", content=text)
+            return [0]
+        if event["do"] == "grep":
+            greps = (ctx.call_tool("Grep", pattern=f"ERROR.*job|x{number}y") for number in range(event["times"]))
+            return len(await asyncio.gather(*greps)) or "none"
+        times = []
+        for _ in range(10):
+            began = time.perf_counter()
+            await ctx.call_tool("Read", path="1.log", end_line=100)
+            times.append(time.perf_counter() - began)
+        return times
 
 
 def _beside(times: list[tuple[float, float]]) -> dict[str, float]:

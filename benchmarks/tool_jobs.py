@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from benchmarks.tool_agents import (
     Chatter,
     Direct,
     LatencyModel,
+    Searcher,
     WithOthers,
     WithPool,
     async_price,
@@ -179,8 +181,8 @@ async def _opened(agent: type[Agent], options: Mapping[str, Any] | None = None) 
             await runtime.close()
 
 
-async def _turn(runtime: OpenAgent, number: int) -> TurnOutcome:
-    start = TurnStart('"key"', number, b"event", "event", Session())
+async def _turn(runtime: OpenAgent, number: int, event: Any = "event", key: str = "key") -> TurnOutcome:
+    start = TurnStart(json.dumps(key), number, b"event", event, Session())
     return await Turn(runtime, start, lambda entry, reset, outputs: None).run()
 
 
@@ -190,7 +192,45 @@ def _answer(outcome: TurnOutcome) -> Any:
     return outcome.outputs[0][1]
 
 
-JOBS: dict[str, Callable[[dict[str, Any]], Any]] = {"calls": calls, "offers": offers}
+async def searches(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the latency of Read of one key, alone and during many Greps of another key, and the worst gap of the
+    event loop."""
+    loop = asyncio.get_running_loop()
+    # As many threads as a worker has.
+    loop.set_default_executor(ThreadPoolExecutor(128))
+    found: dict[str, Any] = {}
+    async with _opened(Searcher) as runtime:
+        for key in ("quiet", "loud"):
+            _answer(await _turn(runtime, 1, {"do": "write", "lines": request["lines"]}, key))
+        for name, greps in (("quiet", 0), ("40 Greps", request["greps"])):
+            gaps: list[float] = []
+            ticks = asyncio.ensure_future(_tick(gaps))
+            began = time.perf_counter()
+            searching = asyncio.ensure_future(_turn(runtime, 2, {"do": "grep", "times": greps}, "loud"))
+            reads: list[float] = []
+            while not searching.done() or len(reads) < request["reads"]:
+                reads += _answer(await _turn(runtime, 2, {"do": "read"}, "quiet"))
+            _answer(await searching)
+            seconds = time.perf_counter() - began
+            ticks.cancel()
+            found[name] = {
+                "gap_ms": max(gaps) * 1e3,
+                "read_ms": statistics.median(reads) * 1e3,
+                "worst_read_ms": max(reads) * 1e3,
+                "seconds": seconds,
+            }
+    return found
+
+
+async def _tick(gaps: list[float]) -> None:
+    """Append by how much each pause was too long."""
+    while True:
+        began = time.perf_counter()
+        await asyncio.sleep(0.002)
+        gaps.append(time.perf_counter() - began - 0.002)
+
+
+JOBS: dict[str, Callable[[dict[str, Any]], Any]] = {"calls": calls, "offers": offers, "searches": searches}
 
 if __name__ == "__main__":
     os.environ.setdefault("FLINK_SKILLS_LOG_LEVEL", "WARNING")

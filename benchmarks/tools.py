@@ -8,15 +8,16 @@ from typing import Any
 from benchmarks import report
 
 JOBS = "benchmarks.tool_jobs"
-CALLS, OFFERS = "calls", "offers"
+CALLS, OFFERS, SEARCHES = "calls", "offers", "searches"
 
 
 def measure(repeat: int, only: str, *, quick: bool = False) -> None:
-    """Run both measurements ``repeat`` times, and write and print the medians."""
+    """Run the measurements ``repeat`` times, and write and print the medians."""
     machine = report.machine()
     requests = {
         CALLS: {"rounds": 5 if quick else 300},
         OFFERS: {"rounds": 20 if quick else 2_000},
+        SEARCHES: {"lines": 200 if quick else 20_000, "greps": 40, "reads": 10 if quick else 200},
     }
     chosen = {name: request for name, request in requests.items() if only in name}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
@@ -49,6 +50,15 @@ def tables(results: dict[str, dict[str, Any]]) -> str:
         parts.append(_table("| a turn of an agent with | µs | added, µs | ratio to no tools |", rows))
         rows = [f"| {when} | {count:,.0f} |" for when, count in schemas.items()]
         parts.append(_table("| schemas built | number |", rows))
+    if SEARCHES in results:
+        rows = [
+            f"| {name} | {of['gap_ms']:,.1f} | {of['read_ms']:,.2f} | {of['worst_read_ms']:,.1f} "
+            f"| {of['seconds']:,.1f} |"
+            for name, of in results[SEARCHES].items()
+        ]
+        parts.append(
+            _table("| another key | worst gap of the loop, ms | Read, ms | worst Read, ms | seconds in all |", rows)
+        )
     return "\n\n".join(parts)
 
 

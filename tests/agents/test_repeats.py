@@ -117,7 +117,9 @@ async def test_a_tool_that_polls_and_a_state_that_changes_are_no_repeats(
 
 async def test_the_option_overrides_the_tool_and_0_is_no_limit(open_agent: OpenAgent, script: Script) -> None:
     script(lambda request: calls(call("poll")))
-    assert "in circles: poll" in error_of(await (await open_agent(Shop, **{"skills.tool.repeats.poll": "false"})).turn(0))
+    assert "in circles: poll" in error_of(
+        await (await open_agent(Shop, **{"skills.tool.repeats.poll": "false"})).turn(0)
+    )
     model = script([*[calls(call("stock", article="pen"))] * 9, "done"])
     outcome = await (await open_agent(Shop, **{"skills.turn.max-repeats": 0})).turn("x")
     assert outcome.outputs == (("", "done"),)

@@ -110,7 +110,7 @@ async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, repor
                 pass
             with observe("command", "bash", skill="") as command:
                 command.error = "exit 3"
-            tool.attributes["is_error"] = True
+            tool.attributes.update(is_error=True, times=2)
         with observe("tool", "invented", known=False):
             pass
         with observe("step", "look_up") as step:
@@ -150,6 +150,7 @@ async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, repor
         ("costMicroUsd", *helper): 2,
         ("toolCalls", "tool", "price"): 1,
         ("toolFailures", "tool", "price"): 1,
+        ("repeatedCalls", "tool", "price"): 1,
         ("toolCalls", "tool", "unknown"): 1,
         ("toolCalls", "tool", "ask"): 1,
         ("stepRuns", "step", "look_up"): 1,

@@ -34,6 +34,7 @@ from flink_skills.agents.state.notices import named_in_notice
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta, TextDelta
 from flink_skills.tools.base import ToolSpec
+from flink_skills.tools.commands.result_text import says_nothing
 
 __all__ = ["OfflineModel", "create"]
 
@@ -221,7 +222,7 @@ def _report(result: ToolMessage) -> str:
     start = _STDOUT.search(text)
     notes = text[code.end() : start.start()].strip() if start else ""
     tail = (stderr.strip() or stdout.strip())[-_STDERR_TAIL:]
-    said = "\n".join(part for part in (notes, tail) if part)
+    said = "" if says_nothing(text) else "\n".join(part for part in (notes, tail) if part)
     return f"{ended}: {said}" if said else f"{ended} and wrote nothing."
 
 

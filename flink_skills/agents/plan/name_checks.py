@@ -37,6 +37,7 @@ _FAMILIES: Sequence[OptionFamily[Any]] = (
     SkillOptions.TOOL_MAX_CONCURRENT_OF,
     SkillOptions.TOOL_RETRIES_OF,
     SkillOptions.TOOL_LOST_CALLS_OF,
+    SkillOptions.TOOL_REPEATS_OF,
 )
 
 

@@ -6,6 +6,8 @@ runs. RE2 has no look-around and no back-references, as ``rg`` has none by defau
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from flink_skills.errors import ConfigError
@@ -16,8 +18,10 @@ __all__ = ["LINE_BYTES", "LineSearch", "load_re2"]
 _MAX_LENGTH = 1000
 # Its steps grow with the size of the program times the text; this bounds one search to about a second.
 _MAX_PROGRAM = 2000
-#: So many bytes of a line are searched.
+#: Maximum number of bytes of a line that are searched, and the size of a block of lines.
 LINE_BYTES = 32 << 10
+# Anchors of the whole text, which is one line here, and a flag that turns off anchors of lines.
+_OF_TEXT = re.compile(rb"\\[Az]|\(\?[A-Za-z]*-[A-Za-z]*m")
 
 
 def load_re2() -> Any:
@@ -34,8 +38,8 @@ def load_re2() -> Any:
 class LineSearch:
     """Finds lines that match. Raises :class:`ArgumentError` for what is no expression, or too much of one.
 
-    >>> LineSearch("err(or)?", case_sensitive=False).matches(b"an ERROR")
-    True
+    >>> list(LineSearch("err(or)?", case_sensitive=False).lines(b"no\\nan ERROR\\r\\n"))
+    [(2, b'an ERROR')]
     """
 
     def __init__(self, pattern: str, *, case_sensitive: bool) -> None:
@@ -47,7 +51,8 @@ class LineSearch:
         options.log_errors = False
         options.never_capture = True
         try:
-            compiled = re2.compile(pattern.encode(), options)
+            encoded = pattern.encode()
+            compiled = re2.compile(encoded, options)
         except re2.error as error:
             raise ArgumentError(_problem(error, pattern)) from None
         except UnicodeEncodeError:
@@ -55,10 +60,44 @@ class LineSearch:
         if compiled.programsize > _MAX_PROGRAM:
             raise ArgumentError("The pattern stands for too much: repeat less in it, or shorten it.")
         self._search = compiled.search
+        self._search_lines = None
+        if not _OF_TEXT.search(encoded):
+            # In a block, anchors are those of lines, and no match reaches into the next line.
+            options.never_nl = True
+            self._search_lines = re2.compile(b"(?m)" + encoded, options).search
 
-    def matches(self, line: bytes) -> bool:
-        """Whether a line of UTF-8 matches, in its first 32 KiB."""
-        return self._search(line[:LINE_BYTES]) is not None
+    def lines(self, text: bytes, continues: Callable[[], bool] = lambda: True) -> Iterator[tuple[int, bytes]]:
+        """Yield the number, from 1, and the content of each line of UTF-8 that matches in its first 32 KiB.
+
+        The expression is applied to blocks of lines: a call for each line would take Python's lock each time.
+        ``continues`` is called before each block. The search ends if it returns False.
+        """
+        number, begin = 1, 0
+        while begin <= len(text) and continues():
+            end = text.find(b"\n", begin + LINE_BYTES)
+            end = len(text) if end < 0 else end
+            block = text[begin:end].replace(b"\r\n", b"\n").removesuffix(b"\r")
+            lines = block.split(b"\n")
+            if max(map(len, lines)) > LINE_BYTES:
+                block = b"\n".join([line[:LINE_BYTES] for line in lines])
+            for index in self._found(block, lines):
+                yield number + index, lines[index]
+            number += len(lines)
+            begin = end + 1
+
+    def _found(self, block: bytes, lines: list[bytes]) -> Iterator[int]:
+        """Yield the positions of the lines of a block that match."""
+        if self._search_lines is None:
+            yield from (index for index, line in enumerate(lines) if self._search(line[:LINE_BYTES]) is not None)
+            return
+        index = begin = 0
+        while begin <= len(block) and (match := self._search_lines(block, begin)) is not None:
+            index += block.count(b"\n", begin, match.start())
+            yield index
+            begin = block.find(b"\n", match.start()) + 1
+            if not begin:
+                return
+            index += 1
 
 
 def _problem(error: Exception, pattern: str) -> str:

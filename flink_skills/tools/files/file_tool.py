@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import threading
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from flink_skills.errors import SkillsError
 from flink_skills.execution import Limits, Workspace
@@ -20,9 +23,14 @@ from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.names import Names, cwd_parts
 from flink_skills.tools.given import Given
 
-__all__ = ["FileTool", "StoredTool"]
+__all__ = ["MAX_SEARCHES", "FileTool", "StoredTool"]
 
 M = TypeVar("M", bound=Given)
+T = TypeVar("T")
+
+_MAX_OF_KEY = 2
+#: Maximum number of threads of a worker that search files.
+MAX_SEARCHES = 2
 
 
 class FileTool(CheckedTool, Generic[M]):
@@ -80,8 +88,48 @@ def _result(value: dict[str, Any]) -> ToolResult:
     return ToolResult(json.dumps(value, ensure_ascii=False), is_error=not value["success"], value=value)
 
 
+class _Places:
+    """Places of the calls of file tools that run at the same time in a worker.
+
+    Threads of tools compete with the event loop of all keys for Python's lock. A call waits first behind the calls of
+    its own key.
+    """
+
+    def __init__(self) -> None:
+        self._of_keys: WeakKeyDictionary[Workspace, asyncio.Semaphore] = WeakKeyDictionary()
+        self._of_worker: dict[int, asyncio.Semaphore] = {}
+
+    async def run(self, workspace: Workspace, most: int, work: Callable[[], T]) -> T:
+        """Return the result of ``work`` in a thread. ``most`` is the maximum number of threads of such work."""
+        of_key = self._of_keys.setdefault(workspace, asyncio.Semaphore(_MAX_OF_KEY))
+        of_worker = self._of_worker.setdefault(most, asyncio.Semaphore(most))
+        await of_key.acquire()
+        try:
+            await of_worker.acquire()
+        except BaseException:
+            of_key.release()
+            raise
+        # As asyncio.to_thread does. The future outlives the call.
+        running = asyncio.get_running_loop().run_in_executor(None, partial(contextvars.copy_context().run, work))
+
+        def leave(ended: asyncio.Future[T]) -> None:
+            of_worker.release()
+            of_key.release()
+            if not ended.cancelled():
+                ended.exception()  # retrieved, also if the turn has ended
+
+        # A thread whose turn has ended keeps its place until it ends.
+        running.add_done_callback(leave)
+        return await asyncio.shield(running)
+
+
+_places: WeakKeyDictionary[asyncio.AbstractEventLoop, _Places] = WeakKeyDictionary()
+
+
 class StoredTool(FileTool[M]):
-    """A file tool that works in a thread of the worker."""
+    """A file tool that works in a thread of the worker. ``max_threads`` is its limit of a worker."""
+
+    max_threads: ClassVar[int] = 16
 
     async def _answer(self, asked: M, context: ToolContext) -> dict[str, Any]:
         workspace = await context.get_workspace()
@@ -92,8 +140,9 @@ class StoredTool(FileTool[M]):
             with area.held() as root:
                 return self._work(asked, area, root, context, stop)
 
+        places = _places.setdefault(asyncio.get_running_loop(), _Places())
         try:
-            return await asyncio.to_thread(work)
+            return await places.run(workspace, self.max_threads, work)
         finally:
             # Of a turn that was ended: nobody waits for the thread any more.
             stop.set()

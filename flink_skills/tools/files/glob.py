@@ -13,7 +13,7 @@ from flink_skills.execution.workspace.places import WorkspacePathError
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area
-from flink_skills.tools.files.file_tool import StoredTool
+from flink_skills.tools.files.file_tool import MAX_SEARCHES, StoredTool
 from flink_skills.tools.files.names import ROOTS
 from flink_skills.tools.files.walking import Walk
 from flink_skills.tools.given import Also, Given
@@ -41,6 +41,7 @@ class Glob(StoredTool[_GlobArguments]):
     tool_name = "Glob"
     description = "List files by a pattern, such as '**/*.py' or 'src/*.{js,ts}'. Relative to the working folder."
     model = _GlobArguments
+    max_threads = MAX_SEARCHES
 
     def _work(
         self, asked: _GlobArguments, area: Area, root: int, context: ToolContext, stop: threading.Event

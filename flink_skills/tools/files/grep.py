@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -14,8 +14,8 @@ from flink_skills.execution.workspace.places import WorkspacePathError, is_seale
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area, Target
-from flink_skills.tools.files.expressions import LINE_BYTES, LineSearch, load_re2
-from flink_skills.tools.files.file_tool import StoredTool
+from flink_skills.tools.files.expressions import LineSearch, load_re2
+from flink_skills.tools.files.file_tool import MAX_SEARCHES, StoredTool
 from flink_skills.tools.files.lines import MAX_BYTES, load
 from flink_skills.tools.files.names import Parts
 from flink_skills.tools.files.text import is_binary
@@ -55,6 +55,7 @@ class Grep(StoredTool[_GrepArguments]):
         "Gives file, line number and text of each match, and how many there are."
     )
     model = _GrepArguments
+    max_threads = MAX_SEARCHES
 
     def __init__(self, cwd: str | None = None) -> None:
         super().__init__(cwd)
@@ -74,9 +75,10 @@ class Grep(StoredTool[_GrepArguments]):
         texts = _one(area, root, target) if kind == "file" else _below(area, root, target, walk)
         with closing(texts):
             for parts, text in texts:
-                for number, line in _matching(text, search, walk):
+                for number, found in search.lines(text.encode("utf-8", "replace"), walk.goes_on):
                     total += 1
                     if len(matches) < asked.max_results:
+                        line = found.decode()
                         shown = line if len(line) <= _SHOWN_CHARS else line[:_SHOWN_CHARS] + "…"
                         matches.append({"file": area.names.shown(parts), "line": number, "content": shown})
                 if not walk.goes_on():
@@ -96,20 +98,6 @@ class Grep(StoredTool[_GrepArguments]):
 
 def _entered(name: str, position: bool) -> bool | None:
     return None if name.startswith(".") or name in _SKIPPED else True
-
-
-def _matching(text: str, search: LineSearch, walk: Walk[bool]) -> Iterator[tuple[int, str]]:
-    """Number and text of the lines that match, as long as there is time."""
-    spent = 0
-    for number, line in enumerate(text.encode("utf-8", "replace").split(b"\n"), 1):
-        spent += len(line[:LINE_BYTES]) + 1
-        if spent > LINE_BYTES:
-            spent = 0
-            if not walk.goes_on():
-                return
-        plain = line.removesuffix(b"\r")
-        if search.matches(plain):
-            yield number, plain.decode()
 
 
 def _one(area: Area, root: int, target: Target) -> Generator[tuple[Parts, str], None, None]:

@@ -19,6 +19,7 @@ MAX_LINES = 10_000
 MAX_CHARS = 256 << 10
 
 _CHUNK = 1 << 20
+_BLOCK = 64 << 10
 _SECONDS = 20.0
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -72,11 +73,32 @@ def page_of_text(text: str, start: int, end: int | None, encoding: str = "utf-8"
     ['b']
     """
     last = min(start + MAX_LINES - 1, end if end is not None else start + MAX_LINES - 1)
-    lines = _LINE_END.split(text)
-    if lines[-1] == "":
-        lines.pop()
-    page, cut = _fitting(lines[start - 1 : last])
-    return LinePage(page, start, len(lines), encoding, cut)
+    number, begin = 1, 0
+    # In blocks: a split of the whole text would hold Python's lock for its time.
+    while number < start and begin < len(text):
+        end_of_block = begin + _BLOCK
+        if text[end_of_block - 1 : end_of_block + 1] == "\r\n":
+            end_of_block += 1
+        if (more := _line_ends(text, begin, end_of_block)) >= start - number:
+            break
+        number, begin = number + more, end_of_block
+    lines, at = list[str](), begin
+    for found in _LINE_END.finditer(text, begin):
+        if number > last:
+            break
+        if number >= start:
+            lines.append(text[at : found.start()])
+        number, at = number + 1, found.end()
+    if start <= number <= last and at < len(text):
+        lines.append(text[at:])
+    page, cut = _fitting(lines)
+    total = _line_ends(text, 0, len(text)) + (bool(text) and text[-1] not in "\r\n")
+    return LinePage(page, start, total, encoding, cut)
+
+
+def _line_ends(text: str, begin: int, end: int) -> int:
+    """Return the number of line ends of any system in a part of a text."""
+    return text.count("\n", begin, end) + text.count("\r", begin, end) - text.count("\r\n", begin, end)
 
 
 def _streamed(descriptor: int, start: int, last: int, size: int) -> LinePage:

@@ -10,7 +10,7 @@ from typing import Any
 from flink_skills.execution import CommandResult
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.interactive.process import Process
-from flink_skills.tools.runs.run_tool import told
+from flink_skills.tools.runs.run_tool import steady, told
 
 __all__ = ["EXITED", "answer", "ending", "exit_code_of"]
 
@@ -73,7 +73,7 @@ async def answer(
         is_error=failed,
         value=value,
         # A process that runs is polled: what it prints next is not known.
-        compared=None if process.ended else context.call_id,
+        compared=steady({**value, "result": steady(result or {})}) if process.ended else context.call_id,
         effects=(*effects, *(effect for effect in more_effects if effect not in effects)),
     )
 

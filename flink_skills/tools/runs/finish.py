@@ -46,6 +46,8 @@ async def finish(
         warnings.append("stderr truncated")
     omit: bool = prepared.asked.omit_inline_content or services.config.get(SkillOptions.RUN_OMIT_INLINE)
     gathered = await gather(prepared, exit_code != 0 or result.timed_out, omit, services, context)
+    if exit_code == 0 and not (result.stdout or result.stderr or gathered.entries or warnings):
+        warnings.append("the output is empty: the command printed nothing, and no output files were found")
     found = {
         "exit_code": exit_code,
         "stdout": stdout,

@@ -16,7 +16,7 @@ from flink_skills.tools.runs.prepare import PreparedRun, prepare
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.face import SkillFace
 
-__all__ = ["SkillRun", "told"]
+__all__ = ["SkillRun", "steady", "told"]
 
 # What stands in the middle of output for what was left out takes room as well.
 _ROOM_FOR_GAP = 64
@@ -54,14 +54,17 @@ class SkillRun(SkillFace[RunArguments]):
         finally:
             await prepared.close()
         return ToolResult(
-            json.dumps(told(value), ensure_ascii=False), value=value, effects=effects, compared=_same(value, prepared)
+            json.dumps(told(value), ensure_ascii=False),
+            value=value,
+            effects=effects,
+            # The run's folder has its own name.
+            compared=json.dumps(steady(value)).replace(prepared.run_dir.name, "RUN_DIR"),
         )
 
 
-def _same(value: dict[str, Any], prepared: PreparedRun) -> str:
-    """Return what the results of equal runs have in common. Each run has its own folder and duration."""
-    found = {name: what for name, what in value.items() if name != "duration_ms"}
-    return json.dumps(found, ensure_ascii=False).replace(prepared.run_dir.name, "RUN_DIR")
+def steady(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of a result that are the same in an equal run."""
+    return {name: of for name, of in value.items() if name not in ("duration_ms", "session_id")}
 
 
 async def _execute(prepared: PreparedRun, context: ToolContext) -> CommandResult:

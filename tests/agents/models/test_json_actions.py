@@ -19,7 +19,12 @@ from flink_skills.agents import (
 )
 from flink_skills.agents.models import JsonActions
 from flink_skills.agents.models.actions import action_schema, allowed_actions
+from flink_skills.execution import CommandResult, Limits
+from flink_skills.execution.levels import IsolationLevel
 from flink_skills.testing import Reply, ScriptedModel
+from flink_skills.tools import ToolResult
+from flink_skills.tools.base import Repeat
+from flink_skills.tools.commands.result_text import describe
 from tests.agents.models.conftest import SHELL, TEXT, TOOLS, ModelFactory, menu, tool
 from tests.kit.models import ServerFactory
 
@@ -101,6 +106,25 @@ def test_after_a_command_that_failed_answering_comes_last() -> None:
     assert isinstance(last, UserMessage)
     assert "The command failed." in last.content
     assert "take the action answer" not in last.content
+
+
+def test_after_a_command_without_output_no_value_is_to_be_stated() -> None:
+    quiet = describe(CommandResult(exit_code=0), Limits(), IsolationLevel.HYGIENE, 300.0).content
+    silent = [*LOADED, *step(2, "execute_shell_command", quiet, command="python3 x.py")]
+    assert names(silent)[-1] == "answer"
+    [*_, last] = JsonActions(ScriptedModel([])).sent(ModelRequest(MENU, silent, TOOLS)).messages
+    assert "The command printed nothing, so there is no value to state." in last.content
+    assert "If this result is enough" not in last.content
+
+
+@pytest.mark.parametrize("content", ["exit code: 1\nstdout:\nstderr:\nno", "exit code: 0\nstdout:\n7\nstderr:"])
+def test_after_a_repeated_call_another_one_or_an_answer_is_requested(content: str) -> None:
+    told = ToolResult(content, repeat=Repeat("x", 3)).told
+    again = [*LOADED, *step(2, "execute_shell_command", told, command="python3 x.py")]
+    assert names(again)[0] == "answer"
+    [*_, last] = JsonActions(ScriptedModel([])).sent(ModelRequest(MENU, again, TOOLS)).messages
+    assert "the same call gave the same result 3 times; change the arguments or answer" in last.content
+    assert "(Do not repeat this call: change its arguments, or take the action answer." in last.content
 
 
 def test_a_short_request_is_repeated_after_a_file_was_read_and_a_long_one_is_not() -> None:
@@ -290,3 +314,31 @@ async def test_over_the_wire_the_schema_is_a_response_format(serve: ServerFactor
     assert schema["type"] == "object"
     loads = schema["properties"]["next"]["anyOf"][0]["properties"]
     assert loads["arguments"]["properties"]["name"]["enum"] == ["billing", "log-triage"]
+
+
+@pytest.mark.parametrize("provider", ["openai-compatible", "anthropic"])
+@pytest.mark.parametrize(
+    ("strategy", "settings", "sent"),
+    [
+        ("json", {}, 0),
+        ("json", {"temperature": 0.7}, 0.7),
+        ("json", {"temperature": None}, None),
+        ("json", {"extra_body": {"temperature": 0.5}}, 0.5),
+        ("native", {}, None),
+    ],
+)
+async def test_the_temperature_is_0_unless_the_setup_has_another(
+    provider: str,
+    strategy: str,
+    settings: dict[str, Any],
+    sent: float | None,
+    connect: ModelFactory,
+    serve: ServerFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    server = serve(Reply(action("answer", content="hi")))
+    model = connect(provider, server.url, strategy=strategy, settings=settings)
+    # As a turn does: each request has the settings of the setup.
+    await model.request(ModelRequest(MENU, EVENT, TOOLS, settings=settings))
+    assert server.requests[0].get("temperature") == sent

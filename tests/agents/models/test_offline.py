@@ -144,7 +144,11 @@ async def test_a_skill_without_a_command_is_read_out() -> None:
             False,
             "The command ended with exit code -9: note: it ran too long",
         ),
-        ("exit code: 0\nstdout:\nstderr:\n", False, "The command ended with exit code 0 and wrote nothing."),
+        (
+            "exit code: 0\nnote: the output is empty\nstdout:\nstderr:\n",
+            False,
+            "The command ended with exit code 0 and wrote nothing.",
+        ),
         ("The command may not run here.", True, "The command may not run here."),
     ],
 )

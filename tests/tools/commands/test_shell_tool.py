@@ -40,7 +40,7 @@ async def test_result_as_text_and_as_value(conversation: Conversation) -> None:
         "level": "HYGIENE",
     }
     silent = await run(conversation, "true")
-    assert silent.content == "exit code: 0\nstdout:\nstderr:"
+    assert silent.content == "exit code: 0\nnote: the output is empty\nstdout:\nstderr:"
     unfinished = await run(conversation, "printf no-newline")
     assert unfinished.content == "exit code: 0\nstdout:\nno-newline\nstderr:"
 
@@ -176,7 +176,7 @@ async def test_timeout_is_capped_by_the_job(view: SkillView, shell_with: Callabl
     assert result.value["timed_out"] is True
     quick = await run(talk, "true", timeout=100)
     assert "0.3 s at most" in quick.content
-    assert "note" not in (await run(talk, "true")).content
+    assert "0.3 s" not in (await run(talk, "true")).content
     assert "longer than 0.3 s, the most that this job allows" in (await run(talk, "sleep 60")).content
 
 

@@ -1,17 +1,36 @@
-"""Read: lines, pages, encodings (rows J14, J32)."""
+"""Read: lines, pages, encodings (rows J14, J32).
+
+Examines the internals of tools.files.lines on purpose.
+"""
 
 from __future__ import annotations
 
 import codecs
 import os
+import random
+import re
 
 import pytest
 
 from flink_skills.manager import SkillView
 from flink_skills.tools import load_effect
-from flink_skills.tools.files import MAX_BYTES, MAX_CHARS, MAX_LINES
+from flink_skills.tools.files import MAX_BYTES, MAX_CHARS, MAX_LINES, lines
 
 from .conftest import Files
+
+
+@pytest.mark.parametrize("block", [1, 3, 64 << 10])
+def test_a_page_is_that_of_a_split(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_BLOCK", block)
+    chance = random.Random(block)
+    for _ in range(3000):
+        text = "".join(chance.choices(["a", "\n", "\r", "\r\n", "bc", "ü", "\u2028"], k=chance.randint(0, 14)))
+        start, more = chance.randint(1, 9), chance.choice([None, 0, 1, 5])
+        every = re.split(r"\r\n|\n|\r", text)
+        every = every if every[-1] else every[:-1]
+        end = None if more is None else start + more
+        page = lines.page_of_text(text, start, end)
+        assert (page.lines, page.first, page.total) == (every[start - 1 : end], start, len(every)), (text, start, end)
 
 
 @pytest.mark.row("J14", "J32")
