@@ -3,7 +3,7 @@
     python -m benchmarks.small_model BASE_URL MODEL [--strategy json] [--skills held-out] [--limit 20] [--write]
 
 Each episode is one event of ``flink-skills run --local``. The answer must contain the number that the script prints
-with the right arguments. ``--write`` stores the shares of right answers in ``benchmarks/results/small_model.json``.
+with the right arguments, or with the whole event (``--skills whole-event``). ``--write`` stores the shares of right answers in ``benchmarks/results/small_model.json``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def measure(base_url: str, model: str, strategy: str, skills: str, limit: int) -
         write_skills(SETS[skills], home / "skills")
         chosen = _spread(episodes(SETS[skills], home / "skills"), limit)
         (home / "agent.yaml").write_text(_agent(base_url, model, strategy), "utf-8")
-        events = [json.dumps({"id": str(one.number), "question": one.question}) for one in chosen]
+        events = [json.dumps({"id": str(one.number), **one.event}) for one in chosen]
         (home / "events.jsonl").write_text("\n".join(events) + "\n", "utf-8")
         began = time.monotonic()
         by_id = {str(episode.number): episode for episode in chosen}
@@ -131,7 +131,8 @@ def _judged(episode: Episode, record: Mapping[str, Any]) -> dict[str, Any]:
     loaded = [str(of.get("name")) for name, of in done if name == "load_skill"]
     commands = [str(of.get("command")) for name, of in done if name == "execute_shell_command"]
     read = any(name == "load_skill_resource" for name, _ in done) or any(
-        episode.skill.reference in command for command in commands
+        episode.skill.reference in command
+        for command in commands  # a skill without one has nothing to read
     )
     words = [set(command.replace("=", " ").split()) for command in commands]
     ran = any(set(episode.arguments) <= of for of in words)

@@ -1,17 +1,20 @@
 """Skills for episodes with small models: instructions, a reference whose content a script needs, and the script.
 
 Prompts and schemas were improved with the *tuned* skills only. The *held-out* skills differ from them in the words of
-their instructions and in the arguments of their scripts.
+their instructions and in the arguments of their scripts. The scripts of the *whole-event* skills read the event on
+standard input, and its answer depends on all of its fields.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 __all__ = ["SETS", "Episode", "FixtureSkill", "episodes", "write_skills"]
 
@@ -23,6 +26,7 @@ class FixtureSkill:
     """One skill, and the questions that need it.
 
     ``questions`` have the arguments of the script that are right for each. One of these is only in the reference.
+    ``events`` are those of a script that reads the event instead.
     """
 
     name: str
@@ -33,13 +37,15 @@ class FixtureSkill:
     script: str
     code: str
     questions: Mapping[str, tuple[str, ...]]
+    events: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One question, and what its turn must contain."""
+    """One event with its question, and what its turn must contain."""
 
     number: int
+    event: Mapping[str, Any]
     question: str
     skill: FixtureSkill
     arguments: tuple[str, ...]
@@ -55,6 +61,8 @@ def write_skills(skills: tuple[FixtureSkill, ...], folder: Path) -> None:
             (skill.reference, skill.table),
             (skill.script, skill.code),
         ):
+            if not name:
+                continue
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             (home / name).write_text(text, "utf-8")
 
@@ -63,11 +71,17 @@ def episodes(skills: tuple[FixtureSkill, ...], folder: Path) -> list[Episode]:
     """Return the episodes of the skills in ``folder``, with the answers that their scripts give."""
     found: list[Episode] = []
     for skill in skills:
-        for question, arguments in skill.questions.items():
-            command = [sys.executable, str(folder / skill.name / skill.script), *arguments]
-            printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        command = [sys.executable, str(folder / skill.name / skill.script)]
+        asked = [({"question": question}, question, arguments) for question, arguments in skill.questions.items()]
+        # What the command of a right episode contains: the script, which has no arguments.
+        asked += [(dict(event), json.dumps(event), (skill.script,)) for event in skill.events]
+        for event, question, arguments in asked:
+            given = () if event in skill.events else arguments
+            printed = subprocess.run(
+                [*command, *given], capture_output=True, text=True, check=True, input=json.dumps(event)
+            ).stdout
             (answer,) = _NUMBER.findall(printed)
-            found.append(Episode(len(found), question, skill, arguments, answer))
+            found.append(Episode(len(found), event, question, skill, arguments, answer))
     return found
 
 
@@ -310,4 +324,123 @@ python3 scripts/price.py --region ID --gigabytes GB --months MONTHS
     },
 )
 
-SETS = {"tuned": (_PARCEL, _ROOM, _PAINT, _LOAN), "held-out": (_DUTY, _MACHINE, _FINE, _STORAGE)}
+_ORDER = FixtureSkill(
+    "order-totals",
+    "Total of an order with its discount and shipping. Use for events with an order.",
+    """# Order totals
+
+Pass the event on standard input:
+
+```bash
+python3 scripts/total.py
+```
+
+The script prints the total. Answer with it.
+""",
+    "",
+    "",
+    "scripts/total.py",
+    "import json, sys\n\norder = json.load(sys.stdin)['order']\n"
+    "lines = sum(line['pieces'] * line['price'] for line in order['lines'])\n"
+    "print(f\"total: {lines * (1 - order['discount'] / 100) + order['shipping']:.2f} EUR\")\n",
+    {},
+    (
+        {
+            "order": {
+                "lines": [{"pieces": 3, "price": 7.45}, {"pieces": 1, "price": 12.9}],
+                "discount": 5,
+                "shipping": 4.9,
+            }
+        },
+        {"order": {"lines": [{"pieces": 12, "price": 0.85}], "discount": 0, "shipping": 3.2}, "customer": "Ines"},
+        {
+            "order": {
+                "lines": [{"pieces": 2, "price": 31.5}, {"pieces": 5, "price": 2.2}],
+                "discount": 12,
+                "shipping": 0,
+            }
+        },
+    ),
+)
+
+_SENSOR = FixtureSkill(
+    "sensor-drift",
+    "Drift of a sensor from its readings. Use when an event has readings of a sensor.",
+    """# Sensor drift
+
+1. Run `python3 scripts/drift.py`. It reads the complete event as JSON from stdin.
+2. Report the drift that it prints.
+""",
+    "",
+    "",
+    "scripts/drift.py",
+    "import json\nimport sys\n\nevent = json.loads(sys.stdin.read())\nvalues = [one['value'] for one in event['readings']]\n"
+    "middle = sum(values) / len(values)\nprint(f\"drift: {middle - event['calibration']['zero']:.3f}\")\n",
+    {},
+    (
+        {"sensor": "t-4", "readings": [{"value": 4.1}, {"value": 4.4}, {"value": 5.3}], "calibration": {"zero": 3.9}},
+        {"sensor": "p-9", "readings": [{"value": 101.25}, {"value": 99.5}], "calibration": {"zero": 88.125}},
+        {
+            "sensor": "h-2",
+            "readings": [{"value": 0.41}, {"value": 0.47}, {"value": 0.62}],
+            "calibration": {"zero": 0.3},
+        },
+    ),
+)
+
+_SHIFT = FixtureSkill(
+    "shift-pay",
+    "Pay of a worker for shifts. Use for a request about what shifts pay.",
+    """# Shift pay
+
+The pay depends on all shifts of the request. Give the request to the script on its standard input, unchanged:
+
+    python3 scripts/pay.py
+
+State the pay in one sentence.
+""",
+    "",
+    "",
+    "scripts/pay.py",
+    "import json, sys\nevent = json.load(sys.stdin)\nrates = {'day': 17.3, 'night': 24.1, 'holiday': 33.7}\n"
+    "pay = sum(rates[shift['kind']] * shift['hours'] for shift in event['shifts'])\n"
+    "print(f\"pay: {pay + event['bonus']:.2f} EUR\")\n",
+    {},
+    (
+        {"worker": "Ada", "shifts": [{"kind": "day", "hours": 8}, {"kind": "night", "hours": 6}], "bonus": 15.5},
+        {"worker": "Ben", "shifts": [{"kind": "holiday", "hours": 4}], "bonus": 0},
+        {"worker": "Cleo", "shifts": [{"kind": "day", "hours": 7.5}, {"kind": "day", "hours": 5}], "bonus": 9.25},
+    ),
+)
+
+_ROUTE = FixtureSkill(
+    "route-cost",
+    "Cost of a delivery route with its stops. Use for events about a route.",
+    """# Route cost
+
+Compute the cost of the route with `scripts/cost.py`. The script wants the event as JSON on its standard input.
+
+```bash
+cat EVENT | python3 scripts/cost.py
+```
+
+Answer with the cost.
+""",
+    "",
+    "",
+    "scripts/cost.py",
+    "import json, sys\nevent = json.load(sys.stdin)\nlength = sum(stop['km'] for stop in event['stops'])\n"
+    "print(f\"cost: {length * event['vehicle']['per_km'] + 2.4 * len(event['stops']):.2f} EUR\")\n",
+    {},
+    (
+        {"stops": [{"km": 12.5}, {"km": 7.1}, {"km": 3.3}], "vehicle": {"name": "van", "per_km": 0.62}},
+        {"stops": [{"km": 44}, {"km": 18.75}], "vehicle": {"name": "truck", "per_km": 1.35}},
+        {"stops": [{"km": 2.2}], "vehicle": {"name": "bike", "per_km": 0.11}},
+    ),
+)
+
+SETS = {
+    "tuned": (_PARCEL, _ROOM, _PAINT, _LOAN),
+    "held-out": (_DUTY, _MACHINE, _FINE, _STORAGE),
+    "whole-event": (_ORDER, _SENSOR, _SHIFT, _ROUTE),
+}

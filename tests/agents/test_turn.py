@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -65,6 +66,25 @@ async def test_skill_is_loaded_and_its_command_runs_in_its_folder(
     assert "notes.md" in loaded.content
     assert "ABC" in ran.content
     assert '{"text": "x"}' in ran.content
+
+
+@pytest.mark.parametrize(
+    ("event", "read"), [({"text": "ä"}, '{"text": "ä"}'), ('an "ä"', 'an "ä"'), ([1], "[1]"), (7, "7")]
+)
+@pytest.mark.parametrize("tool", ["execute_shell_command", "skill_run"])
+async def test_a_command_reads_the_event_on_standard_input(
+    tool: str, event: Any, read: str, open_agent: OpenAgent, script: Script, skill_folder: Path
+) -> None:
+    ran = {"command": "cat", "stdin": " ${EVENT}\n"} if tool == "skill_run" else {"command": "cat", "stdin": "$EVENT"}
+    load = call("skill_load", skill="shout") if tool == "skill_run" else call("load_skill", name="shout")
+    more = {"skill": "shout"} if tool == "skill_run" else {}
+    model = script([calls(load), calls(call(tool, **ran, **more)), "done"])
+    options = {"skills.tools": "full"} if tool == "skill_run" else {}
+    bench = await open_agent(Scripted, skill_folder, **options)
+    assert main_outputs(await bench.turn(event)) == ["done"]
+    result = [m for m in model.requests[-1].messages if isinstance(m, ToolMessage)][-1].content
+    found = json.loads(result)["stdout"] if tool == "skill_run" else result.split("stdout:\n")[1].split("\nstderr")[0]
+    assert found == read
 
 
 @pytest.mark.row("J5")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import json
 import os
 import re
 import stat
@@ -11,12 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flink_skills.execution.workspace import Workspace
+from flink_skills.execution.workspace.inputs import EVENT_FILE
 from flink_skills.tools.arguments import ArgumentError
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
 
-__all__ = ["real_path", "resolve_cwd", "stage_skills", "with_copies"]
+__all__ = ["STDIN_DESCRIPTION", "real_path", "resolve_cwd", "stage_skills", "standard_input", "with_copies"]
+
+#: The description of an argument of :func:`standard_input`.
+STDIN_DESCRIPTION = "Text, or $EVENT for the whole event."
+_EVENT = ("$EVENT", "${EVENT}")
+# More than a turn can have.
+_MAX_EVENT = 1 << 30
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 _ADVICE = (
@@ -53,6 +62,20 @@ def resolve_cwd(
     if not stat.S_ISDIR(mode):
         raise ArgumentError(f"cwd {text!r} is not a folder. {_ADVICE}")
     return real
+
+
+async def standard_input(text: str | None, workspace: Workspace) -> bytes:
+    """Return the standard input of a command: ``text``, or the event of the turn for ``$EVENT``.
+
+    An event that is a string is passed verbatim, any other one as JSON. Raises
+    :class:`~flink_skills.execution.workspace.WorkspacePathError` if the turn has no event.
+    """
+    if text is None or text.strip() not in _EVENT:
+        return (text or "").encode("utf-8", "replace")
+    event = (await asyncio.to_thread(workspace.read_part, f"inputs/{EVENT_FILE}", 0, _MAX_EVENT)).data
+    if not event.startswith(b'"'):
+        return event
+    return str(json.loads(event)).encode("utf-8", "replace")
 
 
 def stage_skills(workspace: Workspace, names: Iterable[str], view: SkillView) -> dict[str, tuple[str, Path]]:

@@ -15,7 +15,13 @@ from flink_skills.execution import Workspace
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.commands.folders import resolve_cwd, stage_skills, with_copies
+from flink_skills.tools.commands.folders import (
+    STDIN_DESCRIPTION,
+    resolve_cwd,
+    stage_skills,
+    standard_input,
+    with_copies,
+)
 from flink_skills.tools.commands.policy import CommandPolicy
 from flink_skills.tools.commands.result_text import describe
 from flink_skills.tools.given import Also, Given
@@ -41,7 +47,7 @@ class _ShellArguments(Given):
         WithJsonSchema({"type": "number", "description": "Seconds; 300."}),
         Also("timeout_sec", "timeout_seconds"),
     ] = _DEFAULT_TIMEOUT
-    stdin: Annotated[str | None, Also(blank=True)] = None
+    stdin: Annotated[str | None, Also(blank=True)] = Field(None, description=STDIN_DESCRIPTION)
     cwd: Annotated[str | None, Also("workdir", "working_dir", "working_directory")] = Field(
         None, description="Relative to that folder, or $WORK_DIR/…"
     )
@@ -109,7 +115,7 @@ class ExecuteShellCommand(CheckedTool):
                 skill_name=last,
                 call_id=context.call_id,
                 env=self._env,
-                stdin=(asked.stdin or "").encode("utf-8", "replace"),
+                stdin=await standard_input(asked.stdin, workspace),
                 timeout=timeout,
             )
         finally:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
+from flink_skills.tools.commands.folders import STDIN_DESCRIPTION
 from flink_skills.tools.given import Also, Given
 
 __all__ = ["RunArguments", "RunInput", "RunOutputs"]
@@ -170,7 +171,7 @@ class RunArguments(Given):
         BeforeValidator(_environment),
         WithJsonSchema({"type": "object"}),
     ] = Field(default_factory=dict)
-    stdin: Annotated[str | None, Also(blank=True)] = None
+    stdin: Annotated[str | None, Also(blank=True)] = Field(default=None, description=STDIN_DESCRIPTION)
     editor_text: Annotated[str | None, Also(blank=True)] = Field(default=None, description="for $EDITOR")
     inputs: Annotated[
         list[RunInput],

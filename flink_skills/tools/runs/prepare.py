@@ -18,7 +18,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.telemetry.activity import observe
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.commands.folders import stage_skills
+from flink_skills.tools.commands.folders import stage_skills, standard_input
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.runs.arguments import RunArguments
 from flink_skills.tools.runs.inputs import stage_inputs
@@ -189,7 +189,7 @@ async def _prepare(
         skill_name=skill,
         cwd=cwd,
         env=env,
-        stdin=(asked.stdin or "").encode("utf-8", "replace"),
+        stdin=await standard_input(asked.stdin, places.workspace),
         timeout=timeout,
         requests=requests,
         staged_inputs=(*context.staged_inputs, *inputs.records),
