@@ -3,7 +3,8 @@
     python -m benchmarks.small_model BASE_URL MODEL [--strategy json] [--skills held-out] [--limit 20] [--write]
 
 Each episode is one event of ``flink-skills run --local``. The answer must contain the number that the script prints
-with the right arguments, or with the whole event (``--skills whole-event``). ``--write`` stores the shares of right answers in ``benchmarks/results/small_model.json``.
+with the right arguments, or with the whole event (``--skills whole-event``).
+``--write`` stores the shares of right answers in ``benchmarks/results/small_model.json``.
 """
 
 from __future__ import annotations

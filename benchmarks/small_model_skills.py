@@ -73,7 +73,7 @@ def episodes(skills: tuple[FixtureSkill, ...], folder: Path) -> list[Episode]:
     for skill in skills:
         command = [sys.executable, str(folder / skill.name / skill.script)]
         asked = [({"question": question}, question, arguments) for question, arguments in skill.questions.items()]
-        # What the command of a right episode contains: the script, which has no arguments.
+        # The command of a right episode contains the script, which has no arguments.
         asked += [(dict(event), json.dumps(event), (skill.script,)) for event in skill.events]
         for event, question, arguments in asked:
             given = () if event in skill.events else arguments
@@ -352,7 +352,7 @@ The script prints the total. Answer with it.
                 "shipping": 4.9,
             }
         },
-        {"order": {"lines": [{"pieces": 12, "price": 0.85}], "discount": 0, "shipping": 3.2}, "customer": "Ines"},
+        {"order": {"lines": [{"pieces": 12, "price": 0.85}], "discount": 0, "shipping": 3.25}, "customer": "Ines"},
         {
             "order": {
                 "lines": [{"pieces": 2, "price": 31.5}, {"pieces": 5, "price": 2.2}],
@@ -374,16 +374,17 @@ _SENSOR = FixtureSkill(
     "",
     "",
     "scripts/drift.py",
-    "import json\nimport sys\n\nevent = json.loads(sys.stdin.read())\nvalues = [one['value'] for one in event['readings']]\n"
+    "import json\nimport sys\n\nevent = json.loads(sys.stdin.read())\n"
+    "values = [one['value'] for one in event['readings']]\n"
     "middle = sum(values) / len(values)\nprint(f\"drift: {middle - event['calibration']['zero']:.3f}\")\n",
     {},
     (
-        {"sensor": "t-4", "readings": [{"value": 4.1}, {"value": 4.4}, {"value": 5.3}], "calibration": {"zero": 3.9}},
-        {"sensor": "p-9", "readings": [{"value": 101.25}, {"value": 99.5}], "calibration": {"zero": 88.125}},
+        {"sensor": "t-4", "readings": [{"value": 4.1}, {"value": 4.4}, {"value": 5.3}], "calibration": {"zero": 3.869}},
+        {"sensor": "p-9", "readings": [{"value": 101.25}, {"value": 99.5}], "calibration": {"zero": 88.112}},
         {
             "sensor": "h-2",
             "readings": [{"value": 0.41}, {"value": 0.47}, {"value": 0.62}],
-            "calibration": {"zero": 0.3},
+            "calibration": {"zero": 0.277},
         },
     ),
 )

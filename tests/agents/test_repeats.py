@@ -137,7 +137,7 @@ class Timed(Tool):
         return ToolResult(json.dumps({"value": 1, "ms": self.calls}), compared={"value": 1})
 
 
-async def test_what_always_differs_does_not_count(open_agent: OpenAgent, script: Script) -> None:
+async def test_a_tool_selects_the_compared_parts_of_its_result(open_agent: OpenAgent, script: Script) -> None:
     class Clock(Agent):
         model = "scripted:m"
 

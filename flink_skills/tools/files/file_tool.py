@@ -91,8 +91,8 @@ def _result(value: dict[str, Any]) -> ToolResult:
 class _Places:
     """Places of the calls of file tools that run at the same time in a worker.
 
-    Threads of tools compete with the event loop of all keys for Python's lock. A call waits first behind the calls of
-    its own key.
+    Threads of tools compete with the event loop of all keys for Python's lock. A call waits first behind the others of
+    the key.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _Places:
             of_worker.release()
             of_key.release()
             if not ended.cancelled():
-                ended.exception()  # retrieved, also if the turn has ended
+                ended.exception()  # Otherwise asyncio logs an error if the turn has ended.
 
         # A thread whose turn has ended keeps its place until it ends.
         running.add_done_callback(leave)

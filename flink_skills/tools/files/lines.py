@@ -97,7 +97,7 @@ def page_of_text(text: str, start: int, end: int | None, encoding: str = "utf-8"
 
 
 def _line_ends(text: str, begin: int, end: int) -> int:
-    """Return the number of line ends of any system in a part of a text."""
+    """Return the number of line ends, of any system, from ``begin`` to ``end``."""
     return text.count("\n", begin, end) + text.count("\r", begin, end) - text.count("\r\n", begin, end)
 
 

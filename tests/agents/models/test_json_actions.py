@@ -19,12 +19,7 @@ from flink_skills.agents import (
 )
 from flink_skills.agents.models import JsonActions
 from flink_skills.agents.models.actions import action_schema, allowed_actions
-from flink_skills.execution import CommandResult, Limits
-from flink_skills.execution.levels import IsolationLevel
 from flink_skills.testing import Reply, ScriptedModel
-from flink_skills.tools import ToolResult
-from flink_skills.tools.base import Repeat
-from flink_skills.tools.commands.result_text import describe
 from tests.agents.models.conftest import SHELL, TEXT, TOOLS, ModelFactory, menu, tool
 from tests.kit.models import ServerFactory
 
@@ -109,7 +104,7 @@ def test_after_a_command_that_failed_answering_comes_last() -> None:
 
 
 def test_after_a_command_without_output_no_value_is_to_be_stated() -> None:
-    quiet = describe(CommandResult(exit_code=0), Limits(), IsolationLevel.HYGIENE, 300.0).content
+    quiet = "exit code: 0\nnote: the output is empty\nstdout:\nstderr:"
     silent = [*LOADED, *step(2, "execute_shell_command", quiet, command="python3 x.py")]
     assert names(silent)[-1] == "answer"
     [*_, last] = JsonActions(ScriptedModel([])).sent(ModelRequest(MENU, silent, TOOLS)).messages
@@ -119,11 +114,10 @@ def test_after_a_command_without_output_no_value_is_to_be_stated() -> None:
 
 @pytest.mark.parametrize("content", ["exit code: 1\nstdout:\nstderr:\nno", "exit code: 0\nstdout:\n7\nstderr:"])
 def test_after_a_repeated_call_another_one_or_an_answer_is_requested(content: str) -> None:
-    told = ToolResult(content, repeat=Repeat("x", 3)).told
+    told = f"{content}\n\nnote: the same call gave the same result 3 times; change the arguments or answer"
     again = [*LOADED, *step(2, "execute_shell_command", told, command="python3 x.py")]
     assert names(again)[0] == "answer"
     [*_, last] = JsonActions(ScriptedModel([])).sent(ModelRequest(MENU, again, TOOLS)).messages
-    assert "the same call gave the same result 3 times; change the arguments or answer" in last.content
     assert "(Do not repeat this call: change its arguments, or take the action answer." in last.content
 
 

@@ -1,7 +1,4 @@
-"""Read: lines, pages, encodings (rows J14, J32).
-
-Examines the internals of tools.files.lines on purpose.
-"""
+"""Read: lines, pages, encodings (rows J14, J32)."""
 
 from __future__ import annotations
 
@@ -14,23 +11,25 @@ import pytest
 
 from flink_skills.manager import SkillView
 from flink_skills.tools import load_effect
-from flink_skills.tools.files import MAX_BYTES, MAX_CHARS, MAX_LINES, lines
+from flink_skills.tools.files import MAX_BYTES, MAX_CHARS, MAX_LINES
 
 from .conftest import Files
 
 
 @pytest.mark.parametrize("block", [1, 3, 64 << 10])
-def test_a_page_is_that_of_a_split(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_BLOCK", block)
+async def test_a_page_is_that_of_a_split(block: int, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flink_skills.tools.files.lines._BLOCK", block)
     chance = random.Random(block)
-    for _ in range(3000):
-        text = "".join(chance.choices(["a", "\n", "\r", "\r\n", "bc", "ü", "\u2028"], k=chance.randint(0, 14)))
-        start, more = chance.randint(1, 9), chance.choice([None, 0, 1, 5])
+    for _ in range(150):
+        text = "".join(chance.choices(["a", "\n", "\r", "\r\n", "bc", "ü", "\u2028"], k=chance.randint(1, 14)))
+        (files.work / "a").write_bytes(text.encode())
         every = re.split(r"\r\n|\n|\r", text)
         every = every if every[-1] else every[:-1]
-        end = None if more is None else start + more
-        page = lines.page_of_text(text, start, end)
-        assert (page.lines, page.first, page.total) == (every[start - 1 : end], start, len(every)), (text, start, end)
+        start = chance.randint(1, len(every))
+        end = start + chance.randint(0, 5)
+        value = await files("Read", path="a", start_line=start, end_line=end)
+        wanted = "\n".join(f"{number} | {line}" for number, line in enumerate(every[start - 1 : end], start))
+        assert (value["content"], value["total_lines"]) == (wanted, len(every)), (text, start, end)
 
 
 @pytest.mark.row("J14", "J32")

@@ -15,7 +15,6 @@ import pytest
 from flink_skills.execution import Workspace
 from flink_skills.tools import ToolContext
 from flink_skills.tools.files import Grep, Read
-from flink_skills.tools.files.file_tool import MAX_SEARCHES
 from tests.kit.waiting import until
 
 from .conftest import Files
@@ -59,7 +58,7 @@ async def test_many_searches_of_keys_use_few_threads_and_leave_reads_alone(files
     contexts = [context_of(files, key) for key in "abc"]
     (contexts[2].workspace.work_dir / "x").write_text("text\n")  # type: ignore[union-attr]
     greps = [asyncio.ensure_future(files.tools.call("Grep", {"pattern": "x"}, of)) for of in contexts for _ in range(9)]
-    await until(lambda: held.running.total() == MAX_SEARCHES)
+    await until(lambda: held.running.total() == Grep.max_threads)
     # Another tool has other threads, but not of a key that has too many calls.
     assert (await files.tools.call("Read", {"path": "x"}, context_of(files, "d"))).is_error
     blocked = asyncio.ensure_future(files.tools.call("Read", {"path": "x"}, contexts[0]))
@@ -68,7 +67,7 @@ async def test_many_searches_of_keys_use_few_threads_and_leave_reads_alone(files
     held.released.set()
     assert all(not result.is_error for result in await asyncio.gather(*greps))
     assert (await blocked).is_error
-    assert held.most.total() >= MAX_SEARCHES
+    assert held.most.total() >= Grep.max_threads
     assert max(held.most.values()) <= 2
     assert held.running.total() == 0
 
@@ -101,4 +100,4 @@ async def test_the_thread_of_an_ended_turn_keeps_its_place(files: Files, held: H
     held.released.set()
     assert not (await later).is_error
     assert held.most["a"] == 2
-    assert Read.max_threads > MAX_SEARCHES
+    assert Read.max_threads > Grep.max_threads

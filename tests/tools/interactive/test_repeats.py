@@ -1,4 +1,4 @@
-"""What is compared of the results of processes and of skill_run, if a model repeats a call."""
+"""Comparison of the results of processes and of skill_run, if a model repeats a call."""
 
 from __future__ import annotations
 
