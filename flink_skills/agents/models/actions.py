@@ -10,7 +10,8 @@ from typing import Any
 from flink_skills.agents.models.menus import offered_skills
 from flink_skills.agents.models.schemas import object_schema
 from flink_skills.agents.state.messages import AssistantMessage, Message, ModelRequest, ToolMessage
-from flink_skills.tools.base import says_repeated
+from flink_skills.tools.base import ToolSpec, says_repeated
+from flink_skills.tools.commands.policy import NO_SHELL
 from flink_skills.tools.commands.result_text import says_failure, says_nothing
 
 __all__ = [
@@ -37,6 +38,8 @@ _NEED_SKILL = frozenset({_UNLOAD, _RESOURCE, _SHELL})
 # What a small model leaves alone when it is not offered. With it, it invents working directories (seen with
 # a 1.5B model in 6 of 8 episodes) where the default, the folder of the loaded skill, is what is meant.
 _LEFT_OUT = {_SHELL: ("cwd", "timeout")}
+# A model of 1.5B copies the beginning of an event at best. Other input can be part of the command, if a shell runs it.
+_STDIN = {"type": "string", "enum": ["$EVENT", ""], "description": "$EVENT for the whole event, if the command reads it."}
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,7 @@ def all_actions(request: ModelRequest) -> list[Action]:
     tools = [
         # A model of 1.5B puts the words of the request into a command instead of the values that a file gives for them,
         # unless it states these values before.
-        Action(
-            tool.name,
-            tool.description,
-            _short(tool.name, object_schema(tool.parameters)),
-            with_thought=tool.name == _SHELL,
-        )
+        Action(tool.name, tool.description, _short(tool), with_thought=tool.name == _SHELL)
         for tool in request.tools
     ]
     return [*tools, _answer(request.output_schema)]
@@ -202,16 +200,17 @@ def _requiring_name(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**parameters, "required": [*dict.fromkeys(["name", *required])]}
 
 
-def _short(tool: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``parameters`` without what is left out for small models."""
-    parameters = object_schema(parameters)
-    omitted = _LEFT_OUT.get(tool, ())
+def _short(tool: ToolSpec) -> Mapping[str, Any]:
+    """Return the parameters of ``tool`` without what is left out for small models."""
+    omitted, parameters = _LEFT_OUT.get(tool.name, ()), object_schema(tool.parameters)
     required = parameters.get("required", ())
     properties = {
         name: schema
         for name, schema in parameters.get("properties", {}).items()
         if name not in omitted or name in required
     }
+    if tool.name == _SHELL and "stdin" in properties and NO_SHELL not in tool.description:
+        properties["stdin"] = _STDIN
     return {**parameters, "properties": properties}
 
 

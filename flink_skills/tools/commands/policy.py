@@ -19,7 +19,10 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.words import split_words
 
-__all__ = ["CommandPlace", "CommandPolicy"]
+__all__ = ["NO_SHELL", "CommandPlace", "CommandPolicy"]
+
+#: Part of the description of a tool whose commands run without a shell.
+NO_SHELL = "There is no shell"
 
 _MAX_LINKS = 40
 _SHOWN = 20

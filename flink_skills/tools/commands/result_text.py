@@ -12,7 +12,7 @@ from flink_skills.tools.base import ToolResult
 __all__ = ["describe", "limit_text", "says_failure", "says_nothing"]
 
 _EXIT_CODE = "exit code: "
-_EMPTY = "the output is empty"
+_EMPTY = "output: empty"
 
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
@@ -57,11 +57,11 @@ def describe(
     for name, dropped in (("stdout", result.stdout_dropped), ("stderr", result.stderr_dropped)):
         if dropped:
             said.append(f"{dropped} bytes of {name} were left out: write much output to a file in $WORK_DIR")
+    head = [f"{_EXIT_CODE}{value['return_code']}"]
     if not (stdout or stderr or killed_by or value["limit"] or result.stdout_dropped or result.stderr_dropped):
-        said.append(_EMPTY)
-    lines = [f"{_EXIT_CODE}{value['return_code']}", *(f"note: {note}" for note in said)]
-    head = "\n".join(lines) + "\nstdout:\n"
-    sections = (head, _closed(stdout), "stderr:\n" if stderr else "stderr:", _closed(stderr))
+        head.append(_EMPTY)
+    lines = [*head, *(f"note: {note}" for note in said)]
+    sections = ("\n".join(lines) + "\nstdout:\n", _closed(stdout), "stderr:\n" if stderr else "stderr:", _closed(stderr))
     return ToolResult("".join(sections), value=value, sections=sections)
 
 
@@ -78,11 +78,11 @@ def says_failure(text: str) -> bool:
 def says_nothing(text: str) -> bool:
     """Return whether the text of a result states that the command has no output.
 
-    >>> says_nothing("exit code: 0\\nnote: the output is empty\\nstdout:\\nstderr:")
+    >>> says_nothing("exit code: 0\\noutput: empty\\nstdout:\\nstderr:")
     True
     """
-    head = text.partition("\nstdout:")[0]
-    return head.startswith(_EXIT_CODE) and f"note: {_EMPTY}" in head.split("\n")
+    first, _, rest = text.partition("\n")
+    return first.startswith(_EXIT_CODE) and rest.startswith(f"{_EMPTY}\n")
 
 
 def _timed_out(seconds: float, longest: float) -> str:

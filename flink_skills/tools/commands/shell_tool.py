@@ -22,7 +22,7 @@ from flink_skills.tools.commands.folders import (
     standard_input,
     with_copies,
 )
-from flink_skills.tools.commands.policy import CommandPolicy
+from flink_skills.tools.commands.policy import NO_SHELL, CommandPolicy
 from flink_skills.tools.commands.result_text import describe
 from flink_skills.tools.given import Also, Given
 from flink_skills.tools.skills.face import caller_view
@@ -139,7 +139,7 @@ def _what_runs(policy: CommandPolicy) -> str:
     if not policy:
         return "Run a shell command: exit code, stdout, stderr."
     text = (
-        "Run a program; get its exit code, stdout and stderr. There is no shell: the command is one program with "
+        f"Run a program; get its exit code, stdout and stderr. {NO_SHELL}: the command is one program with "
         "its arguments, quoted as in a shell, without pipes, redirections, patterns or variables."
     )
     if policy.permits_none:

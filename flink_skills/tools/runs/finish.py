@@ -46,6 +46,7 @@ async def finish(
         warnings.append("stderr truncated")
     omit: bool = prepared.asked.omit_inline_content or services.config.get(SkillOptions.RUN_OMIT_INLINE)
     gathered = await gather(prepared, exit_code != 0 or result.timed_out, omit, services, context)
+    warnings += gathered.warnings
     if exit_code == 0 and not (result.stdout or result.stderr or gathered.entries or warnings):
         warnings.append("the output is empty: the command printed nothing, and no output files were found")
     found = {
@@ -58,7 +59,7 @@ async def finish(
         "output_files": [gathered.entries[name] for name in sorted(gathered.entries)],
         "primary_output": gathered.primary,
         "artifact_files": [{"name": name, "version": version} for name, version in gathered.saved.items()],
-        "warnings": list(dict.fromkeys([*warnings, *gathered.warnings])),
+        "warnings": list(dict.fromkeys(warnings)),
     }
     effects = (artifacts_effect(context.call_id, gathered.saved.items()),) if gathered.saved else ()
     # Names of files, too, may be what a command made of a secret.

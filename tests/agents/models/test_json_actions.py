@@ -104,7 +104,7 @@ def test_after_a_command_that_failed_answering_comes_last() -> None:
 
 
 def test_after_a_command_without_output_no_value_is_to_be_stated() -> None:
-    quiet = "exit code: 0\nnote: the output is empty\nstdout:\nstderr:"
+    quiet = "exit code: 0\noutput: empty\nstdout:\nstderr:"
     silent = [*LOADED, *step(2, "execute_shell_command", quiet, command="python3 x.py")]
     assert names(silent)[-1] == "answer"
     [*_, last] = JsonActions(ScriptedModel([])).sent(ModelRequest(MENU, silent, TOOLS)).messages

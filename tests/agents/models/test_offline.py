@@ -145,7 +145,7 @@ async def test_a_skill_without_a_command_is_read_out() -> None:
             "The command ended with exit code -9: note: it ran too long",
         ),
         (
-            "exit code: 0\nnote: the output is empty\nstdout:\nstderr:\n",
+            "exit code: 0\noutput: empty\nstdout:\nstderr:\n",
             False,
             "The command ended with exit code 0 and wrote nothing.",
         ),

@@ -40,7 +40,7 @@ async def test_result_as_text_and_as_value(conversation: Conversation) -> None:
         "level": "HYGIENE",
     }
     silent = await run(conversation, "true")
-    assert silent.content == "exit code: 0\nnote: the output is empty\nstdout:\nstderr:"
+    assert silent.content == "exit code: 0\noutput: empty\nstdout:\nstderr:"
     unfinished = await run(conversation, "printf no-newline")
     assert unfinished.content == "exit code: 0\nstdout:\nno-newline\nstderr:"
 
