@@ -98,7 +98,10 @@ def test_a_bad_model_costs_its_own_turns_and_no_others(
     records = job(
         [(case,) for case in (*bad, *fine)],
         [Shop(openai.url, name="openai"), OfAnthropic(anthropic.origin, name="anthropic")],
-        **{"skills.model.timeout": "8 s", "skills.model.max-retries": "1", "skills.turn.max-steps": "12"},
+        **{
+            **{"skills.model.timeout": "8 s", "skills.model.max-retries": "1"},
+            **{"skills.turn.max-steps": "12", "skills.turn.max-repeats": "0"},
+        },
     )
     # Nobody waits for who hangs.
     keys = [record["key"] for record in records]

@@ -336,7 +336,7 @@ async def test_content_is_bounded_and_always_valid_text(begin: Begin) -> None:
     def endless(request: ModelRequest) -> Any:
         done = sum(isinstance(message, ToolMessage) for message in request.messages)
         if done < 6:
-            return calls(call("weigh", text="x" * 40_000 + "\udc80"), prefix=f"c{done}")
+            return calls(call("weigh", text="x" * (40_000 + done) + "\udc80"), prefix=f"c{done}")
         return "done"
 
     process = await begin(endless, "full")

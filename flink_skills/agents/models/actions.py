@@ -38,8 +38,9 @@ _NEED_SKILL = frozenset({_UNLOAD, _RESOURCE, _SHELL})
 # What a small model leaves alone when it is not offered. With it, it invents working directories (seen with
 # a 1.5B model in 6 of 8 episodes) where the default, the folder of the loaded skill, is what is meant.
 _LEFT_OUT = {_SHELL: ("cwd", "timeout")}
-# A model of 1.5B copies the beginning of an event at best. Other input can be part of the command, if a shell runs it.
-_STDIN = {"type": "string", "enum": ["$EVENT", ""], "description": "$EVENT for the whole event, if the command reads it."}
+# A model of 1.5B copies the beginning of an event at best, and writes "" if it can. Other input can be part of the
+# command, if a shell runs it.
+_STDIN = {"type": "string", "enum": ["$EVENT"], "description": "The whole event, if the command reads it."}
 
 
 @dataclass(frozen=True)

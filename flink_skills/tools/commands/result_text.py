@@ -61,7 +61,12 @@ def describe(
     if not (stdout or stderr or killed_by or value["limit"] or result.stdout_dropped or result.stderr_dropped):
         head.append(_EMPTY)
     lines = [*head, *(f"note: {note}" for note in said)]
-    sections = ("\n".join(lines) + "\nstdout:\n", _closed(stdout), "stderr:\n" if stderr else "stderr:", _closed(stderr))
+    sections = (
+        "\n".join(lines) + "\nstdout:\n",
+        _closed(stdout),
+        "stderr:\n" if stderr else "stderr:",
+        _closed(stderr),
+    )
     return ToolResult("".join(sections), value=value, sections=sections)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from flink_skills.errors import ConfigError
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["LINE_BYTES", "LineSearch", "load_re2"]
+__all__ = ["LINE_BYTES", "ArgumentError", "LineSearch", "load_re2"]
 
 _MAX_LENGTH = 1000
 # Its steps grow with the size of the program times the text; this bounds one search to about a second.

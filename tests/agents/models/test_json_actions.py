@@ -140,6 +140,8 @@ def test_the_schema_allows_exactly_the_allowed_actions() -> None:
     assert by_name["execute_shell_command"]["required"] == ["command"]
     # A small model fills in every argument it sees: what has a good default is not shown to it.
     assert set(by_name["execute_shell_command"]["properties"]) == {"command", "stdin"}
+    # Nor does it copy an event: it passes it by name.
+    assert by_name["execute_shell_command"]["properties"]["stdin"]["enum"] == ["$EVENT"]
     assert by_name["answer"]["properties"]["content"] == {"type": "string"}
     assert all(v["additionalProperties"] is False for v in variants)
 
