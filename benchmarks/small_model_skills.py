@@ -2,7 +2,7 @@
 
 Prompts and schemas were improved with the *tuned* skills only. The *held-out* skills differ from them in the words of
 their instructions and in the arguments of their scripts. The scripts of the *whole-event* skills read the event on
-standard input, and its answer depends on all of its fields.
+standard input, and the answer depends on all its fields.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FixtureSkill:
     """One skill, and the questions that need it.
 
     ``questions`` have the arguments of the script that are right for each. One of these is only in the reference.
-    ``events`` are those of a script that reads the event instead.
+    ``events`` are for a script that reads the event instead.
     """
 
     name: str
@@ -73,7 +73,7 @@ def episodes(skills: tuple[FixtureSkill, ...], folder: Path) -> list[Episode]:
     for skill in skills:
         command = [sys.executable, str(folder / skill.name / skill.script)]
         asked = [({"question": question}, question, arguments) for question, arguments in skill.questions.items()]
-        # The command of a right episode contains the script, which has no arguments.
+        # A right command contains the script, which has no arguments.
         asked += [(dict(event), json.dumps(event), (skill.script,)) for event in skill.events]
         for event, question, arguments in asked:
             given = () if event in skill.events else arguments

@@ -115,7 +115,7 @@ class Caller(Agent):
 
 
 class Searcher(Agent):
-    """Searches and reads files of its key."""
+    """Agent that searches and reads files."""
 
     model = "offline"
 

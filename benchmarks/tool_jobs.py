@@ -193,8 +193,7 @@ def _answer(outcome: TurnOutcome) -> Any:
 
 
 async def searches(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the latency of Read of one key, alone and during many Greps of another key, and the worst gap of the
-    event loop."""
+    """Return the latency for Read with one key, alone and while another key calls Grep often, and the loop's gaps."""
     loop = asyncio.get_running_loop()
     # As many threads as a worker has.
     loop.set_default_executor(ThreadPoolExecutor(128))

@@ -69,7 +69,7 @@ _REPEATED = "note: the same call gave the same result"
 
 
 class Repeat(NamedTuple):
-    """The digest of a call and its result, and how often the chat has had this result of this call."""
+    """The digest for a call and its result, and how often they occurred in the chat."""
 
     digest: str
     times: int
@@ -117,7 +117,7 @@ class ToolResult:
 
 
 def says_repeated(content: str) -> bool:
-    """Return True if the content of a result states that the call was repeated."""
+    """Return True if ``content`` states that the call was repeated."""
     return content.rpartition("\n")[2].startswith(_REPEATED)
 
 

@@ -76,8 +76,8 @@ def allowed_actions(request: ModelRequest) -> list[Action]:
 
     While skills are on offer and none is loaded, only loading one of them (or an agent's own tool, or
     answering) is allowed; a skill that is loaded is not offered again; after the result of a command that did not
-    fail and has an output, or of a repeated call, answering comes first; after one that failed, no skill is loaded or
-    put away.
+    fail and has an output, or a call that was repeated, answering comes first; after one that failed, no skill is
+    loaded or put away.
     """
     offered = [name for name, _ in offered_skills(request.system)]
     loaded = loaded_skills(request.messages)
@@ -174,7 +174,7 @@ def failed_command(message: Message) -> bool:
 
 
 def gave_nothing(message: Message) -> bool:
-    """Return whether the message is the result of a command that wrote no output."""
+    """Return whether the message states that a command wrote no output."""
     return isinstance(message, ToolMessage) and message.name == _SHELL and says_nothing(message.content)
 
 

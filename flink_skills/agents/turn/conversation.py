@@ -44,9 +44,9 @@ _SHOWN_ARGUMENTS = 300
 
 
 class Repeats:
-    """Counter of the calls of one chat that have the same tool, arguments and result.
+    """Counter in one chat for calls with the same tool, arguments and result.
 
-    The journal has the number of each call with its result, so that a replay builds the same messages.
+    The journal has each number with its result, so that a replay builds the same messages.
 
     Args:
         limits: The limits of the turn.
@@ -59,11 +59,11 @@ class Repeats:
         self._times: dict[str, int] = {}
 
     def counted(self, name: str, tool: Tool | None, arguments: Any, result: ToolResult) -> ToolResult:
-        """Return the result of a call that ran, with its number unless the tool may repeat results."""
+        """Return ``result`` with its number, unless the tool may repeat results."""
         if self._limits.polling.get(name, tool is not None and tool.repeats):
             return result
         effects = [{**effect, "call_id": ""} for effect in result.effects if effect.get("op") != SESSION_EFFECT]
-        media = [[of.media_type, of.name, of.size, of.location] for of in result.media]
+        media = [[item.media_type, item.name, item.size, item.location] for item in result.media]
         what = result.content if result.compared is None else result.compared
         same = fingerprint(name, arguments, result.is_error, what, effects, media)
         return replace(result, repeat=self._next(same)) if same else result
@@ -291,7 +291,7 @@ class Conversation:
             place: The position of the call in the agent's code.
             model_call_id: The id that the model gave to the call. Observers know it from the response.
             tools: The tools that may be called. None: those that the model may call now.
-            repeats: Counts the calls of the model. None: the agent's code calls.
+            repeats: Counts calls by a model. None: the agent's code calls.
         """
         agent_turn = self.agent_turn
         steps = agent_turn.attempt.steps

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STDIN_DESCRIPTION", "real_path", "resolve_cwd", "stage_skills", "standard_input", "with_copies"]
 
-#: The description of an argument of :func:`standard_input`.
+#: Description for models: what :func:`standard_input` accepts.
 STDIN_DESCRIPTION = "Text, or $EVENT for the whole event."
 _EVENT = ("$EVENT", "${EVENT}")
 # More than a turn can have.
@@ -65,7 +65,7 @@ def resolve_cwd(
 
 
 async def standard_input(text: str | None, workspace: Workspace) -> bytes:
-    """Return the standard input of a command: ``text``, or the event of the turn for ``$EVENT``.
+    """Return what a command reads on standard input: ``text``, or the turn's event for ``$EVENT``.
 
     An event that is a string is passed verbatim, any other one as JSON. Raises
     :class:`~flink_skills.execution.workspace.WorkspacePathError` if the turn has no event.

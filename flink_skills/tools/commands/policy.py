@@ -21,7 +21,7 @@ from flink_skills.tools.commands.words import split_words
 
 __all__ = ["NO_SHELL", "CommandPlace", "CommandPolicy"]
 
-#: Part of the description of a tool whose commands run without a shell.
+#: Words in a tool's description if its commands run without a shell.
 NO_SHELL = "There is no shell"
 
 _MAX_LINKS = 40

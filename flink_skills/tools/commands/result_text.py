@@ -81,7 +81,7 @@ def says_failure(text: str) -> bool:
 
 
 def says_nothing(text: str) -> bool:
-    """Return whether the text of a result states that the command has no output.
+    """Return whether ``text`` states that the command has no output.
 
     >>> says_nothing("exit code: 0\\noutput: empty\\nstdout:\\nstderr:")
     True

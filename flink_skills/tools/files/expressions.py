@@ -13,14 +13,14 @@ from typing import Any
 from flink_skills.errors import ConfigError
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["LINE_BYTES", "ArgumentError", "LineSearch", "load_re2"]
+__all__ = ["LINE_BYTES", "LineSearch", "load_re2"]
 
 _MAX_LENGTH = 1000
 # Its steps grow with the size of the program times the text; this bounds one search to about a second.
 _MAX_PROGRAM = 2000
-#: Maximum number of bytes of a line that are searched, and the size of a block of lines.
+#: Maximum number of bytes that are searched in a line, and the size that lines have together in a block.
 LINE_BYTES = 32 << 10
-# Anchors of the whole text, which is one line here, and a flag that turns off anchors of lines.
+# Anchors for a whole text, which is one line here, and a flag that disables anchors for lines.
 _OF_TEXT = re.compile(rb"\\[Az]|\(\?[A-Za-z]*-[A-Za-z]*m")
 
 
@@ -62,14 +62,14 @@ class LineSearch:
         self._search = compiled.search
         self._search_lines = None
         if not _OF_TEXT.search(encoded):
-            # In a block, anchors are those of lines, and no match reaches into the next line.
+            # In a block, anchors match at lines, and no match continues in the next line.
             options.never_nl = True
             self._search_lines = re2.compile(b"(?m)" + encoded, options).search
 
     def lines(self, text: bytes, continues: Callable[[], bool] = lambda: True) -> Iterator[tuple[int, bytes]]:
-        """Yield the number, from 1, and the content of each line of UTF-8 that matches in its first 32 KiB.
+        """Yield number, from 1, and content for each line that matches in its first 32 KiB. ``text`` is UTF-8.
 
-        The expression is applied to blocks of lines: a call for each line would take Python's lock each time.
+        The expression is applied to blocks: a call for each line would take Python's lock each time.
         ``continues`` is called before each block. The search ends if it returns False.
         """
         number, begin = 1, 0
@@ -86,7 +86,7 @@ class LineSearch:
             begin = end + 1
 
     def _found(self, block: bytes, lines: list[bytes]) -> Iterator[int]:
-        """Yield the positions of the lines of a block that match."""
+        """Yield the positions at which ``lines`` match in ``block``."""
         if self._search_lines is None:
             yield from (index for index, line in enumerate(lines) if self._search(line[:LINE_BYTES]) is not None)
             return

@@ -29,7 +29,7 @@ M = TypeVar("M", bound=Given)
 T = TypeVar("T")
 
 _MAX_OF_KEY = 2
-#: Maximum number of threads of a worker that search files.
+#: Maximum number of threads that search files in a worker.
 MAX_SEARCHES = 2
 
 
@@ -89,10 +89,10 @@ def _result(value: dict[str, Any]) -> ToolResult:
 
 
 class _Places:
-    """Places of the calls of file tools that run at the same time in a worker.
+    """Slots for concurrent calls to file tools in a worker.
 
-    Threads of tools compete with the event loop of all keys for Python's lock. A call waits first behind the others of
-    the key.
+    Their threads compete with the event loop, which all keys share, for Python's lock. A call waits first behind
+    other calls for its key.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class _Places:
         self._of_worker: dict[int, asyncio.Semaphore] = {}
 
     async def run(self, workspace: Workspace, most: int, work: Callable[[], T]) -> T:
-        """Return the result of ``work`` in a thread. ``most`` is the maximum number of threads of such work."""
+        """Run ``work`` in a thread and return its result. At most ``most`` such threads run in the worker."""
         of_key = self._of_keys.setdefault(workspace, asyncio.Semaphore(_MAX_OF_KEY))
         of_worker = self._of_worker.setdefault(most, asyncio.Semaphore(most))
         await of_key.acquire()
@@ -127,7 +127,7 @@ _places: WeakKeyDictionary[asyncio.AbstractEventLoop, _Places] = WeakKeyDictiona
 
 
 class StoredTool(FileTool[M]):
-    """A file tool that works in a thread of the worker. ``max_threads`` is its limit of a worker."""
+    """A file tool that works in a thread. ``max_threads`` is its limit for a worker."""
 
     max_threads: ClassVar[int] = 16
 

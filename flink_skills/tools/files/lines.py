@@ -74,7 +74,7 @@ def page_of_text(text: str, start: int, end: int | None, encoding: str = "utf-8"
     """
     last = min(start + MAX_LINES - 1, end if end is not None else start + MAX_LINES - 1)
     number, begin = 1, 0
-    # In blocks: a split of the whole text would hold Python's lock for its time.
+    # In blocks: one split would hold Python's lock until it ends.
     while number < start and begin < len(text):
         end_of_block = begin + _BLOCK
         if text[end_of_block - 1 : end_of_block + 1] == "\r\n":
@@ -97,7 +97,7 @@ def page_of_text(text: str, start: int, end: int | None, encoding: str = "utf-8"
 
 
 def _line_ends(text: str, begin: int, end: int) -> int:
-    """Return the number of line ends, of any system, from ``begin`` to ``end``."""
+    """Count line ends (LF, CR, CRLF) from ``begin`` to ``end``."""
     return text.count("\n", begin, end) + text.count("\r", begin, end) - text.count("\r\n", begin, end)
 
 

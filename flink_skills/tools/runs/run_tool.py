@@ -63,8 +63,8 @@ class SkillRun(SkillFace[RunArguments]):
 
 
 def steady(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of a result that are the same in an equal run."""
-    return {name: of for name, of in value.items() if name not in ("duration_ms", "session_id")}
+    """Return a result without the values that differ in each run."""
+    return {name: found for name, found in value.items() if name not in ("duration_ms", "session_id")}
 
 
 async def _execute(prepared: PreparedRun, context: ToolContext) -> CommandResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,6 +145,12 @@ def test_the_schema_allows_exactly_the_allowed_actions() -> None:
     assert by_name["execute_shell_command"]["properties"]["stdin"]["enum"] == ["$EVENT"]
     assert by_name["answer"]["properties"]["content"] == {"type": "string"}
     assert all(v["additionalProperties"] is False for v in variants)
+
+
+def test_without_a_shell_other_input_can_be_written() -> None:
+    bare = replace(SHELL, description="Run a program. There is no shell: the command is one program.")
+    [shell] = [a for a in allowed_actions(ModelRequest("", EVENT, [bare])) if a.name == SHELL.name]
+    assert shell.parameters["properties"]["stdin"] == TEXT
 
 
 FREE = {"type": "object", "additionalProperties": {"type": "string"}}
