@@ -112,8 +112,9 @@ def prompt(
 
     The menu goes to stdout. Its size and the names of shortened or omitted skills go to stderr. With --profile, stdout
     has the complete system prompt and each tool as a line of JSON, and stderr has the size of each part. With --model
-    or --event, stdout has the exact body of the first request as one line, and stderr has the size of its members. The
-    command sends no request and requires no API key.
+    or --event, stdout has the exact body of the first request as one line, and stderr has the size of its members.
+    Only prompt_cache_key is missing, because it follows from the event's key. The command sends no request and requires
+    no API key.
 
     Examples:
 

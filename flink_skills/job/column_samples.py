@@ -30,6 +30,7 @@ _RECORD: dict[str, Any] = {
         "output_tokens": 1,
         "requests": 1,
         "cache_read_tokens": 1,
+        "cached_share": 0.5,
         "cache_write_tokens": 1,
         "reasoning_tokens": 1,
     },

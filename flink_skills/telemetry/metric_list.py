@@ -86,7 +86,11 @@ METRICS: tuple[Metric, ...] = (
     ),
     _counter(_MODEL, "inputTokens", "Number of input tokens of the model."),
     _counter(_MODEL, "outputTokens", "Number of output tokens of the model."),
-    _counter(_MODEL, "cacheReadTokens", "Number of input tokens that the provider read from its cache."),
+    _counter(
+        _MODEL,
+        "cacheReadTokens",
+        "Number of input tokens that the provider read from its cache. Divide by `inputTokens` for the share.",
+    ),
     _counter(_MODEL, "cacheWriteTokens", "Number of input tokens that the provider wrote to its cache."),
     _counter(_MODEL, "reasoningTokens", "Number of output tokens used for reasoning."),
     _counter(

@@ -210,7 +210,7 @@ async def test_a_record_has_the_details_of_tokens_if_there_are_any(open_agent: O
     bench.runtime = replace(bench.runtime, plan=replace(bench.runtime.plan, outputs="record"))
     [(_, first)] = (await bench.turn("one")).outputs
     [(_, second)] = (await bench.turn("two", number=2)).outputs
-    details = {"cache_read_tokens": 8, "cache_write_tokens": 4, "reasoning_tokens": 6}
+    details = {"cache_read_tokens": 8, "cached_share": 0.4, "cache_write_tokens": 4, "reasoning_tokens": 6}
     assert first["usage"] == {"input_tokens": 20, "output_tokens": 10, "requests": 2, **details}
     assert second["usage"] == {"input_tokens": 0, "output_tokens": 0, "requests": 1}
     assert second["finish_reason"] == "stop"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,11 +23,16 @@ class Exchanges:
     def __init__(self, answers: Sequence[Any]) -> None:
         self.url = ""
         self.requests: list[Any] = []
+        #: The headers, with names in lower case, and the bodies of the requests.
+        self.heads: list[dict[str, str]] = []
+        self.bodies: list[bytes] = []
         self._answers = list(answers)
 
-    def take(self, body: bytes) -> tuple[int, str, bytes]:
+    def take(self, head: Mapping[str, str], body: bytes) -> tuple[int, str, bytes]:
         """Record a request, and return the status, the type and the body of its answer."""
         self.requests.append(json.loads(body))
+        self.heads.append({name.lower(): value for name, value in head.items()})
+        self.bodies.append(body)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         status, answer = answer if isinstance(answer, tuple) else (200, answer)
         if isinstance(answer, list):
@@ -43,7 +48,8 @@ def exchanges(*answers: Any) -> Iterator[Exchanges]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            status, kind, content = found.take(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, kind, content = found.take(dict(self.headers), body)
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))

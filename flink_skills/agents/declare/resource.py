@@ -56,8 +56,8 @@ class ResourceDescriptor:
 
     Args:
         clazz: A constant of :class:`ResourceName`, or a ``provider:model`` string for a chat model.
-        arguments: What the resource takes. A connection takes ``base_url`` and ``api_key_env`` (the
-            *name* of an environment variable: values of secrets never enter a plan). A setup takes
+        arguments: What the resource takes. A connection takes ``base_url``, or ``base_urls`` for equal servers, and
+            ``api_key_env`` (the *name* of an environment variable: values of secrets never enter a plan). A setup takes
             ``connection``, ``model``, ``skill_names``, ``tools``, ``prompt``, ``strategy``, ``on_incomplete``,
             ``price`` (USD per million tokens, such as ``{"input": 1.25, "output": 10.0}``, where the lists of prices
             do not know it; ``cache_read`` and ``cache_write`` are the prices of tokens of caches), ``fallback`` (a list

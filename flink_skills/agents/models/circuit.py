@@ -8,6 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from flink_skills.agents.models.setup import ModelSetup
+from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -98,7 +99,7 @@ class Circuit:
         if self._failed >= self._limit:
             self._opened, self.until = True, now + self._pause
             _log.warning(
-                "model %s failed %d times in a row: for %g s requests go to its fallbacks first, then one request "
+                "model %s failed %d times in a row: for %g s requests go to others first, then one request "
                 "tries it again; the last error: %s",
                 self._model,
                 self._failed,
@@ -117,11 +118,12 @@ class Circuits:
         self._clock = clock
         self._found: dict[tuple[str, ...], Circuit] = {}
 
-    def of(self, setup: ModelSetup) -> Circuit:
-        """Return the circuit of the model of ``setup``."""
-        key = (setup.label, setup.base_url or "", setup.api_key_env or "")
+    def of(self, setup: ModelSetup, url: str = "") -> Circuit:
+        """Return the circuit of the model of ``setup``, or of one of its servers."""
+        key = (setup.label, url or setup.base_url or "", setup.api_key_env or "")
         if key not in self._found:
+            label = f"{setup.label} at {redact(url)}" if url else setup.label
             self._found[key] = Circuit(
-                setup.label, failures=self._failures, window=self._window, pause=self._pause, clock=self._clock
+                label, failures=self._failures, window=self._window, pause=self._pause, clock=self._clock
             )
         return self._found[key]

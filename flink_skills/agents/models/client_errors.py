@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from flink_skills.agents.models.quota import retry_after
+from flink_skills.agents.models.base import OnQuota
+from flink_skills.agents.models.error_bodies import AnswerError, phrase_of, said, visible
+from flink_skills.agents.models.quota import pause_of
 from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
 from flink_skills.sources.os_errors import NO_DESCRIPTORS, os_error_hint
@@ -30,10 +31,9 @@ _FIXES = {
 }
 # Errors about one request: another one may be answered.
 _REJECTED = frozenset({400, 413, 422})
-_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
-# What providers echo of a key: "sk-…abcd" and the like.
-_KEY_LIKE = re.compile(r"\b(?:sk|pk|rk|key|gsk|xai)[-_][\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
-_SHOWN = 300
+_QUOTA = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_error", "exceeded_current_quota_error"}
+)
 _SHORTEST_KEY = 4
 
 _BROKEN = frozenset(
@@ -53,29 +53,30 @@ _NO_COMPLETION = frozenset(
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
-def explain(error: Exception, *, model: str, place: str, timeout: float | None, key_variable: str | None) -> ModelError:
-    """The :class:`ModelError` for any exception that a request raised. What it says never holds the key."""
-    found = _explained(error, model=model, place=place, timeout=timeout, key_variable=key_variable)
-    key = os.environ.get(key_variable, "") if key_variable else ""
-    if len(key) < _SHORTEST_KEY or key not in str(found):
-        return found
-    # Some servers repeat it whole, and not all keys look like one.
-    return ModelError(
-        str(found).replace(key, "…"),
-        retryable=found.retryable,
-        retry_after=found.retry_after,
-        rejects_request=found.rejects_request,
-    )
-
-
-def _explained(
-    error: Exception, *, model: str, place: str, timeout: float | None, key_variable: str | None
+def explain(
+    error: Exception,
+    *,
+    model: str,
+    place: str,
+    timeout: float | None,
+    key_variable: str | None,
+    on_quota: OnQuota | None = None,
 ) -> ModelError:
+    """Return the :class:`ModelError` for any exception that a request raised. Its message never contains the key.
+
+    ``on_quota`` receives the pause that the provider asks for, including one that is only in the body.
+    """
+    key = os.environ.get(key_variable, "") if key_variable else ""
+    # Some servers repeat it whole, and not all keys look like one.
+    key = key if len(key) >= _SHORTEST_KEY else ""
     where = f"model {model}" + (f" at {redact(place)}" if place else "")
     chain = list(_chain(error))
     status = next((s for s in map(_status, chain) if s is not None), None)
     if status is not None:
-        return _for_status(status, chain, where, key_variable)
+        found = _for_status(status, chain, where, key_variable, key)
+        if on_quota is not None and found.retry_after is not None:
+            on_quota({"retry-after": str(found.retry_after)}, status)
+        return found
     if full := next(filter(None, map(_no_descriptors, chain)), ""):
         return ModelError(f"{where} cannot be called: {full}", retryable=True)
     kind = _kind(chain)
@@ -85,35 +86,41 @@ def _explained(
             f"{where} did not answer{waited}: raise skills.model.timeout if the model is slow", retryable=True
         )
     if kind == "connection":
-        reason = _innermost(chain)
+        reason = _innermost(chain, key)
         fix = "check base_url and the network"
         if "CERTIFICATE_VERIFY_FAILED" in reason:
             fix = "set SSL_CERT_FILE to the file of its certificate authority"
         return ModelError(f"{where} cannot be reached ({reason}): {fix}", retryable=True)
     if kind == "garbage":
         return ModelError(
-            f"{where} returned a response that is not a chat completion ({_clean(str(error))}): "
+            f"{where} returned a response that is not a chat completion ({visible(str(error), key)}): "
             "check that base_url is the address of the API, and that the client libraries are compatible",
             retryable=True,
         )
-    return ModelError(f"{where} could not be called: {type(error).__name__}: {_clean(str(error))}")
+    return ModelError(f"{where} could not be called: {type(error).__name__}: {visible(str(error), key)}")
 
 
-def _for_status(status: int, chain: list[BaseException], where: str, key_variable: str | None) -> ModelError:
-    said = next((text for text in map(_said, chain) if text), "")
-    retryable = (status in _RETRYABLE_STATUS or status >= 500) and not _is_out_of_quota(chain)
+def _for_status(status: int, chain: list[BaseException], where: str, key_variable: str | None, key: str) -> ModelError:
+    # The innermost error has the whole body: libraries pass on only a part.
+    bodies = [said(body) for body in map(_body, reversed(chain)) if body]
+    words = next((of.words for of in bodies if of.words), "") or phrase_of(status)
+    # Waiting does not help if the account has no money.
+    no_quota = any(of.names & _QUOTA for of in bodies)
+    retryable = (status in _RETRYABLE_STATUS or status >= 500) and not no_quota
     if status == 429 and not retryable:
         fix = "the account has no quota left"
     elif status >= 500:
         fix = "the provider has a fault; the request is retried"
     else:
-        key = key_variable or "the provider's environment variable"
-        fix = _FIXES.get(status, "see what the provider says about this status").format(key=key)
-    shown = f" ({said})" if said else ""
+        variable = key_variable or "the provider's environment variable"
+        fix = _FIXES.get(status, "see what the provider says about this status").format(key=variable)
+    answer = next((error for error in chain if isinstance(error, AnswerError)), None)
+    inside = ", in a response with status 200" if answer is not None and answer.inside else ""
+    shown = "an error" if answer is not None and answer.is_nameless else f"status {status}"
     return ModelError(
-        f"{where} answered with status {status}{shown}: {fix}",
+        f"{where} answered with {shown}{f' ({visible(words, key)})' if words else ''}{inside}: {fix}",
         retryable=retryable,
-        retry_after=_retry_after(chain) if retryable else None,
+        retry_after=_pause(chain, [of.retry_after for of in bodies]) if retryable else None,
         rejects_request=status in _REJECTED,
     )
 
@@ -155,48 +162,27 @@ def _kind(chain: list[BaseException]) -> str:
     return "other"
 
 
-def _is_out_of_quota(chain: list[BaseException]) -> bool:
-    """Whether a 429 is about money, so that waiting does not help."""
-    for error in chain:
-        body = _error_object(error)
-        if body.get("code") in _QUOTA or body.get("type") in _QUOTA:
-            return True
-    return False
+def _body(error: BaseException) -> Any:
+    """Return the response body that an error carries."""
+    try:
+        text = getattr(getattr(error, "response", None), "text", None)
+    except RuntimeError:  # httpx: the response was not read
+        text = None
+    return text if isinstance(text, str) and text else getattr(error, "body", None)
 
 
-def _error_object(error: BaseException) -> Mapping[str, Any]:
-    body = getattr(error, "body", None)
-    if isinstance(body, Mapping):
-        inner = body.get("error")
-        return inner if isinstance(inner, Mapping) else body
-    return {}
-
-
-def _said(error: BaseException) -> str:
-    """The provider's own words, cut and without anything that looks like a key."""
-    message = _error_object(error).get("message")
-    return _clean(message) if isinstance(message, str) else ""
-
-
-def _innermost(chain: list[BaseException]) -> str:
+def _innermost(chain: list[BaseException], key: str) -> str:
     # The plainest words: "Connection refused" rather than "Connection error."
     for error in reversed(chain):
         if str(error).strip():
-            return _clean(str(error))
+            return visible(str(error), key)
     return type(chain[-1]).__name__
 
 
-def _clean(text: str) -> str:
-    line = " ".join(_KEY_LIKE.sub("…", text).split())
-    return line if len(line) <= _SHOWN else line[:_SHOWN] + "…"
-
-
-def _retry_after(chain: list[BaseException]) -> float | None:
+def _pause(chain: list[BaseException], of_bodies: list[float | None]) -> float | None:
+    """Return the pause that the provider asks for, in headers or else in the body."""
     for error in chain:
         headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
-        if headers is None:
-            continue
-        seconds = retry_after(headers)
-        if seconds is not None:
+        if headers is not None and (seconds := pause_of(headers)) is not None:
             return seconds
-    return None
+    return next((seconds for seconds in of_bodies if seconds is not None), None)

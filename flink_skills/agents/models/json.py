@@ -12,6 +12,7 @@ from flink_skills.agents.models.actions import ANSWER, Action, action_schema, al
 from flink_skills.agents.models.base import tell_whole
 from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.models.native import calls_in_text
+from flink_skills.agents.models.results import empty_answer
 from flink_skills.agents.models.transcript import render_messages, render_system
 from flink_skills.agents.models.wrapped import WrappedModel
 from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall
@@ -144,12 +145,12 @@ class _ToldAnswer:
 
 def _as_action_request(request: ModelRequest, actions: Sequence[Action]) -> ModelRequest:
     """The request for the wrapped model."""
-    return ModelRequest(
+    return replace(
+        request,
         system=render_system(request.system, all_actions(request)),
         messages=render_messages(request.messages, actions),
+        tools=(),
         output_schema=action_schema(actions),
-        settings=request.settings,
-        timeout=request.timeout,
         # The system text has all actions, and so is the same with each request; this schema is not.
         describes_schema=True,
     )
@@ -167,6 +168,8 @@ def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence
         calls = calls_in_text(response.text, set(names) - {ANSWER}, position=len(request.messages))
         if calls:
             return replace(response, text="", tool_calls=calls[:1], finish_reason="tool_calls")
+        if not response.text.strip():
+            return _invalid(response, f"The reply was {empty_answer(response)}", names)
         return _invalid(response, f"The reply is not valid JSON ({error})", names)
     step = written.get("next", written) if isinstance(written, dict) else None
     name = step.get("action") if isinstance(step, dict) else None

@@ -69,6 +69,8 @@ class Permits:
         self._queue: deque[Permit] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._logged = -_SAY_AGAIN
+        #: The last error after which all requests pause, and when the event loop received it.
+        self.last_error: tuple[str, float] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     @classmethod

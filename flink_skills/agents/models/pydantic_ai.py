@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import json
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -21,6 +22,7 @@ from pydantic_ai.settings import ModelSettings
 
 from flink_skills.agents.models.base import ChatModel
 from flink_skills.agents.models.client_errors import explain
+from flink_skills.agents.models.error_bodies import failure
 from flink_skills.agents.models.keys import api_key
 from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.models.pydantic_ai_mapping import from_response, parameters, to_messages
@@ -72,8 +74,17 @@ class PydanticAIModel(ChatModel):
 
     async def _responded(self, response: Any) -> None:
         # Models of one provider may share a client.
-        if self.on_quota is not None and _asking.get() is self:
+        if _asking.get() is not self:
+            return
+        if self.on_quota is not None:
             self.on_quota(response.headers, response.status_code)
+        if response.status_code == 200 and "json" in response.headers.get("content-type", ""):
+            try:
+                body = json.loads(await response.aread())
+            except (ValueError, RecursionError):
+                return
+            if (found := failure(body, response.headers)) is not None:
+                raise found
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         try:
@@ -115,7 +126,12 @@ class PydanticAIModel(ChatModel):
 
     def _explained(self, error: Exception, request: ModelRequest) -> ModelError:
         return explain(
-            error, model=self.name, place=self._place, timeout=request.timeout, key_variable=self._key_variable
+            error,
+            model=self.name,
+            place=self._place,
+            timeout=request.timeout,
+            key_variable=self._key_variable,
+            on_quota=self.on_quota,
         )
 
     def _native_schema(self, request: ModelRequest) -> bool:

@@ -22,6 +22,7 @@ from flink_skills.agents.models.results import (
     arguments_to_send,
     has_error,
     in_sequence,
+    instead_of_answer,
     joined,
 )
 from flink_skills.agents.models.schemas import schema_name, schema_text, tool_schema
@@ -147,7 +148,15 @@ def from_response(response: theirs.ModelResponse, model: str = "") -> ModelRespo
         usage_of(response.usage),
         _reason(response),
         kept_verbatim(response, model),
+        "" if calls or "".join(text).strip() else _instead(response),
     )
+
+
+def _instead(response: theirs.ModelResponse) -> str:
+    """Return what a response without text and calls has."""
+    parts = [part for part in response.parts if not isinstance(part, theirs.TextPart)]
+    thoughts = [part.content for part in parts if isinstance(part, theirs.ThinkingPart)]
+    return instead_of_answer(thoughts, (part.part_kind for part in parts if part.part_kind != "thinking"))
 
 
 def _reason(response: theirs.ModelResponse) -> str:

@@ -16,9 +16,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["KINDS", "Allowance", "Quota", "retry_after"]
+__all__ = ["KINDS", "Allowance", "Quota", "pause_of", "retry_after", "seconds_of"]
 
 KINDS = ("requests", "tokens", "input-tokens", "output-tokens")
 """Kinds of quota that a provider counts."""
@@ -29,6 +29,8 @@ _OPENAI = tuple((kind, [f"x-ratelimit-{part}-{kind}" for part in _PARTS]) for ki
 _ANTHROPIC = tuple((kind, [f"anthropic-ratelimit-{kind}-{part}" for part in _PARTS]) for kind in KINDS)
 
 _MAX_LENGTH = 40
+# Seconds of the longest pause: more is forever as well.
+_LONGEST = 1e9
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?")
 _PART = r"(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)%s)?"
 _DURATION = re.compile("".join(_PART % unit for unit in ("d", "h", "m(?!s)", "s", "ms", "(?:us|µs|μs)", "ns")))
@@ -85,23 +87,56 @@ class Quota:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds after which a provider accepts the request again, or None if it does not say."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is not None and (seconds := _delay(value, scale, headers.get("date"))) is not None:
+        if (seconds := seconds_of(headers.get(name), scale, headers.get("date"))) is not None:
             return seconds
     return None
 
 
-def _delay(value: str, scale: float, sent: str | None) -> float | None:
-    """The seconds of a ``Retry-After``. A date counts from when the response was ``sent``."""
+def pause_of(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds after which a provider that rejected a request accepts another one, or None if unknown.
+
+    Without ``Retry-After`` it is the time until a used-up quota is available again.
+
+    >>> pause_of({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m30s"})
+    90.0
+    """
+    if (seconds := retry_after(headers)) is not None:
+        return seconds
+    found = [
+        of.seconds for of in Quota.read(headers).allowances.values() if of.remaining < 1 and of.seconds is not None
+    ]
+    for prefix in ("x-ratelimit", "ratelimit"):
+        reset = _number(headers.get(f"{prefix}-reset"))
+        if reset is not None and not _number(headers.get(f"{prefix}-remaining")):
+            # A number of seconds, or an instant in seconds or milliseconds since 1970.
+            instant = reset / 1000 if reset > 1e11 else reset
+            now = _date(headers.get("date") or "") or time.time()
+            found.append(max(0.0, instant - now) if instant > 1e9 else instant)
+    return max(found, default=None)
+
+
+def seconds_of(value: Any, scale: float = 1.0, sent: str | None = None) -> float | None:
+    """Return the seconds of a pause: a number, a duration such as ``37s``, or a date. Return None for any other value.
+
+    Args:
+        value: A header or a field in a body.
+        scale: The seconds that the number 1 means.
+        sent: The response date. Dates count from it, because the local clock may be wrong.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
     try:
         seconds = float(value) * scale
-    except ValueError:
-        moment = _date(value)
+    except (ValueError, OverflowError):
+        text = str(value)[:_MAX_LENGTH]
+        if (found := _until(text, sent)) is not None:
+            return found
+        moment = _date(text)
         if moment is None:
             return None
         now = _date(sent or "")
         seconds = moment - (time.time() if now is None else now)
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    return min(max(0.0, seconds), _LONGEST) if math.isfinite(seconds) else None
 
 
 def _number(text: str | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -21,10 +22,12 @@ __all__ = [
     "NO_TEXT",
     "arguments_of",
     "arguments_to_send",
+    "empty_answer",
     "error_text",
     "has_error",
     "identified",
     "in_sequence",
+    "instead_of_answer",
     "joined",
     "number_of",
     "with_ids",
@@ -35,6 +38,7 @@ K = TypeVar("K", AssistantMessage, ToolMessage, UserMessage)
 # Some providers reject an empty message, and without a message user and assistant do not alternate.
 NO_ANSWER = "(no answer)"
 NO_TEXT = "(empty message)"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
 def arguments_of(value: Any) -> Mapping[str, Any] | str:
@@ -112,6 +116,31 @@ def identified(response: ModelResponse, place: str) -> ModelResponse:
     calls = with_ids(response.tool_calls, place)
     same = all(a is b for a, b in zip(response.tool_calls, calls, strict=True))
     return response if same else with_calls(response, calls)
+
+
+def instead_of_answer(reasoning: Iterable[Any], others: Iterable[Any]) -> str:
+    """Return what a message has that contains neither text nor a call.
+
+    ``reasoning`` are the parts of its reasoning, and ``others`` the names of its other parts.
+
+    >>> instead_of_answer(["First, "], ["audio"])
+    'reasoning of 7 characters, audio'
+    """
+    size = sum(len(text) for text in reasoning if isinstance(text, str))
+    names = dict.fromkeys(name for name in others if isinstance(name, str) and _NAME.fullmatch(name))
+    return ", ".join([*([f"reasoning of {size:,} characters"] if size else []), *names])
+
+
+def empty_answer(response: ModelResponse) -> str:
+    """Return what an empty answer contained instead, as a part for messages.
+
+    >>> empty_answer(ModelResponse("", usage=Usage(reasoning_tokens=812)))
+    'empty: it contained only reasoning of 812 tokens'
+    """
+    found = response.instead
+    if not found and (tokens := response.usage.reasoning_tokens):
+        found = f"reasoning of {tokens:,} tokens"
+    return f"empty: it contained only {found}" if found else "empty"
 
 
 def number_of(value: Any) -> int:

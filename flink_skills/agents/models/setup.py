@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, cast
 
@@ -20,6 +20,7 @@ OnIncomplete = Literal["fail", "retry", "emit"]
 
 SETTINGS = (
     "cache",
+    "cache_key",
     "extra_body",
     "extra_headers",
     "frequency_penalty",
@@ -29,6 +30,7 @@ SETTINGS = (
     "presence_penalty",
     "seed",
     "service_tier",
+    "session_header",
     "stop_sequences",
     "temperature",
     "thinking",
@@ -42,6 +44,13 @@ _STRATEGIES = ("auto", "native", "json")
 _ON_INCOMPLETE = ("fail", "retry", "emit")
 _CACHES = ("auto", "5m", "1h", "off")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+# Headers that a client sends itself.
+_OWN_HEADER = re.compile(
+    r"(?:proxy-)?authorization|(?:x-)?api-key|accept(?:-encoding)?|connection|content-.*|host|te|trailer|"
+    r"transfer-encoding|upgrade|user-agent|anthropic-version|openai-(?:organization|project)",
+    re.IGNORECASE,
+)
 _SECRET_HEADER = re.compile(r"authorization|cookie|api[-_]?key|token|secret|password", re.IGNORECASE)
 
 
@@ -71,6 +80,13 @@ class ModelSetup(Resource):
     extra: Mapping[str, Any] = field(default_factory=dict)
     price: Mapping[str, float] | float | None = None
     on_incomplete: OnIncomplete | None = None
+    #: Equal servers. A key always meets the same one. The first is also ``base_url``.
+    base_urls: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        urls = self.base_urls
+        if self.base_url is None and isinstance(urls, Sequence) and not isinstance(urls, str) and urls:
+            object.__setattr__(self, "base_url", urls[0])
 
     @property
     def label(self) -> str:
@@ -89,6 +105,8 @@ class ModelSetup(Resource):
         for name in ("base_url", "api_key_env", "strategy", "on_incomplete", "price"):
             if getattr(self, name) is not None:
                 data[name] = getattr(self, name)
+        if self.base_urls:
+            data["base_urls"] = list(self.base_urls)
         for name in ("settings", "extra"):
             if getattr(self, name):
                 data[name] = dict(getattr(self, name))
@@ -129,7 +147,8 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
         except ConfigError as error:
             raise ConfigError(f"{where}{error}") from error
     if setup.base_url is not None:
-        _check_base_url(setup.base_url, where)
+        _check_base_url(setup.base_url, "base_url", where)
+    _check_base_urls(setup, where)
     cache = setup.settings.get("cache", "auto")
     if not isinstance(cache, bool) and cache not in _CACHES:
         raise UnknownNameError("cache", str(cache), _CACHES, place=place or f"model {setup.label}")
@@ -140,6 +159,7 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
         if not is_setting(name, setup.provider):
             hint = place or f"model {setup.label}"
             raise UnknownNameError("model setting", name, SETTINGS, place=hint, advice=SETUP_WORDS.get(name, ""))
+    _check_cache_key(setup, where)
     for headers in (setup.settings.get("extra_headers"), setup.extra.get("headers")):
         for name in headers or ():
             if _SECRET_HEADER.search(str(name)):
@@ -157,10 +177,39 @@ def is_setting(name: str, provider: str) -> bool:
     return any(name.startswith(prefix + "_") for prefix in prefixes)
 
 
-def _check_base_url(url: str, where: str) -> None:
-    parts = check_endpoint(url, f"{where}base_url", "http://localhost:8000/v1")
+def _check_base_urls(setup: ModelSetup, where: str) -> None:
+    urls = setup.base_urls
+    if isinstance(urls, str) or not isinstance(urls, Sequence):
+        raise ConfigError(f"{where}base_urls is of type {type(urls).__name__}: write a list of addresses")
+    for number, url in enumerate(urls):
+        _check_base_url(url, f"base_urls[{number}]", where)
+        if url in urls[:number]:
+            raise ConfigError(f"{where}base_urls contains {redact(url)} twice: remove one")
+    if urls and setup.base_url != urls[0]:
+        raise ConfigError(
+            f"{where}base_url and base_urls are both set: add the address to base_urls, and omit base_url"
+        )
+
+
+def _check_cache_key(setup: ModelSetup, where: str) -> None:
+    wanted, header = setup.settings.get("cache_key", "auto"), setup.settings.get("session_header")
+    if not isinstance(wanted, bool) and wanted != "auto":
+        raise ConfigError(f"{where}cache_key is {wanted!r}: write auto, true or false")
+    if header is None:
+        return
+    if not isinstance(header, str) or not _HEADER.fullmatch(header):
+        raise ConfigError(f"{where}session_header is {header!r}: write the name of a header, such as X-Session-ID")
+    if _OWN_HEADER.fullmatch(header):
+        raise ConfigError(
+            f"{where}session_header is {header!r}, which each request contains already: write another name, such as "
+            "X-Session-ID"
+        )
+
+
+def _check_base_url(url: str, name: str, where: str) -> None:
+    parts = check_endpoint(url, f"{where}{name}", "http://localhost:8000/v1")
     if user_of(url) or parts.query or parts.fragment:
         raise ConfigError(
-            f"{where}base_url holds a user, a password or a query ({redact(url)}): a plan holds no "
+            f"{where}{name} holds a user, a password or a query ({redact(url)}): a plan holds no "
             "credentials; name an environment variable in api_key_env instead"
         )

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from dataclasses import replace
 
 from flink_skills.agents.models.base import ChatModel, OnQuota, tell_whole
+from flink_skills.agents.models.results import instead_of_answer
 from flink_skills.agents.state.messages import ModelRequest, ModelResponse
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 
@@ -74,7 +75,11 @@ class WrappedModel(ChatModel):
 
 def _answered(response: ModelResponse) -> ModelResponse:
     text = without_thoughts(response.text)
-    return response if text is response.text else replace(response, text=text)
+    if text is response.text:
+        return response
+    # The marks count as well.
+    instead = "" if text.strip() or response.tool_calls else instead_of_answer([response.text], ())
+    return replace(response, text=text, instead=instead)
 
 
 def without_thoughts(text: str) -> str:

@@ -94,7 +94,13 @@ class ModelRuntime:
         return self.system if instructions is None else _system(instructions, self.guide)
 
     def request(
-        self, system: str, messages: Sequence[Message], tools: Sequence[ToolSpec], answer_type: AnswerType
+        self,
+        system: str,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        answer_type: AnswerType,
+        *,
+        affinity: str = "",
     ) -> ModelRequest:
         return ModelRequest(
             system=system,
@@ -103,6 +109,7 @@ class ModelRuntime:
             output_schema=answer_type.schema,
             settings=self.provider_settings,
             timeout=self.timeout,
+            affinity=affinity,
         )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,15 +42,17 @@ class Deadlines:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, turn: Expiring) -> None:
-        """Start the time of a turn."""
-        if self.seconds is None:
-            return
+    def add(self, turn: Expiring) -> tuple[float, float]:
+        """Start the time of a turn. Return the times of its start and of its deadline, as the event loop counts."""
         loop = asyncio.get_running_loop()
-        due = self._due[turn] = loop.time() + self.seconds
+        begun = loop.time()
+        if self.seconds is None:
+            return begun, math.inf
+        due = self._due[turn] = begun + self.seconds
         if self._timer is None or self._loop is not loop:
             self._loop = loop
             self._timer = loop.call_at(due, self._expire)
+        return begun, due
 
     def discard(self, turn: Expiring) -> None:
         """Stop the time of a turn."""

@@ -45,7 +45,7 @@ from flink_skills.tools.settings import MODEL_KEYS, SkillSettings
 
 __all__ = ["compile_plan", "instantiate"]
 
-_CONNECTION_KEYS = ("base_url", "api_key_env")
+_CONNECTION_KEYS = ("base_url", "base_urls", "api_key_env")
 _SETUP_KEYS = (
     "connection",
     "model",
@@ -288,10 +288,14 @@ def _model_plan(
             known = [*_SETUP_KEYS, *MODEL_KEYS, *SETTINGS]
             advice = SETUP_WORDS.get(key, "")
             raise UnknownNameError("model setting", key, known, place=place, advice=advice, show_all=not advice)
+    # The addresses of a setup replace those of its connection.
+    own = {key: arguments.pop(key) for key in ("base_url", "base_urls") if arguments.get(key)}
+    places = own or connection
     checked = ModelSetup(
         provider=provider,
         model=str(model or ""),
-        base_url=arguments.pop("base_url", None) or connection.get("base_url"),
+        base_url=places.get("base_url"),
+        base_urls=places.get("base_urls") or (),
         api_key_env=arguments.pop("api_key_env", None) or connection.get("api_key_env"),
         strategy=arguments.pop("strategy", None),
         on_incomplete=arguments.pop("on_incomplete", None),

@@ -16,7 +16,7 @@ from flink_skills.tools.name_patterns import matches
 __all__ = ["check_route", "with_fallbacks"]
 
 # Settings whose content is for one provider.
-_OF_PROVIDER = ("extra_body", "extra_headers")
+_OF_PROVIDER = ("cache_key", "extra_body", "extra_headers", "session_header")
 
 
 def with_fallbacks(declared: Declaration, models: Sequence[ModelPlan]) -> list[ModelPlan]:

@@ -58,6 +58,9 @@ class ConnectionSpec(StrictPart):
 
     clazz: Text = Field(description="The provider's connection, such as `openai.connection`.")
     base_url: Text | None = Field(None, description="Where the provider's API is.")
+    base_urls: list[Text] | None = Field(
+        None, description="Where equal servers have the API. The requests of a key go to the same one."
+    )
     api_key_env: Text | None = Field(None, description="Name of the TaskManagers' environment variable with the key.")
 
 
@@ -70,6 +73,9 @@ class SetupSpec(BaseModel):
     connection: Text | None = Field(None, description="One of `chat_model_connections`.")
     model: Text | None = Field(None, description="The provider's name of the model.")
     base_url: Text | None = Field(None, description="Where the provider's API is.")
+    base_urls: list[Text] | None = Field(
+        None, description="Where equal servers have the API. The requests of a key go to the same one."
+    )
     api_key_env: Text | None = Field(None, description="Name of the TaskManagers' environment variable with the key.")
     strategy: Literal["auto", "native", "json"] | None = Field(
         None, description="How the model acts: native tool calls, or constrained JSON."

@@ -121,13 +121,15 @@ def response_to_json(response: ModelResponse) -> dict[str, Any]:
     }
     if response.verbatim is not None:
         found["v"] = [response.verbatim.model, response.verbatim.raw]
+    if response.instead:
+        found["i"] = response.instead
     return found
 
 
 def response_from_json(data: Mapping[str, Any]) -> ModelResponse:
     """The model response of its journal form."""
     calls = tuple(_call_from_json(call) for call in data["c"])
-    return ModelResponse(data["x"], calls, Usage(*data["u"]), data["f"], _verbatim(data))
+    return ModelResponse(data["x"], calls, Usage(*data["u"]), data["f"], _verbatim(data), data.get("i", ""))
 
 
 def usage_to_json(usage: Usage) -> list[int]:

@@ -69,6 +69,15 @@ class Usage:
         )
 
     @property
+    def cached_share(self) -> float:
+        """The share of the input tokens that the provider read from its cache, from 0 to 1.
+
+        >>> Usage(2000, cache_read_tokens=1500).cached_share
+        0.75
+        """
+        return round(min(self.cache_read_tokens / self.input_tokens, 1.0), 4) if self.input_tokens > 0 else 0.0
+
+    @property
     def total_tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
@@ -142,6 +151,9 @@ class ModelRequest:
 
     The ``media`` of the messages are of the kinds that the model accepts (:attr:`ChatModel.accepts`). Each has its
     ``data``, or a ``location`` that is an ``https://`` URL for the provider to read.
+
+    Requests with the same ``affinity`` belong together: they are about the same key of the same agent. It is a digest,
+    and empty if no turn sends them. ``attempt`` is 0 for the first attempt at a request.
     """
 
     system: str
@@ -151,6 +163,8 @@ class ModelRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
     timeout: float | None = None
     describes_schema: bool = False
+    affinity: str = ""
+    attempt: int = 0
 
 
 @none_is_default
@@ -160,7 +174,7 @@ class ModelResponse:
 
     ``finish_reason`` is the reason why it ended, by the name that its provider gives. The turn reads what it means, and
     replaces it with a name that is the same for all providers. ``verbatim`` is set if its provider wants parts of it
-    back.
+    back. ``instead`` names what an answer without text and calls contains, such as reasoning.
     """
 
     text: str
@@ -168,3 +182,4 @@ class ModelResponse:
     usage: Usage = Usage()
     finish_reason: str = ""
     verbatim: Verbatim | None = field(default=None, repr=False)
+    instead: str = ""

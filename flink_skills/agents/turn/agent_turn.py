@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ class AgentTurn:
     """
 
     __slots__ = (
+        "_affinity",
         "_media",
         "_steps",
         "_steps_spent",
@@ -86,6 +88,7 @@ class AgentTurn:
         self._steps_spent = 0
         self._usage_spent = NO_USAGE
         self._media: TurnMedia | None = None
+        self._affinity = ""
         #: The reason why the last answer of a chat model ended.
         self.finish_reason = ""
         #: The names of the skills that the turn loaded, in order.
@@ -99,6 +102,16 @@ class AgentTurn:
         if self._media is None:
             self._media = TurnMedia(self.agent.media, self.attempt.identity.owner)
         return self._media
+
+    @property
+    def affinity(self) -> str:
+        """The digest that all its requests have, see :class:`ModelRequest`."""
+        if not self._affinity:
+            # The owner contains a length, so different pairs never have the same text.
+            text = f"{self.attempt.identity.owner}\0{self.agent.plan.agent_id}"
+            data = text.encode("utf-8", "surrogatepass")
+            self._affinity = hashlib.blake2b(data, digest_size=16, person=b"flink-skills key").hexdigest()
+        return self._affinity
 
     def children(self) -> ChildSessions:
         """Return the store for continued conversations with called agents."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
     from flink_skills.agents.open.generation import Generation
     from flink_skills.agents.open.open_agent import OpenAgent
 
-__all__ = ["Attempt", "CallAgent", "Identity", "NestedCall"]
+__all__ = ["Attempt", "CallAgent", "Identity", "NestedCall", "TurnClock"]
+
+
+# Maximum pause for permits after an error, in seconds.
+_LONGEST_PAUSE = 60.0
 
 
 class Identity(NamedTuple):
@@ -51,6 +57,42 @@ class NestedCall:
     spent: Spent = NOTHING_SPENT
 
 
+class TurnClock:
+    """Deadline and last model error, which all attempts at a turn share.
+
+    Times are those that the event loop counts, in seconds.
+    """
+
+    __slots__ = ("_failed", "begun", "due")
+
+    def __init__(self) -> None:
+        self.begun = -math.inf
+        self.due = math.inf
+        self._failed: tuple[float, str, str] | None = None
+
+    @property
+    def rest(self) -> float:
+        """The seconds until the turn ends at its time limit."""
+        return self.due - asyncio.get_running_loop().time()
+
+    def note(self, model: str, error: str) -> None:
+        """Keep a model error for records about time limits."""
+        self._failed = asyncio.get_running_loop().time(), model, error
+
+    def note_other(self, model: str, error: str, at: float) -> None:
+        """Keep an error that another turn received at a time, if it can be the reason why this one waits."""
+        if self._failed is None and at >= self.begun - _LONGEST_PAUSE:
+            self._failed = at, model, error
+
+    def last_error(self) -> str:
+        """Return the last model error as a part for messages. Return an empty string if there is none."""
+        if self._failed is None:
+            return ""
+        at, model, error = self._failed
+        ago = asyncio.get_running_loop().time() - at
+        return f"; the last error of chat model {model!r}, {ago:.0f} s before: {error}"
+
+
 #: Runs an agent that is a tool, in an attempt at the turn of its caller.
 CallAgent = Callable[["Attempt", NestedCall], Awaitable[AgentAnswer]]
 
@@ -63,11 +105,12 @@ class Attempt:
         steps: The durable steps, with those of agents that are tools.
         files: The files of the event and the workspace of the key.
         scope: What observers receive about the turn.
+        clock: The time of the turn.
         generations: Models, skills and tools of each agent when the turn began, by the id of its open agent.
         call_agent: Runs an agent that is a tool.
     """
 
-    __slots__ = ("_generations", "call_agent", "files", "identity", "outputs", "scope", "steps")
+    __slots__ = ("_generations", "call_agent", "clock", "files", "identity", "outputs", "scope", "steps")
 
     def __init__(
         self,
@@ -76,6 +119,7 @@ class Attempt:
         files: TurnFiles,
         *,
         scope: TurnScope,
+        clock: TurnClock,
         generations: Mapping[int, Generation],
         call_agent: CallAgent,
     ) -> None:
@@ -83,6 +127,7 @@ class Attempt:
         self.steps = steps
         self.files = files
         self.scope = scope
+        self.clock = clock
         self.call_agent = call_agent
         self._generations = generations
         #: Pairs of side-output tag (empty: main output) and value that leave when the turn ends.

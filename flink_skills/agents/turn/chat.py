@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.agents.declare.answers import AnswerType
 from flink_skills.agents.models.endings import AnswerEnd, end_of
+from flink_skills.agents.models.results import empty_answer
 from flink_skills.agents.state.journal import Asked
 from flink_skills.agents.state.messages import (
     AssistantMessage,
@@ -185,7 +186,7 @@ def _answer(response: ModelResponse, answer_type: AnswerType) -> tuple[str | Non
     if response.finish_reason == "invalid":
         return response.text, None
     if not response.text.strip():
-        return "Your last message was empty. Answer the request, or call a tool.", None
+        return f"Your last message was {empty_answer(response)}. Answer the request, or call a tool.", None
     return answer_type.read(response.text)
 
 

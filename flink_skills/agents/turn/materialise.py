@@ -54,7 +54,8 @@ async def build_request(
             system, messages = _materialised(model, system, state, messages)
     if has_media(messages[conversation.without_media() :]):
         messages = await conversation.agent_turn.media.loaded(messages, model.chat_model.accepts)
-    return model.request(well_formed(system), messages, tools.specs(), answer_type)
+    affinity = conversation.agent_turn.affinity
+    return model.request(well_formed(system), messages, tools.specs(), answer_type, affinity=affinity)
 
 
 def _materialised(

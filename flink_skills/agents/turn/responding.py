@@ -29,6 +29,7 @@ from flink_skills.tools.streaming import ArgumentFeed
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
     from flink_skills.agents.turn.additions import Additions
+    from flink_skills.agents.turn.attempt import TurnClock
     from flink_skills.agents.turn.conversation import Conversation
     from flink_skills.agents.turn.hooks import RequestHooks
     from flink_skills.tools.base import Tool, ToolContext
@@ -88,6 +89,9 @@ async def respond(
                 return _with_notes(_instead(conversation, step, decided), notices, hooks, additions)
             settings = {name: of for name, of in decided.settings.items() if request.settings.get(name, _UNSET) != of}
             request = decided
+        if request.affinity != (affinity := conversation.agent_turn.affinity):
+            # A hook made the request, or it is none of the conversation itself.
+            request = replace(request, affinity=affinity)
         digests = conversation.digests
         # The skills that are loaded when the request is made: its tokens are what they cost.
         loaded = {"skills": list(digests), "digests": digests}
@@ -204,6 +208,7 @@ async def _heard(
         of,
         request,
         attempt=attempt,
+        clock=conversation.agent_turn.attempt.clock,
         incomplete=conversation.model.on_incomplete,
         lost=lost,
     )
@@ -227,6 +232,7 @@ async def _whole_answer(
     on_delta: OnDelta | None,
     *,
     attempt: Attempt,
+    clock: TurnClock,
     incomplete: str,
     lost: list[ModelResponse],
 ) -> ModelResponse:
@@ -234,7 +240,9 @@ async def _whole_answer(
 
     async def ask(request: ModelRequest) -> ModelResponse:
         keeps = incomplete == "emit" and request.output_schema is None
-        return await _request_with_retries(config, model, request, on_delta, attempt, keeps_filtered=keeps, lost=lost)
+        return await _request_with_retries(
+            config, model, request, on_delta, attempt, clock=clock, keeps_filtered=keeps, lost=lost
+        )
 
     response = await ask(request)
     for doublings in range(1, _MAX_DOUBLINGS + 1):
@@ -285,12 +293,14 @@ async def _request_with_retries(
     on_delta: OnDelta | None,
     attempt: Attempt,
     *,
+    clock: TurnClock,
     keeps_filtered: bool,
     lost: list[ModelResponse],
 ) -> ModelResponse:
     retries = 0 if attempt.once else config.get(SkillOptions.MODEL_MAX_RETRIES)
     wait = config.get(SkillOptions.MODEL_RETRY_BACKOFF)
     circuit = model.circuit if isinstance(model, Candidate) else None
+    earlier = ""
     for number in range(retries + 1):
         try:
             # A pause before the next attempt holds no permit, and waiting for one is not part of the request's time.
@@ -303,13 +313,23 @@ async def _request_with_retries(
             lost.append(response)
             response = checked(response, model.chat_model.name, keeps_filtered=keeps_filtered)
             lost.pop()
+        except asyncio.CancelledError:
+            # The turn may end while it waits because of an error that another turn received.
+            if model.permits is not None and (failed := model.permits.last_error) is not None:
+                clock.note_other(model.name, *failed)
+            raise
         except ModelError as error:
+            clock.note(model.name, str(error))
+            if model.permits is not None and error.retry_after is not None:
+                model.permits.last_error = str(error), asyncio.get_running_loop().time()
             if circuit is not None:
                 circuit.failed(error)
             if not error.retryable:
                 raise
+            before = f"; the attempt before: {earlier}" if earlier not in ("", str(error)) else ""
+            earlier = str(error)
             given_up = ModelError(
-                f"{error} (given up after {counted(number + 1, 'attempt')})", finish_reason=error.finish_reason
+                f"{error} (given up after {counted(number + 1, 'attempt')}{before})", finish_reason=error.finish_reason
             )
             # A fallback answers sooner than a model that is known to fail, or that wants a long pause.
             has_open_circuit = circuit is not None and attempt.more and circuit.is_open
@@ -319,11 +339,19 @@ async def _request_with_retries(
             # Jitter, so that a thousand turns that failed together do not return together.
             pause = min(wait * 2**number, _MAX_WAIT) * random.uniform(0.5, 1.0)
             pause = error.retry_after if error.retry_after is not None else pause
+            if pause >= (rest := clock.rest):
+                raise ModelError(
+                    f"{error} (given up after {counted(number + 1, 'attempt')}, because the pause of {pause:.0f} s "
+                    f"before the next one is longer than the rest of the turn, {rest:.0f} s{before}). Raise "
+                    "skills.turn.timeout, or declare a fallback.",
+                    finish_reason=error.finish_reason,
+                ) from error
             _log.info("chat model %s: %s; again in %.1f s", model.name, error, pause)
             emit("retry", model=model.name, error=str(error), attempt=number + 1, pause=pause)
             if on_delta is not None:
                 on_delta(Discarded(restarted=True))
             await asyncio.sleep(pause)
+            request = replace(request, attempt=number + 1)
             if circuit is not None and attempt.more and circuit.is_open:
                 raise given_up from error
         else:

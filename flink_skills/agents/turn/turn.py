@@ -20,7 +20,7 @@ from flink_skills.agents.state.waits import Answer
 from flink_skills.agents.turn.agent_call import call_agent
 from flink_skills.agents.turn.agent_run import AgentRun
 from flink_skills.agents.turn.agent_turn import AgentTurn
-from flink_skills.agents.turn.attempt import Attempt, Identity
+from flink_skills.agents.turn.attempt import Attempt, Identity, TurnClock
 from flink_skills.agents.turn.state_copy import merged_state
 from flink_skills.agents.turn.steps import CallIds, Steps
 from flink_skills.agents.turn.turn_encoding import Emitted, Encoding
@@ -113,6 +113,7 @@ class Turn:
         self._answers = list(start.answers)
         self._abandoned = abandoned or ignore_result
         self.limits = agent.limits
+        self.clock = TurnClock()
         self.encoding = encoding = Encoding(encode, self.limits.size)
         self._ids = CallIds(agent.plan.operator_name, start.key, start.number, start.event_bytes)
         self._over = self._expired = self._cancelled = self._parked = False
@@ -191,6 +192,7 @@ class Turn:
             steps,
             self.files,
             scope=self.scope,
+            clock=self.clock,
             generations=self._generations,
             call_agent=call_agent,
         )
@@ -260,7 +262,7 @@ class Turn:
         if self._problem is not None:
             self._conclude(failed(self, TurnError(self._problem)))
             return
-        self.agent.deadlines.add(self)
+        self.clock.begun, self.clock.due = self.agent.deadlines.add(self)
         try:
             outcome = await self._run_code()
         except asyncio.CancelledError:
@@ -311,13 +313,14 @@ class Turn:
         if self._over:
             return
         problem = LimitError(
-            f"{self._limit_text()} and continues although it was cancelled {len(CANCEL_PAUSES)} times; its results are "
-            "ignored from now on: raise asyncio.CancelledError again where the code catches it"
+            f"{self._limit_text()}; the code continues although it was cancelled {len(CANCEL_PAUSES)} times, and its "
+            "results are ignored from now on: raise asyncio.CancelledError again where it catches it"
         )
         self._conclude(None if self._cancelled or self._parked else failed(self, problem), continues=True)
 
     def _limit_text(self) -> str:
-        return f"the turn took longer than skills.turn.timeout = {self.limits.seconds or 0:g} s"
+        limit = f"the turn took longer than skills.turn.timeout = {self.limits.seconds or 0:g} s"
+        return limit + self.clock.last_error()
 
     def _conclude(self, outcome: TurnOutcome | None, *, continues: bool = False) -> None:
         """End the turn, whose code may continue. A turn that was cancelled from outside has no outcome."""

@@ -23,8 +23,8 @@ __all__ = ["TurnRecords"]
 
 _log = logging.getLogger("flink_skills.turn")
 
-# Parts of the tokens in and out, which not every provider reports.
-_DETAILS = ("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+# Parts of the tokens in and out, and the share of cached ones in those in. Not every provider reports them.
+_DETAILS = ("cache_read_tokens", "cached_share", "cache_write_tokens", "reasoning_tokens")
 
 
 @dataclass(frozen=True)

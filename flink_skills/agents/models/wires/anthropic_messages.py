@@ -18,6 +18,7 @@ from flink_skills.agents.models.results import (
     arguments_to_send,
     identified,
     in_sequence,
+    instead_of_answer,
     number_of,
 )
 from flink_skills.agents.models.schemas import tool_schema
@@ -123,8 +124,7 @@ class AnthropicMessages(Wire):
         answer = object_of(data)
         content = answer.get("content")
         if not isinstance(content, list):
-            said = object_of(answer.get("error")).get("message", "the response has no content")
-            raise NoCompletionError(str(said))
+            raise NoCompletionError("the response has no content")
         return self.answer(
             content, reason=answer.get("stop_reason"), usage=object_of(answer.get("usage")), id_=answer.get("id")
         )
@@ -132,12 +132,15 @@ class AnthropicMessages(Wire):
     def answer(self, content: Sequence[Any], *, reason: Any, usage: Mapping[str, Any], id_: Any) -> ModelResponse:
         """Return the response of the blocks of a message, which may have come in pieces."""
         blocks = [object_of(block) for block in content]
+        text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+        calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
         response = ModelResponse(
-            "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text"),
-            tuple(_call(block) for block in blocks if block.get("type") == "tool_use"),
+            text,
+            calls,
             _usage(usage),
             str(reason or ""),
             self._verbatim(blocks),
+            "" if calls or text.strip() else _instead(blocks),
         )
         return identified(response, str(id_ or uuid.uuid4().hex))
 
@@ -276,6 +279,12 @@ def _to_keep(block: Mapping[str, Any]) -> dict[str, Any]:
     if block["type"] == "tool_use":
         return {**block, "input": arguments_to_send(arguments_of(block.get("input")))}
     return dict(block)
+
+
+def _instead(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a message without text and calls has."""
+    others = (block.get("type") for block in blocks if block.get("type") not in ("text", "thinking"))
+    return instead_of_answer((block.get("thinking") for block in blocks), others)
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

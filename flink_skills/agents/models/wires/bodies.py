@@ -17,6 +17,8 @@ __all__ = ["request_body"]
 def request_body(setup: ModelSetup, request: ModelRequest, config: SkillConfig, *, stream: bool = False) -> bytes:
     """Return the body that a model of ``setup`` sends for ``request``, to the byte. No network and no key is needed.
 
+    The request of a turn also has an ``affinity``, from which ``prompt_cache_key`` follows.
+
     Args:
         setup: The model, with its strategy.
         request: The request of a turn.

@@ -16,6 +16,7 @@ from flink_skills.agents.models.results import (
     error_text,
     identified,
     in_sequence,
+    instead_of_answer,
     joined,
 )
 from flink_skills.agents.models.schemas import is_strict, schema_name, tool_schema
@@ -79,7 +80,8 @@ class ChatCompletions(Wire):
             pieces += (b',"response_format":', dump(_format(request.output_schema)))
         if stream:
             pieces.append(b',"stream":true,"stream_options":{"include_usage":true}')
-        pieces += (self._settings.encoded(settings, with_tools=bool(request.tools)), b"}")
+        encoded = self._settings.encoded(settings, with_tools=bool(request.tools))
+        pieces += (encoded, self.cache_key(request, settings), b"}")
         return b"".join(pieces)
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
@@ -99,8 +101,7 @@ class ChatCompletions(Wire):
         # Some servers return a filtered or failed answer without a message.
         message = choice.get("message") or ({} if reason else None)
         if not isinstance(message, dict):
-            said = object_of(answer.get("error")).get("message", "the response has no choices")
-            raise NoCompletionError(str(said))
+            raise NoCompletionError("the response has no choices")
         calls = message.get("tool_calls")
         return self.answer(
             message,
@@ -121,6 +122,7 @@ class ChatCompletions(Wire):
             _usage(usage),
             "refusal" if refusal and not text else str(reason or ""),
             self._verbatim(message, calls),
+            "" if calls or (text or refusal).strip() else _instead(message),
         )
         return identified(response, str(id_ or uuid.uuid4().hex))
 
@@ -226,6 +228,16 @@ def _has_thoughts(content: Any) -> bool:
     if isinstance(content, list):
         return any(map(_is_thought, map(object_of, content)))
     return isinstance(content, str) and without_thoughts(content) is not content
+
+
+def _instead(message: Mapping[str, Any]) -> str:
+    """Return what a message without text and calls has."""
+    content = message.get("content")
+    thoughts = [part.get("thinking") for part in map(object_of, content)] if isinstance(content, list) else []
+    # Servers state the same reasoning in more than one field.
+    reasoning = next((text for text in map(_text, (*map(message.get, sorted(_REASONING)), *thoughts)) if text), "")
+    others = (name for name, value in message.items() if value and name not in _REASONING | {"role", "content"})
+    return instead_of_answer([reasoning], others)
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

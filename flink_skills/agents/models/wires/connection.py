@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from flink_skills.agents.models.circuit import Admission, Circuit
+from flink_skills.agents.models.error_bodies import AnswerError, said
 from flink_skills.agents.models.wires.json_bytes import decoded
+from flink_skills.agents.state.messages import ModelRequest
 from flink_skills.endpoint import redact
+from flink_skills.errors import ModelError
 
-__all__ = ["AnswerError", "Connection", "read_bounded"]
+__all__ = ["Connection", "Replicas", "read_bounded", "text_of"]
 
 _CONNECT_SECONDS = 10.0
 _MAX_ANSWER = 64 << 20
-_MAX_ERROR = 1 << 20
+_MAX_ERROR = 256 << 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-
-
-class AnswerError(Exception):
-    """An answer with the status of an error. ``body`` is its JSON, if it has any."""
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: Any, text: str) -> None:
-        super().__init__(text)
-        self.status_code = status
-        self.headers = headers
-        self.body = body
 
 
 class Connection:
@@ -59,22 +53,17 @@ class Connection:
         self._session: aiohttp.ClientSession | None = None
         self._timeouts: dict[float | None, aiohttp.ClientTimeout] = {}
 
-    async def post(self, body: bytes, timeout: float | None, headers: Mapping[str, str] | None = None) -> bytes:
-        """Send a request and return the body of its answer.
+    @asynccontextmanager
+    async def opened(
+        self, body: bytes, timeout: float | None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, and have its answer to read.
 
         Raises:
             AnswerError: The answer has another status than 200.
             aiohttp.ClientError: The connection failed.
             TimeoutError: There was no whole answer within ``timeout`` seconds.
         """
-        async with self.opened(body, timeout, headers) as answer:
-            return await read_bounded(answer)
-
-    @asynccontextmanager
-    async def opened(
-        self, body: bytes, timeout: float | None, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, and have its answer to read. Raises what :meth:`post` raises."""
         session = self._session or self._open()
         async with session.post(
             self._url,
@@ -118,6 +107,63 @@ class Connection:
         return found
 
 
+class Replicas:
+    """Connections to equal servers.
+
+    Requests about one key go to the same server, which has cached the start that they share. A further attempt goes to
+    the next server, as does each request while the server's circuit is open.
+
+    Args:
+        connections: The connections, each with its circuit.
+    """
+
+    def __init__(self, connections: Sequence[tuple[Connection, Circuit]]) -> None:
+        self._connections = list(connections)
+        self._next = 0
+
+    @asynccontextmanager
+    async def opened(
+        self, request: ModelRequest, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request to one server. See :meth:`Connection.opened`.
+
+        The attribute ``address`` in an error names the server.
+        """
+        connection, circuit, admission = self._of(request)
+        try:
+            async with connection.opened(body, request.timeout, headers) as answer:
+                yield answer
+        except Exception as error:
+            error.address = connection.address  # type: ignore[attr-defined]
+            status = getattr(error, "status_code", 0)
+            circuit.failed(ModelError(str(error) or type(error).__name__, rejects_request=status in (400, 413, 422)))
+            raise
+        else:
+            circuit.succeeded()
+        finally:
+            if admission is Admission.PROBE:
+                # The turn can have ended, so that nothing is known.
+                circuit.release()
+
+    def _of(self, request: ModelRequest) -> tuple[Connection, Circuit, Admission]:
+        if not request.affinity:
+            self._next += 1
+            ranked = self._connections[self._next % len(self._connections) :] + self._connections
+        else:
+            # Each server has a rank for each key. If one goes, only its keys move.
+            data = request.affinity.encode()
+            ranked = sorted(
+                self._connections,
+                key=lambda of: hashlib.blake2b(data + of[0].address.encode(), digest_size=8).digest(),
+            )
+        first = request.attempt % len(self._connections)
+        in_order = ranked[first:] + ranked[:first]
+        for connection, circuit in in_order:
+            if (admission := circuit.admit()) is not Admission.OPEN:
+                return connection, circuit, admission
+        return *in_order[0], Admission.OPEN
+
+
 async def read_bounded(answer: aiohttp.ClientResponse, most: int = _MAX_ANSWER) -> bytes:
     """Return the body of an answer. Raises :class:`ValueError` for more than ``most`` bytes."""
     pieces: list[bytes] = []
@@ -134,21 +180,28 @@ async def _error(answer: aiohttp.ClientResponse) -> Exception:
     location = answer.headers.get("Location", "")
     if answer.status in _REDIRECTS and location:
         target = redact(str(answer.url.join(URL(location))))
-        return AnswerError(
-            answer.status, answer.headers, {"message": f"a redirect to {target}: set base_url to that host"}, ""
-        )
+        moved = {"message": f"a redirect to {target}: set base_url to that host"}
+        return AnswerError(answer.status, answer.headers, moved)
+    data = bytearray()
+    while len(data) < _MAX_ERROR and (piece := await answer.content.readany()):
+        data += piece
     try:
-        data = await read_bounded(answer, _MAX_ERROR)
+        body = decoded(bytes(data))
     except ValueError:
-        data = b""
+        body = text_of(answer, data)
     if answer.status < 400:
         # A success without a completion: 204 of a proxy, for instance.
-        return ValueError(f"status {answer.status} without a completion")
+        words = said(body).words
+        return ValueError(f"status {answer.status} without a completion{': ' if words else ''}{words}")
+    return AnswerError(answer.status, answer.headers, body)
+
+
+def text_of(answer: aiohttp.ClientResponse, data: bytes | bytearray) -> str:
+    """Return a response body as a string, whatever it contains."""
     try:
-        body = decoded(data)
-    except ValueError:
-        body = None
-    return AnswerError(answer.status, answer.headers, body, data[:300].decode(errors="replace"))
+        return data.decode(answer.charset or "utf-8", "replace")
+    except LookupError:
+        return data.decode(errors="replace")
 
 
 def _proxy_of(address: str) -> str | None:

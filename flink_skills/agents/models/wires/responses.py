@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flink_skills.agents.models.error_bodies import failure
 from flink_skills.agents.models.results import (
     NO_ANSWER,
     arguments_of,
@@ -16,12 +17,11 @@ from flink_skills.agents.models.results import (
     error_text,
     identified,
     in_sequence,
+    instead_of_answer,
     joined,
     number_of,
 )
 from flink_skills.agents.models.schemas import tool_schema
-from flink_skills.agents.models.wires.connection import AnswerError
-from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import dump, object_of
 from flink_skills.agents.models.wires.media_parts import parts, responses_part, user_content
@@ -76,7 +76,8 @@ class Responses(Wire):
         pieces += (b',"input":[', self.messages(request.messages), b"]")
         if stream:
             pieces.append(b',"stream":true')
-        pieces += (self._settings.encoded(settings, request.output_schema, with_tools=bool(request.tools)), b"}")
+        encoded = self._settings.encoded(settings, request.output_schema, with_tools=bool(request.tools))
+        pieces += (encoded, self.cache_key(request, settings), b"}")
         return b"".join(pieces)
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
@@ -104,9 +105,8 @@ class Responses(Wire):
 
     def answer(self, response: Mapping[str, Any]) -> ModelResponse:
         """Return the answer in a response. Raises :class:`AnswerError` if the response says that it failed."""
-        error = object_of(response.get("error"))
-        if error:
-            raise AnswerError(status_of(error), {}, response, str(error.get("message", "")))
+        if (failed := failure(response, {})) is not None:
+            raise failed
         status = response.get("status", "completed")
         output = response.get("output")
         if not isinstance(output, list) or status not in _ENDED:
@@ -114,6 +114,7 @@ class Responses(Wire):
                 "the response has no output" if not isinstance(output, list) else f"the status is {status}"
             )
         items = [object_of(item) for item in output]
+        text = "".join(map(_text, items))
         calls = tuple(_call(item) for item in items if item.get("type") == "function_call")
         if status == "completed":
             reason = "refusal" if any(map(_refuses, items)) else "tool_calls" if calls else "stop"
@@ -121,7 +122,12 @@ class Responses(Wire):
             details = object_of(response.get("incomplete_details"))
             reason = f"{status}: {details['reason']}" if details.get("reason") else str(status)
         answer = ModelResponse(
-            "".join(map(_text, items)), calls, _usage(object_of(response.get("usage"))), reason, self._verbatim(items)
+            text,
+            calls,
+            _usage(object_of(response.get("usage"))),
+            reason,
+            self._verbatim(items),
+            "" if calls or text.strip() else _instead(items),
         )
         return identified(answer, str(response.get("id") or uuid.uuid4().hex))
 
@@ -188,6 +194,15 @@ def _is_plain(item: Mapping[str, Any]) -> bool:
 def _can_return(item: Mapping[str, Any]) -> bool:
     """Return whether the API accepts an item in a later request: reasoning only with its content."""
     return item.get("type") != "reasoning" or bool(item.get("encrypted_content") or item.get("content"))
+
+
+def _instead(items: Sequence[Mapping[str, Any]]) -> str:
+    """Return what an output without text and calls has."""
+    thoughts = [item for item in items if item.get("type") == "reasoning"]
+    lists = (item.get(name) for item in thoughts for name in ("content", "summary"))
+    texts = [object_of(part).get("text") for parts in lists if isinstance(parts, list) for part in parts]
+    others = (item.get("type") for item in items if item.get("type") not in ("message", "reasoning"))
+    return instead_of_answer(texts, others)
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

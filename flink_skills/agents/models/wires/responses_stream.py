@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flink_skills.agents.models.wires.connection import AnswerError
-from flink_skills.agents.models.wires.error_names import status_of
 from flink_skills.agents.models.wires.json_bytes import object_of
 from flink_skills.agents.models.wires.wire import NoCompletionError, StreamReader
 from flink_skills.agents.state.messages import ModelResponse
@@ -53,8 +51,6 @@ class ResponsesStreamReader(StreamReader):
             self._end(_index(data), object_of(data.get("item")), on_delta)
         elif kind in _ENDS:
             self._response = self._answer(self._whole(object_of(data.get("response"))))
-        elif kind == "error":
-            raise AnswerError(status_of(data), {}, {"error": data}, str(data.get("message", "")))
 
     def response(self) -> ModelResponse | None:
         return self._response

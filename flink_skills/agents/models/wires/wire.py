@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,10 +42,31 @@ class Wire(ABC):
         self.label = label
         self.model = model
         self._prefixes = Prefixes(self)
+        #: Whether the server takes ``prompt_cache_key``. A setting can say otherwise.
+        self.has_cache_keys = False
+        #: Whether the server rejected it.
+        self.rejects_cache_keys = False
+        #: Makes the digests different for each API key.
+        self.salt = b""
 
     @abstractmethod
     def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
         """Return the body of a request. ``settings`` are those of the model and of the request together."""
+
+    def session(self, request: ModelRequest) -> str:
+        """Return the digest that identifies the key to a provider and does not disclose it."""
+        return hashlib.blake2b(request.affinity.encode(), key=self.salt, digest_size=16).hexdigest()
+
+    def cache_key(self, request: ModelRequest, settings: Mapping[str, Any]) -> bytes:
+        """Return the field with which requests about one key meet the same cache, with a comma before it."""
+        wanted = settings.get("cache_key", "auto")
+        if wanted == "auto":
+            wanted = self.has_cache_keys and settings.get("cache") not in (False, "off")
+        if not wanted or self.rejects_cache_keys or not request.affinity:
+            return b""
+        if "openai_prompt_cache_key" in settings or "prompt_cache_key" in (settings.get("extra_body") or ()):
+            return b""
+        return b',"prompt_cache_key":"%b"' % self.session(request).encode()
 
     def headers(self, settings: Mapping[str, Any]) -> Mapping[str, str]:
         """Return the headers that settings add to a request."""

@@ -203,7 +203,7 @@ async def test_an_error_in_a_stream(
 
 async def test_an_error_with_a_good_status(serve: ServerFactory, connect: ModelFactory) -> None:
     server = serve(Reply(body='{"error": {"message": "the backend is asleep"}}'))
-    with pytest.raises(ModelError, match=r"not a chat completion \(the backend is asleep\)") as caught:
+    with pytest.raises(ModelError, match=r"an error \(the backend is asleep\), in a") as caught:
         await connect("openai-compatible", server.url).request(ModelRequest("", [UserMessage("q")], timeout=10))
     assert caught.value.retryable
 
