@@ -193,6 +193,16 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                     text="Tokens per second, parts of those above.",
                 ),
                 graph(
+                    "Share of input tokens from the cache",
+                    "percentunit",
+                    (
+                        f"{rate('cacheReadTokens', *_MODEL, by='agent, model')} / "
+                        f"{rate('inputTokens', *_MODEL, by='agent, model')}",
+                        "{{agent}} {{model}}",
+                    ),
+                    text="0 for a provider that reports no cached tokens.",
+                ),
+                graph(
                     "Cost per hour by model",
                     "currencyUSD",
                     (f"{rate('costMicroUsd', *_MODEL, by='agent, model')} * 3600{usd}", "{{agent}} {{model}}"),
