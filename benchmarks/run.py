@@ -17,6 +17,7 @@ SUITES = {
     "skills": "benchmarks.skills",
     "turns": "benchmarks.turns",
     "models": "benchmarks.models",
+    "hostile_models": "benchmarks.hostile_models",
     "execution": "benchmarks.execution",
     "tools": "benchmarks.tools",
     "load": "benchmarks.load",

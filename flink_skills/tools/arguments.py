@@ -13,17 +13,38 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-__all__ = ["ArgumentError", "Arguments", "Canonical", "misfit", "plain_name", "plain_schema", "unique_json"]
+__all__ = [
+    "MAX_VALUES",
+    "ArgumentError",
+    "Arguments",
+    "Canonical",
+    "TooLargeError",
+    "check_size",
+    "check_text",
+    "misfit",
+    "model_json",
+    "plain_name",
+    "plain_schema",
+    "unique_json",
+]
 
 M = TypeVar("M", bound=BaseModel)
 
 _SHOWN_SCHEMA_CHARS = 1500
 _SHOWN_VALUE_CHARS = 80
 _PLAIN = (str, int, float, bool, type(None))
+MAX_VALUES = 20_000
+"""Values in JSON that a model wrote. All steps behind its reading cost time in proportion to them."""
+# Some of these steps recurse.
+_MAX_DEPTH = 64
 
 
 class ArgumentError(Exception):
     """The arguments do not fit; the text is for the model. Never leaves :mod:`flink_skills.tools`."""
+
+
+class TooLargeError(ValueError):
+    """JSON with more values or levels than the worker accepts. The text is for the model."""
 
 
 class Canonical(dict[str, Any]):
@@ -289,6 +310,70 @@ def _without_noise(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _clean(value: Any) -> Any:
     return _without_noise(value) if isinstance(value, dict) else value
+
+
+def model_json(text: str, *, strict: bool = True) -> Any:
+    """Return the value of JSON that a model wrote.
+
+    Args:
+        text: The JSON.
+        strict: Whether to reject line breaks in strings.
+
+    Raises:
+        TooLargeError: It has more than 20,000 values, or more than 64 levels.
+        ValueError: It is not JSON.
+
+    >>> model_json('{"city": "Oslo"}')
+    {'city': 'Oslo'}
+    """
+    if len(text) > MAX_VALUES:
+        check_text(text.encode(errors="surrogatepass"), MAX_VALUES)
+    try:
+        value = json.loads(text, strict=strict)
+    except RecursionError:
+        raise TooLargeError(f"the JSON has more than {_MAX_DEPTH} levels") from None
+    check_size(value)
+    return value
+
+
+def check_text(data: bytes, most: int) -> None:
+    """Check that JSON has at most ``most`` values, before it is decoded. Raises :class:`TooLargeError`.
+
+    Each step is one pass of C over the data, and creates at most ``4 * most`` objects.
+    """
+    if _separators(data) <= most:
+        return
+    # Strings may contain most of them. Without escaped quotes, each second part is outside strings.
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') > 4 * most or _separators(b"".join(bare.split(b'"')[::2])) > most:
+        raise TooLargeError(f"the JSON has more than {most:,} values")
+
+
+def _separators(data: bytes) -> int:
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+def check_size(value: Any, values: int = MAX_VALUES, levels: int = _MAX_DEPTH) -> int:
+    """Return the number of values inside a JSON-like value.
+
+    Raises :class:`TooLargeError` for more than ``values`` of them, and for more than ``levels`` levels.
+    """
+    found, containers = 0, [value] if isinstance(value, (dict, list)) else []
+    for _ in range(levels):
+        if not containers:
+            return found
+        found += sum(map(len, containers))
+        if found > values:
+            raise TooLargeError(f"the JSON has more than {values:,} values")
+        containers = [
+            inner
+            for outer in containers
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+    if containers:
+        raise TooLargeError(f"the JSON has more than {levels} levels")
+    return found
 
 
 def unique_json(text: str) -> Any:

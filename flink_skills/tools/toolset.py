@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from flink_skills.errors import ConfigError, LimitError, UnknownNameError
-from flink_skills.tools.arguments import ArgumentError, Canonical
+from flink_skills.tools.arguments import ArgumentError, Canonical, model_json
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.calling import CallGuard, read_canonical
 from flink_skills.tools.other_tools import suggestion
@@ -195,8 +194,8 @@ def parsed(tool: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any] |
             return {}
         try:
             # strict=False: line breaks inside a string are the usual slip in shell commands.
-            value = json.loads(text, strict=False)
-        except (ValueError, RecursionError) as error:
+            value = model_json(text, strict=False)
+        except ValueError as error:
             shown = text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
             return ToolResult(
                 f"{tool}: the arguments are not valid JSON ({error}): {shown}\nSend one JSON object.",

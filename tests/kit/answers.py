@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 __all__ = ["message", "reply"]
@@ -86,7 +87,7 @@ def _responses_events(body: dict[str, Any]) -> list[Any]:
     for index, item in enumerate(body["output"]):
         found.append({"type": "response.output_item.added", "output_index": index, "item": {**item, "arguments": ""}})
         if item["type"] == "message":
-            for word in item["content"][0]["text"].split(" "):
+            for word in re.findall(r"\S+\s*", item["content"][0]["text"]):
                 found.append({"type": "response.output_text.delta", "output_index": index, "delta": word})
         else:
             kind = "response.function_call_arguments.delta"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,6 +104,9 @@ async def test_raw_text_is_read_leniently(raw: str, meant: dict[str, Any]) -> No
         ("true", "JSON boolean"),
         ('"word"', "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
+        ('{"a": ' + "[" * 65 + "]" * 65 + "}", "more than 64 levels"),
+        ('{"a": [' + "0," * 20_000 + "0]}", "more than 20,000 values"),
+        (json.dumps('{"a": [' + "0," * 20_000 + "0]}"), "more than 20,000 values"),
         ("x" * 10_000, "not valid JSON"),
         ('{"a": ' + "1" * 5_000 + "}", "not valid JSON"),
     ],

@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from flink_skills.tools.arguments import MAX_VALUES, TooLargeError, check_text
+
 __all__ = ["AnswerType"]
 
 _FENCE = "```"
@@ -36,6 +38,10 @@ class AnswerType:
         if self.adapter is None:
             return None, text
         problem = "expected JSON"
+        try:
+            check_text(text.encode(errors="surrogatepass"), MAX_VALUES)
+        except TooLargeError as error:
+            return f"Your answer does not fit: {error}. Answer with less.", None
         for candidate in _candidates(text):
             try:
                 return None, self.adapter.validate_json(candidate)

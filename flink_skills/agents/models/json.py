@@ -17,6 +17,7 @@ from flink_skills.agents.models.transcript import render_messages, render_system
 from flink_skills.agents.models.wrapped import WrappedModel
 from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
+from flink_skills.tools.arguments import model_json
 
 __all__ = ["INVALID", "AnswerText", "JsonActions"]
 
@@ -163,8 +164,8 @@ def _interpret(response: ModelResponse, request: ModelRequest, actions: Sequence
     if end_of(response.finish_reason) is not AnswerEnd.COMPLETE:
         return _incomplete(response, request, names)
     try:
-        written = json.loads(response.text, strict=False)
-    except (ValueError, RecursionError) as error:
+        written = model_json(response.text, strict=False)
+    except ValueError as error:
         calls = calls_in_text(response.text, set(names) - {ANSWER}, position=len(request.messages))
         if calls:
             return replace(response, text="", tool_calls=calls[:1], finish_reason="tool_calls")

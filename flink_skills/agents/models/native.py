@@ -11,9 +11,11 @@ from typing import Any
 
 from flink_skills.agents.models.base import tell_calls
 from flink_skills.agents.models.endings import AnswerEnd, end_of
+from flink_skills.agents.models.results import MAX_CALLS
 from flink_skills.agents.models.wrapped import WrappedModel
 from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
+from flink_skills.tools.arguments import MAX_VALUES, TooLargeError, check_text, model_json
 
 __all__ = ["NativeCalls", "calls_in_text"]
 
@@ -26,7 +28,6 @@ _BETWEEN = re.compile(r"\s*")
 _BETWEEN_VALUES = re.compile(r"[ \t\r\n,;]*")
 # Characters of a text that is looked at at all, and calls in it: more is no call that anybody meant.
 _MAX_LENGTH = 1 << 20
-_MAX_CALLS = 256
 _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action")
 # A name in the first characters of a call that was cut.
 _CUT_NAME = re.compile(rf'"(?:{"|".join(_NAMES)})"\s*:\s*"([^"\\]{{1,200}})"')
@@ -127,15 +128,16 @@ def calls_in_text(text: str, offered: Collection[str], *, position: int = 0) -> 
     >>> calls_in_text('{"name": "load_skill", "arguments": {"name": "x"}}', ["load_skill"])[0].name
     'load_skill'
     """
-    if len(text) > _MAX_LENGTH:
+    if len(text) > _MAX_LENGTH or not text.lstrip().startswith(_OPENINGS):
         return ()
     try:
+        check_text(text.encode(errors="surrogatepass"), MAX_VALUES)
         found = _calls(text.strip(), offered)
         return tuple(
             ToolCall(id=_call_id(position, number, name, arguments), name=name, arguments=arguments)
             for number, (name, arguments) in enumerate(found)
         )
-    except RecursionError:  # JSON that is nested too deeply
+    except (TooLargeError, RecursionError):
         return ()
 
 
@@ -143,7 +145,7 @@ def _calls(text: str, offered: Collection[str]) -> list[tuple[str, Mapping[str, 
     found: list[tuple[str, Mapping[str, Any]]] = []
     for block in _blocks(text):
         values = _values(block)
-        if values is None or len(found) + len(values) > _MAX_CALLS:
+        if values is None or len(found) + len(values) > MAX_CALLS:
             return []
         for value in values:
             call = _call(value, offered)
@@ -203,7 +205,7 @@ def _values(text: str) -> list[Any] | None:
         except ValueError:
             return None
         values.extend(value if isinstance(value, list) else [value])
-        if len(values) > _MAX_CALLS:
+        if len(values) > MAX_CALLS:
             return None
         at = _end(_BETWEEN_VALUES, text, end)
     return values or None
@@ -238,8 +240,8 @@ def _call(value: Any, offered: Collection[str]) -> tuple[str, Mapping[str, Any]]
 
 def _object(text: str) -> Any:
     try:
-        return json.loads(text, strict=False)
-    except (ValueError, RecursionError):
+        return model_json(text, strict=False)
+    except ValueError:
         return None
 
 

@@ -89,9 +89,9 @@ class PydanticAIModel(ChatModel):
     async def request(self, request: ModelRequest) -> ModelResponse:
         try:
             response = await asyncio.wait_for(model_request(self._model, **self._exchange(request)), request.timeout)
+            return from_response(response, self.name)
         except Exception as error:
             raise self._explained(error, request) from error
-        return from_response(response, self.name)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         """As :meth:`request`, with the answer while it arrives. A provider that cannot stream is asked for the whole
@@ -101,14 +101,13 @@ class PydanticAIModel(ChatModel):
         told = Told(on_delta)
         try:
             exchange = read_stream(self._model, told, **self._exchange(request))
-            response = await asyncio.wait_for(exchange, request.timeout)
+            return from_response(await asyncio.wait_for(exchange, request.timeout), self.name)
         except Exception as error:
             if told.anything or not is_about_streaming(error):
                 raise self._explained(error, request) from error
             whole = await super().stream(request, on_delta)
             self._streams = False
             return whole
-        return from_response(response, self.name)
 
     def _exchange(self, request: ModelRequest) -> dict[str, Any]:
         _asking.set(self)

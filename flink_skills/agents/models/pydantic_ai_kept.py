@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_ai import messages as theirs
 from pydantic_core import PydanticSerializationError
 
-from flink_skills.agents.models.results import arguments_of, arguments_to_send
+from flink_skills.agents.models.results import arguments_of, arguments_to_send, counted_usage
 from flink_skills.agents.state.messages import AssistantMessage, Usage, Verbatim
 from flink_skills.agents.state.well_formed import sent_name
 
@@ -72,13 +72,12 @@ def usage_of(usage: Any) -> Usage:
     """
     details: Mapping[str, Any] = getattr(usage, "details", None) or {}
     reasoning = getattr(usage, "output_reasoning_tokens", 0) or next(filter(None, map(details.get, _REASONING)), 0)
-    return Usage(
-        usage.input_tokens or 0,
-        usage.output_tokens or 0,
-        1,
-        getattr(usage, "cache_read_tokens", 0) or 0,
-        getattr(usage, "cache_write_tokens", 0) or 0,
-        reasoning,
+    return counted_usage(
+        usage.input_tokens,
+        usage.output_tokens,
+        read=getattr(usage, "cache_read_tokens", 0),
+        written=getattr(usage, "cache_write_tokens", 0),
+        reasoning=reasoning,
     )
 
 

@@ -20,6 +20,7 @@ from flink_skills.agents.models.results import (
     NO_TEXT,
     arguments_of,
     arguments_to_send,
+    check_number,
     has_error,
     in_sequence,
     instead_of_answer,
@@ -134,6 +135,8 @@ def from_response(response: theirs.ModelResponse, model: str = "") -> ModelRespo
     Args:
         response: The response of pydantic-ai.
         model: The label of the model that returned it.
+
+    Raises :class:`ValueError` for too many tool calls.
     """
     text: list[str] = []
     calls: list[ToolCall] = []
@@ -141,6 +144,7 @@ def from_response(response: theirs.ModelResponse, model: str = "") -> ModelRespo
         if isinstance(part, theirs.TextPart):
             text.append(part.content)
         elif isinstance(part, theirs.ToolCallPart):
+            check_number(len(calls) + 1)
             calls.append(ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=arguments_of(part.args)))
     return ModelResponse(
         "".join(text),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from flink_skills.agents.state.messages import (
@@ -13,15 +14,20 @@ from flink_skills.agents.state.messages import (
     ModelResponse,
     ToolCall,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from flink_skills.agents.state.well_formed import with_calls
+from flink_skills.tools.arguments import MAX_VALUES, TooLargeError, check_size, model_json
 
 __all__ = [
+    "MAX_CALLS",
     "NO_ANSWER",
     "NO_TEXT",
     "arguments_of",
     "arguments_to_send",
+    "check_number",
+    "counted_usage",
     "empty_answer",
     "error_text",
     "has_error",
@@ -39,19 +45,38 @@ K = TypeVar("K", AssistantMessage, ToolMessage, UserMessage)
 NO_ANSWER = "(no answer)"
 NO_TEXT = "(empty message)"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+MAX_CALLS = 256
+"""Tool calls in one answer. Providers allow 128."""
+
+_SHOWN = 1_000
+# Tokens that one response can state. The largest contexts have a tenth of it.
+_MAX_TOKENS = 10_000_000
+_DIGITS = 12
 
 
 def arguments_of(value: Any) -> Mapping[str, Any] | str:
-    """Return the arguments of a tool call: an object, or the text that the model wrote if that is not an object."""
+    """Return the arguments of a tool call: an object, or the text that the model wrote if that is not an object.
+
+    An object with too many values or levels is a text that says so.
+    """
     if not value:
         return {}
-    if not isinstance(value, str):
-        return value if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        try:
+            found = model_json(value)
+        except ValueError:
+            return value
+        return found if isinstance(found, dict) else value
     try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return found if isinstance(found, dict) else value
+        check_size(value)
+    except TooLargeError as error:
+        return _refused(str(error), value)
+    return value if isinstance(value, dict) else json.dumps(value, ensure_ascii=False)
+
+
+def _refused(reason: str, arguments: Any) -> str:
+    """Return a text in place of arguments. It is not JSON, so the call is an error for the model."""
+    return f"{reason}: {json.dumps(arguments, ensure_ascii=False)[:_SHOWN]}"
 
 
 def arguments_to_send(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -95,17 +120,31 @@ def has_error(content: str) -> bool:
     return isinstance(value, dict) and bool(value.get("error"))
 
 
-def with_ids(calls: Iterable[ToolCall], place: str) -> tuple[ToolCall, ...]:
+def check_number(calls: int) -> None:
+    """Check the number of tool calls in one answer. Raises :class:`ValueError`."""
+    if calls > MAX_CALLS:
+        raise ValueError(f"the response has {calls:,} tool calls; at most {MAX_CALLS} are accepted")
+
+
+def with_ids(calls: Sequence[ToolCall], place: str) -> tuple[ToolCall, ...]:
     """Return the calls of one answer with an id each: some servers return none, or the same one twice.
 
-    ``place`` distinguishes the answers of a conversation, for instance the id of the answer.
+    ``place`` distinguishes the answers of a conversation, for instance the id of the answer. The calls with which the
+    arguments of all calls have too many values get a text instead, because each next step walks through all of them.
     """
     seen: set[str] = set()
-    found = []
+    found, values = [], 0
     for number, call in enumerate(calls):
         used = call
         if not call.id or call.id in seen:
-            used = ToolCall(f"call-{place}-{number}", call.name, call.arguments)
+            used = replace(call, id=f"call-{place}-{number}")
+        if len(calls) > 1 and not isinstance(call.arguments, str):
+            size = check_size(call.arguments)
+            values += size
+            if values > MAX_VALUES:
+                values -= size
+                reason = f"the arguments of all calls of the answer have more than {MAX_VALUES:,} values"
+                used = replace(used, arguments=_refused(reason, call.arguments))
         seen.add(used.id)
         found.append(used)
     return tuple(found)
@@ -116,6 +155,29 @@ def identified(response: ModelResponse, place: str) -> ModelResponse:
     calls = with_ids(response.tool_calls, place)
     same = all(a is b for a, b in zip(response.tool_calls, calls, strict=True))
     return response if same else with_calls(response, calls)
+
+
+def counted_usage(inputs: Any, outputs: Any, *, read: Any = 0, written: Any = 0, reasoning: Any = 0) -> Usage:
+    """Return the usage that a response states. Anything that is not a number counts as 0.
+
+    Args:
+        inputs: Input tokens, with those of the cache.
+        outputs: Output tokens, with those of reasoning.
+        read: Input tokens that the provider read from its cache.
+        written: Input tokens that the provider wrote to its cache.
+        reasoning: Output tokens of reasoning.
+    """
+    total, output, cached = number_of(inputs), number_of(outputs), number_of(read)
+    # A part is at most the whole: costs are computed from the difference.
+    cached = min(cached, total)
+    return Usage(
+        total,
+        output,
+        1,
+        cache_read_tokens=cached,
+        cache_write_tokens=min(number_of(written), total - cached),
+        reasoning_tokens=min(number_of(reasoning), output),
+    )
 
 
 def instead_of_answer(reasoning: Iterable[Any], others: Iterable[Any]) -> str:
@@ -144,5 +206,12 @@ def empty_answer(response: ModelResponse) -> str:
 
 
 def number_of(value: Any) -> int:
-    """Return a number of tokens, 0 for anything that is none."""
-    return int(value) if isinstance(value, (int, float)) and value > 0 else 0
+    """Return a number of tokens: 0 for anything that is none, at most 10 million.
+
+    >>> number_of(7.9), number_of("12"), number_of(-1), number_of(float("inf"))
+    (7, 12, 0, 10000000)
+    """
+    if isinstance(value, str):
+        # A longer string is not a number of tokens, and would take time.
+        value = int(value) if len(value) < _DIGITS and value.isascii() and value.isdigit() else 0
+    return int(min(value, _MAX_TOKENS)) if isinstance(value, (int, float)) and value > 0 else 0

@@ -17,6 +17,7 @@ Numbers of one file:
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from flink_skills.agents.models.quota import KINDS, Quota
@@ -43,6 +44,7 @@ _PATIENCE = 1.0
 _ALIVE = 1.0
 _WEIGHT = 1 / 16
 _GUESSED_OUTPUT = 256.0
+_SMALL_MEAN = 4096.0
 
 _USERS = 1024
 (_HEARD, _REQUEST_AT, _TOKENS_AT, _OUTPUT, _OMITTED, _PAUSED, _LAST, _HIGHEST, _REQUESTS, _INPUTS, _OUTPUTS) = range(11)
@@ -79,6 +81,8 @@ class SharedLimits:
         self._concurrent = concurrent
         self._interval = _SPREAD / per_minute if per_minute else 0.0
         self._token_interval = _SPREAD / tokens if tokens else 0.0
+        # Means of earlier responses book at most a minute.
+        self._most_learned = float(tokens) or math.inf
         self._limited = bool(concurrent or per_minute or tokens)
         self._user: int | None = None
         self._reaped_at = 0.0
@@ -111,12 +115,12 @@ class SharedLimits:
         """Return the mean output of earlier responses, up to ``most``. Without any, return ``most`` or a guess."""
         self.open()
         mean: float = self._numbers.values[_OUTPUT] or (most if most is not None else _GUESSED_OUTPUT)
-        return mean if most is None else min(mean, most)
+        return min(mean, self._most_learned) if most is None else min(mean, most, self._most_learned)
 
     def input_estimate(self, about: int) -> float:
         """Return ``about`` tokens together with the mean of what such an estimate left out in earlier requests."""
         self.open()
-        return max(1.0, about + float(self._numbers.values[_OMITTED]))
+        return max(1.0, about + min(float(self._numbers.values[_OMITTED]), self._most_learned))
 
     def admit(self, now: float, asked: float, cost: TokenCost) -> float:
         """Admit a request and return 0, or return the seconds after which to try again.
@@ -155,6 +159,8 @@ class SharedLimits:
     def settle(self, cost: TokenCost, inputs: int, outputs: int, about: int) -> None:
         """Replace the estimated tokens of a request by those that its response states, and learn from them.
 
+        The next request begins at most a minute later than by the estimate.
+
         ``about`` is what :meth:`input_estimate` was given.
         """
         values = self._numbers.values
@@ -163,11 +169,13 @@ class SharedLimits:
         self._numbers.lock()
         try:
             if self._token_interval:
-                values[_TOKENS_AT] += (inputs + outputs - cost.inputs - cost.outputs) * self._token_interval
-            mean = values[_OUTPUT]
-            values[_OUTPUT] = mean + (outputs - mean) * _WEIGHT if mean else max(float(outputs), 1.0)
-            omitted = values[_OMITTED]
-            values[_OMITTED] = omitted + (inputs - about - omitted) * (_WEIGHT if mean else 1.0)
+                more = (inputs + outputs - cost.inputs - cost.outputs) * self._token_interval
+                # A server may state anything, and the requests of all workers wait for it.
+                values[_TOKENS_AT] += min(more, _MINUTE)
+            mean, omitted = values[_OUTPUT], values[_OMITTED]
+            output = _learned(outputs, mean)
+            values[_OUTPUT] = mean + (output - mean) * _WEIGHT if mean else max(output, 1.0)
+            values[_OMITTED] = omitted + (_learned(inputs - about, omitted) - omitted) * (_WEIGHT if mean else 1.0)
         finally:
             self._numbers.unlock()
 
@@ -327,6 +335,11 @@ class SharedLimits:
 def _begin(due: float, now: float) -> float:
     """Return when the next interval begins. A timer that was a little late does not lower the rate."""
     return due if 0 <= now - due <= _LATE else now
+
+
+def _learned(tokens: float, mean: float) -> float:
+    """Return what a mean learns from one response: up to 16 times the mean, so that none of them decides it."""
+    return min(tokens, max(mean, _SMALL_MEAN) / _WEIGHT)
 
 
 def _needed(cost: TokenCost, kind: int) -> float:

@@ -70,6 +70,23 @@ def test_the_usage_of_a_response_replaces_the_estimate(limits: Make) -> None:
     assert clock.admit(TokenCost(1, 0)) == pytest.approx(1061, rel=0.001)
 
 
+@pytest.mark.parametrize("stated", [(10**9, 0), (0, 10**9), (10**7, 10**7)])
+def test_stated_tokens_move_the_next_request_by_a_minute(stated: tuple[int, int], limits: Make) -> None:
+    of, other = limits(tokens=60_000), limits(tokens=60_000)
+    clock = Clock(of)
+    cost = TokenCost(100, 100)
+    clock.admit(cost)
+    of.settle(cost, *stated, 100)
+    # Also in another process.
+    clock = Clock(other)
+    assert clock.admit(TokenCost(1, 0)) <= 1_061
+    # The learned numbers are at most the tokens of a minute, and later responses replace them.
+    assert other.input_estimate(100) <= 60_100 and other.output_estimate(None) <= 60_000
+    for _ in range(200):
+        of.settle(cost, 100, 100, 100)
+    assert other.input_estimate(100) < 200 and other.output_estimate(None) < 200
+
+
 def test_estimates_learn_from_responses(limits: Make) -> None:
     of, other = limits(tokens=60_000), limits(tokens=60_000)
     assert (of.input_estimate(100), of.output_estimate(50.0), of.output_estimate(None)) == (100, 50, 256)

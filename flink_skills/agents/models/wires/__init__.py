@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from flink_skills.agents.models.wires.anthropic_messages import AnthropicMessages
 from flink_skills.agents.models.wires.chat_completions import ChatCompletions
-from flink_skills.agents.models.wires.events import EventData
-from flink_skills.agents.models.wires.http_model import HttpModel
+from flink_skills.agents.models.wires.http_model import EventData, HttpModel
 from flink_skills.agents.models.wires.responses import Responses
 from flink_skills.agents.models.wires.wire import StreamReader, Wire
 

@@ -16,6 +16,8 @@ from flink_skills.agents.models.results import (
     NO_TEXT,
     arguments_of,
     arguments_to_send,
+    check_number,
+    counted_usage,
     identified,
     in_sequence,
     instead_of_answer,
@@ -23,11 +25,11 @@ from flink_skills.agents.models.results import (
 )
 from flink_skills.agents.models.schemas import tool_schema
 from flink_skills.agents.models.wires.anthropic_settings import AnthropicSettings
-from flink_skills.agents.models.wires.anthropic_stream import AnthropicStreamReader
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import decoded, dump, object_of
 from flink_skills.agents.models.wires.media_parts import anthropic_block, parts
 from flink_skills.agents.models.wires.prefix import Prefixes
+from flink_skills.agents.models.wires.streams import AnthropicStream
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.agents.state.messages import (
     AssistantMessage,
@@ -125,27 +127,22 @@ class AnthropicMessages(Wire):
         content = answer.get("content")
         if not isinstance(content, list):
             raise NoCompletionError("the response has no content")
-        return self.answer(
-            content, reason=answer.get("stop_reason"), usage=object_of(answer.get("usage")), id_=answer.get("id")
-        )
-
-    def answer(self, content: Sequence[Any], *, reason: Any, usage: Mapping[str, Any], id_: Any) -> ModelResponse:
-        """Return the response of the blocks of a message, which may have come in pieces."""
         blocks = [object_of(block) for block in content]
         text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
-        calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
+        calls = [block for block in blocks if block.get("type") == "tool_use"]
+        check_number(len(calls))
         response = ModelResponse(
             text,
-            calls,
-            _usage(usage),
-            str(reason or ""),
+            tuple(map(_call, calls)),
+            _usage(object_of(answer.get("usage"))),
+            str(answer.get("stop_reason") or ""),
             self._verbatim(blocks),
             "" if calls or text.strip() else _instead(blocks),
         )
-        return identified(response, str(id_ or uuid.uuid4().hex))
+        return identified(response, str(answer.get("id") or uuid.uuid4().hex))
 
-    def reader(self) -> AnthropicStreamReader:
-        return AnthropicStreamReader(self.answer)
+    def reader(self) -> AnthropicStream:
+        return AnthropicStream(self.response)
 
     def _may_think(self, messages: Sequence[Message]) -> bool:
         """Return whether thinking within a budget is allowed: not in a tool loop that began without."""
@@ -289,11 +286,10 @@ def _instead(blocks: Sequence[Mapping[str, Any]]) -> str:
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
     read, written = (number_of(usage.get(f"cache_{name}_input_tokens")) for name in ("read", "creation"))
-    return Usage(
+    return counted_usage(
         number_of(usage.get("input_tokens")) + read + written,
-        number_of(usage.get("output_tokens")),
-        1,
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-        reasoning_tokens=number_of(object_of(usage.get("output_tokens_details")).get("thinking_tokens")),
+        usage.get("output_tokens"),
+        read=read,
+        written=written,
+        reasoning=object_of(usage.get("output_tokens_details")).get("thinking_tokens"),
     )

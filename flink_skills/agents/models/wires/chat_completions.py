@@ -9,10 +9,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.models.results import (
     NO_ANSWER,
     arguments_of,
     arguments_to_send,
+    check_number,
+    counted_usage,
     error_text,
     identified,
     in_sequence,
@@ -21,10 +24,11 @@ from flink_skills.agents.models.results import (
 )
 from flink_skills.agents.models.schemas import is_strict, schema_name, tool_schema
 from flink_skills.agents.models.wires.chat_settings import ChatSettings
-from flink_skills.agents.models.wires.chat_stream import ChatStreamReader, reason_of
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import dump, object_of
 from flink_skills.agents.models.wires.media_parts import chat_part, heading, user_content
+from flink_skills.agents.models.wires.pieces import content_text, is_thought
+from flink_skills.agents.models.wires.streams import ChatStream
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.agents.models.wrapped import without_thoughts
 from flink_skills.agents.state.messages import (
@@ -97,49 +101,37 @@ class ChatCompletions(Wire):
         answer = object_of(data)
         choices = answer.get("choices")
         choice = object_of(choices[0]) if isinstance(choices, list) and choices else {}
-        reason = reason_of(choice)
+        reason = _reason_of(choice)
         # Some servers return a filtered or failed answer without a message.
         message = choice.get("message") or ({} if reason else None)
         if not isinstance(message, dict):
             raise NoCompletionError("the response has no choices")
-        calls = message.get("tool_calls")
-        return self.answer(
-            message,
-            calls if isinstance(calls, list) else [],
-            reason=reason,
-            usage=object_of(answer.get("usage")),
-            id_=answer.get("id"),
-        )
-
-    def answer(
-        self, message: Mapping[str, Any], calls: Sequence[Any], *, reason: Any, usage: Mapping[str, Any], id_: Any
-    ) -> ModelResponse:
-        """Return the response of a message with its calls, which may have come in pieces."""
-        text, refusal = _text(message.get("content")), _text(message.get("refusal"))
+        calls = _calls(message)
+        text, refusal = content_text(message.get("content")), content_text(message.get("refusal"))
         response = ModelResponse(
             text or refusal,
-            tuple(_call(object_of(call)) for call in calls),
-            _usage(usage),
-            "refusal" if refusal and not text else str(reason or ""),
+            tuple(map(_call, calls)),
+            _usage(object_of(answer.get("usage"))),
+            "refusal" if refusal and not text else reason or "",
             self._verbatim(message, calls),
             "" if calls or (text or refusal).strip() else _instead(message),
         )
-        return identified(response, str(id_ or uuid.uuid4().hex))
+        return identified(response, str(answer.get("id") or uuid.uuid4().hex))
 
-    def reader(self) -> ChatStreamReader:
-        return ChatStreamReader(self.answer)
+    def reader(self) -> ChatStream:
+        return ChatStream(self.response)
 
-    def _verbatim(self, message: Mapping[str, Any], calls: Sequence[Any]) -> Verbatim | None:
+    def _verbatim(self, message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> Verbatim | None:
         """Return the message as it came if it has what its server wants back, such as signatures of its reasoning."""
         more = {name: value for name, value in message.items() if name not in _OWN_FIELDS and value}
         if not calls:
             more = {name: value for name, value in more.items() if name not in _REASONING}
-        signed = any(call.keys() - _CALL_FIELDS for call in map(object_of, calls))
+        signed = any(call.keys() - _CALL_FIELDS for call in calls)
         if not more and not signed and not (calls and _has_thoughts(message.get("content"))):
             return None
         kept = {"role": "assistant", "content": message.get("content") or None, **more}
         if calls:
-            kept["tool_calls"] = [_to_keep(object_of(call)) for call in calls]
+            kept["tool_calls"] = list(map(_to_keep, calls))
         return Verbatim(self.label, dump(kept).decode())
 
 
@@ -197,6 +189,19 @@ def _text_part(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
+def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the calls of a message. Some servers have only one, by the older name."""
+    calls = message.get("tool_calls") or []
+    if isinstance(calls, dict):
+        calls = [calls]
+    if not calls and isinstance(message.get("function_call"), dict):
+        calls = [{"function": message["function_call"]}]
+    if not isinstance(calls, list):
+        return []
+    check_number(len(calls))
+    return list(map(object_of, calls))
+
+
 def _call(call: Mapping[str, Any]) -> ToolCall:
     function = object_of(call.get("function"))
     return ToolCall(str(call.get("id") or ""), str(function.get("name") or ""), arguments_of(function.get("arguments")))
@@ -212,21 +217,24 @@ def _to_keep(call: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _text(content: Any) -> str:
-    """Return the text of a content, which some servers return as a list of parts."""
-    if isinstance(content, list):
-        return "".join(_text(part.get("text")) for part in map(object_of, content) if not _is_thought(part))
-    return content if isinstance(content, str) else ""
+def _reason_of(choice: Mapping[str, Any]) -> str | None:
+    """Return the reason why a choice ended, with what a router and the filters of Azure add to it. None if it has none.
 
-
-def _is_thought(part: Mapping[str, Any]) -> bool:
-    kind = str(part.get("type"))
-    return part.get("thought") is True or kind.startswith(("thinking", "reasoning", "redacted"))
+    >>> _reason_of({"finish_reason": "content_filter", "content_filter_results": {"hate": {"filtered": True}}})
+    'content_filter: hate'
+    """
+    reason = choice.get("finish_reason")
+    if not reason:
+        return None
+    native = str(choice.get("native_finish_reason") or "")
+    found = [str(reason), *([native] if end_of(native) is not AnswerEnd.COMPLETE and native != reason else [])]
+    filters = object_of(choice.get("content_filter_results"))
+    return ": ".join([*found, *(name for name, of in filters.items() if object_of(of).get("filtered") is True)])
 
 
 def _has_thoughts(content: Any) -> bool:
     if isinstance(content, list):
-        return any(map(_is_thought, map(object_of, content)))
+        return any(map(is_thought, map(object_of, content)))
     return isinstance(content, str) and without_thoughts(content) is not content
 
 
@@ -235,7 +243,9 @@ def _instead(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     thoughts = [part.get("thinking") for part in map(object_of, content)] if isinstance(content, list) else []
     # Servers state the same reasoning in more than one field.
-    reasoning = next((text for text in map(_text, (*map(message.get, sorted(_REASONING)), *thoughts)) if text), "")
+    reasoning = next(
+        (text for text in map(content_text, (*map(message.get, sorted(_REASONING)), *thoughts)) if text), ""
+    )
     others = (name for name, value in message.items() if value and name not in _REASONING | {"role", "content"})
     return instead_of_answer([reasoning], others)
 
@@ -244,14 +254,9 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
     read = object_of(usage.get("prompt_tokens_details")).get("cached_tokens")
     if read is None:
         read = usage.get("prompt_cache_hit_tokens")  # DeepSeek
-    return Usage(
-        _number(usage.get("prompt_tokens")),
-        _number(usage.get("completion_tokens")),
-        1,
-        cache_read_tokens=_number(read),
-        reasoning_tokens=_number(object_of(usage.get("completion_tokens_details")).get("reasoning_tokens")),
+    return counted_usage(
+        usage.get("prompt_tokens"),
+        usage.get("completion_tokens"),
+        read=read,
+        reasoning=object_of(usage.get("completion_tokens_details")).get("reasoning_tokens"),
     )
-
-
-def _number(value: Any) -> int:
-    return int(value) if isinstance(value, (int, float)) and value > 0 else 0

@@ -25,7 +25,7 @@ from flink_skills.errors import ModelError
 __all__ = ["Connection", "Replicas", "read_bounded", "text_of"]
 
 _CONNECT_SECONDS = 10.0
-_MAX_ANSWER = 64 << 20
+_MAX_ANSWER = 16 << 20
 _MAX_ERROR = 256 << 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -164,15 +164,16 @@ class Replicas:
         return *in_order[0], Admission.OPEN
 
 
-async def read_bounded(answer: aiohttp.ClientResponse, most: int = _MAX_ANSWER) -> bytes:
-    """Return the body of an answer. Raises :class:`ValueError` for more than ``most`` bytes."""
+async def read_bounded(answer: aiohttp.ClientResponse, most: int = _MAX_ANSWER, *, begun: bytes = b"") -> bytes:
+    """Return the body of an answer, after the bytes ``begun``. Raises :class:`ValueError` for more than ``most``."""
     pieces: list[bytes] = []
-    size = 0
-    while piece := await answer.content.readany():
+    size, piece = 0, begun or await answer.content.readany()
+    while piece:
         size += len(piece)
         if size > most:
             raise ValueError(f"the response has more than {most:,} bytes")
         pieces.append(piece)
+        piece = await answer.content.readany()
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

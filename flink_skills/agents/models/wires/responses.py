@@ -14,19 +14,21 @@ from flink_skills.agents.models.results import (
     NO_ANSWER,
     arguments_of,
     arguments_to_send,
+    check_number,
+    counted_usage,
     error_text,
     identified,
     in_sequence,
     instead_of_answer,
     joined,
-    number_of,
 )
 from flink_skills.agents.models.schemas import tool_schema
 from flink_skills.agents.models.wires.fixed import Fixed
 from flink_skills.agents.models.wires.json_bytes import dump, object_of
 from flink_skills.agents.models.wires.media_parts import parts, responses_part, user_content
+from flink_skills.agents.models.wires.pieces import item_text
 from flink_skills.agents.models.wires.responses_settings import ResponsesSettings
-from flink_skills.agents.models.wires.responses_stream import ResponsesStreamReader
+from flink_skills.agents.models.wires.streams import ResponsesStream
 from flink_skills.agents.models.wires.wire import NoCompletionError, Wire
 from flink_skills.agents.state.messages import (
     AssistantMessage,
@@ -101,10 +103,7 @@ class Responses(Wire):
         return b",".join(map(dump, _assistant(message)))
 
     def response(self, data: Any) -> ModelResponse:
-        return self.answer(object_of(data))
-
-    def answer(self, response: Mapping[str, Any]) -> ModelResponse:
-        """Return the answer in a response. Raises :class:`AnswerError` if the response says that it failed."""
+        response = object_of(data)
         if (failed := failure(response, {})) is not None:
             raise failed
         status = response.get("status", "completed")
@@ -114,8 +113,9 @@ class Responses(Wire):
                 "the response has no output" if not isinstance(output, list) else f"the status is {status}"
             )
         items = [object_of(item) for item in output]
-        text = "".join(map(_text, items))
-        calls = tuple(_call(item) for item in items if item.get("type") == "function_call")
+        text = "".join(map(item_text, items))
+        calls = [item for item in items if item.get("type") == "function_call"]
+        check_number(len(calls))
         if status == "completed":
             reason = "refusal" if any(map(_refuses, items)) else "tool_calls" if calls else "stop"
         else:
@@ -123,7 +123,7 @@ class Responses(Wire):
             reason = f"{status}: {details['reason']}" if details.get("reason") else str(status)
         answer = ModelResponse(
             text,
-            calls,
+            tuple(map(_call, calls)),
             _usage(object_of(response.get("usage"))),
             reason,
             self._verbatim(items),
@@ -131,8 +131,8 @@ class Responses(Wire):
         )
         return identified(answer, str(response.get("id") or uuid.uuid4().hex))
 
-    def reader(self) -> ResponsesStreamReader:
-        return ResponsesStreamReader(self.answer, _text)
+    def reader(self) -> ResponsesStream:
+        return ResponsesStream(self.response)
 
     def _verbatim(self, items: Sequence[Mapping[str, Any]]) -> Verbatim | None:
         """Return the items unchanged if some are of another kind than texts and calls."""
@@ -171,15 +171,6 @@ def _call(item: Mapping[str, Any]) -> ToolCall:
     return ToolCall(str(id_), str(item.get("name") or ""), arguments_of(item.get("arguments")))
 
 
-def _text(item: Mapping[str, Any]) -> str:
-    """Return the text of an item, or the reason why the model refuses to answer."""
-    content = item.get("content")
-    if item.get("type") != "message" or not isinstance(content, list):
-        return ""
-    parts = [object_of(part) for part in content]
-    return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
-
-
 def _refuses(item: Mapping[str, Any]) -> bool:
     content = item.get("content")
     parts = map(object_of, content) if isinstance(content, list) else ()
@@ -206,12 +197,11 @@ def _instead(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    read = object_of(usage.get("input_tokens_details"))
-    return Usage(
-        number_of(usage.get("input_tokens")),
-        number_of(usage.get("output_tokens")),
-        1,
-        cache_read_tokens=number_of(read.get("cached_tokens")),
-        cache_write_tokens=number_of(read.get("cache_write_tokens")),
-        reasoning_tokens=number_of(object_of(usage.get("output_tokens_details")).get("reasoning_tokens")),
+    details = object_of(usage.get("input_tokens_details"))
+    return counted_usage(
+        usage.get("input_tokens"),
+        usage.get("output_tokens"),
+        read=details.get("cached_tokens"),
+        written=details.get("cache_write_tokens"),
+        reasoning=object_of(usage.get("output_tokens_details")).get("reasoning_tokens"),
     )

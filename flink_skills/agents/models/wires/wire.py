@@ -19,15 +19,22 @@ class NoCompletionError(ValueError):
 
 
 class StreamReader(ABC):
-    """Puts the events of one streamed answer together."""
+    """Folds the events of one streamed answer into the shape of a whole body, which the wire reads."""
 
     @abstractmethod
     def event(self, data: Mapping[str, Any], on_delta: OnDelta) -> None:
-        """Take one event, and pass its text and tool calls on. Raises :class:`NoCompletionError`."""
+        """Take one event, and pass its text and tool calls on. An event of another kind is ignored.
+
+        Raises :class:`ValueError` for a piece that belongs to no part of the answer, and for too many parts.
+        """
+
+    @abstractmethod
+    def body(self) -> Mapping[str, Any] | None:
+        """Return the body as far as it arrived. Return None if the answer has not ended."""
 
     @abstractmethod
     def response(self) -> ModelResponse | None:
-        """Return the whole answer. Return None if the stream ended before the answer did."""
+        """Return the response of the body. Return None if the stream ended before the answer did."""
 
 
 class Wire(ABC):

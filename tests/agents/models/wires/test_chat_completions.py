@@ -104,6 +104,20 @@ def test_ids_that_are_made_differ_between_answers() -> None:
         ),
         ({"prompt_tokens": 9, "completion_tokens": 4, "prompt_cache_hit_tokens": 6}, Usage(9, 4, 1, 6)),
         ({"prompt_tokens": "many", "prompt_tokens_details": []}, Usage(requests=1)),
+        ({"prompt_tokens": "9", "completion_tokens": 4.9}, Usage(9, 4, 1)),
+        ({"prompt_tokens": float("inf"), "completion_tokens": 10**400}, Usage(10_000_000, 10_000_000, 1)),
+        ({"prompt_tokens": float("nan"), "completion_tokens": -5}, Usage(requests=1)),
+        ({"prompt_tokens": {"a": 1}, "completion_tokens": [7]}, Usage(requests=1)),
+        ({"prompt_tokens": "9" * 5_000, "completion_tokens": "-1"}, Usage(requests=1)),
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 4,
+                "prompt_tokens_details": {"cached_tokens": 10**9},
+                "completion_tokens_details": {"reasoning_tokens": 10**9},
+            },
+            Usage(9, 4, 1, cache_read_tokens=9, reasoning_tokens=4),
+        ),
     ],
 )
 def test_usage(usage: Any, expected: Usage) -> None:

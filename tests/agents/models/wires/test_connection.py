@@ -61,7 +61,7 @@ async def test_compressed_answers(raw_server: Callable[..., Any], connect: Model
 async def test_an_answer_is_bounded(raw_server: Callable[..., Any], connect: ModelFactory) -> None:
     packed = gzip.compress(b" " * (65 << 20))
     server = await raw_server(lambda head, body: good(packed, "Content-Encoding: gzip"))
-    with pytest.raises(ModelError, match="67,108,864"):
+    with pytest.raises(ModelError, match="16,777,216"):
         await connect("openai-compatible", server.url).request(REQUEST)
 
 

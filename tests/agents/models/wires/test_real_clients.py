@@ -281,6 +281,16 @@ async def test_answers(provider: str, name: str, packed: bool, raw_server: Any, 
     assert await outcome(models["ours"]) == await outcome(models["theirs"])
 
 
+async def test_calls_above_the_maximum_are_an_error(raw_server: Any, both: Both) -> None:
+    body = json.loads(json.dumps(ANSWERS["openai"]["answers"]["text and a call"]))
+    body["choices"][0]["message"]["tool_calls"] *= 257
+    server = await raw_server(lambda _, __: raw(json.dumps(body).encode()))
+    for model in both("openai", server.port).values():
+        with pytest.raises(ModelError, match="the response has 257 tool calls; at most 256 are accepted") as caught:
+            await model.request(ModelRequest("", [UserMessage("hello")], timeout=30))
+        assert caught.value.retryable
+
+
 @pytest.mark.parametrize("name", ["text", "calls"])
 @pytest.mark.parametrize("provider", REFERENCES)
 async def test_streams(provider: str, name: str, raw_server: Any, both: Both) -> None:
