@@ -239,6 +239,7 @@ CONTEXT_WORDS: Mapping[str, str] = {
     "sensory_memory": "use local variables: on_event runs from the start of a turn to its end",
     "memory": "use ctx.state, which belongs to the key",
     "session": "use ctx.state, or session_selector of the agent",
+    "loaded_skills": "use ctx.skills for the skills that are loaded now, or ctx.skills_loaded_in_turn",
     "action_config": "use ctx.config.get('skills.user.NAME'), or an attribute of the agent",
     "get_action_config_value": "use ctx.config.get('skills.user.NAME'), or an attribute of the agent",
     "agent_metric_group": "use ctx.metrics",

@@ -12,6 +12,7 @@ __all__ = [
     "FACES",
     "FULL",
     "KNOWLEDGE_ONLY",
+    "LOADERS",
     "LOAD_SKILL",
     "PROFILES",
     "TOOLS_ABOUT_TOOLS",
@@ -22,6 +23,8 @@ __all__ = [
 
 CORE, FULL, KNOWLEDGE_ONLY = "core", "full", "knowledge_only"
 LOAD_SKILL = "load_skill"
+#: The tools that load skills.
+LOADERS = frozenset({LOAD_SKILL, "skill_load"})
 
 _SKILLS = "flink_skills.tools.skills"
 _RUNS = "flink_skills.tools.runs"

@@ -103,9 +103,12 @@ def unload_effect(skill: str) -> dict[str, Any]:
     return {"op": "unload", "skill": skill}
 
 
-def docs_effect(skill: str, docs: Selection) -> dict[str, Any]:
-    """Return the effect that replaces the selected documents of ``skill``."""
-    return {"op": "docs", "skill": skill, "docs": _to_json(docs)}
+def docs_effect(skill: str, docs: Selection, *, digest: str = "") -> dict[str, Any]:
+    """Return the effect that replaces the selected documents of ``skill``.
+
+    ``digest`` is the version of the skill if the result of the call has its instructions.
+    """
+    return {"op": "docs", "skill": skill, "docs": _to_json(docs), **({"digest": digest} if digest else {})}
 
 
 def tools_effect(skill: str, tools: Selection | None) -> dict[str, Any]:
@@ -246,8 +249,8 @@ class SkillState:
 
     def clear(self) -> None:
         """Unload all skills. Artifacts and the names of tools stay."""
+        self._revision += bool(self._loaded)
         self._loaded.clear()
-        self._revision += 1
 
     def evict(self, most: int) -> list[str]:
         """Unload all skills except the ``most`` used last. Return the names of the unloaded skills.

@@ -15,10 +15,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flink_skills.agents.state.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from flink_skills.agents.state.messages import DOCUMENTS, AssistantMessage, Message, ToolMessage, UserMessage
 from flink_skills.skill.inspection import about_tokens
+from flink_skills.tools import SkillState
+from flink_skills.tools.profiles import LOADERS
+from flink_skills.tools.skills.context import unloaded_line
 
-__all__ = ["Cut", "about_tokens_of", "cut", "without_verbatim"]
+__all__ = ["Cut", "about_tokens_of", "cut", "placed", "skill_results", "without_verbatim"]
 
 # What providers put around a message and a tool call, about.
 _FRAME = 4
@@ -61,6 +64,53 @@ def without_verbatim(messages: Sequence[Message]) -> Sequence[Message]:
         replace(message, verbatim=None) if isinstance(message, AssistantMessage) and message.verbatim else message
         for message in messages
     ]
+
+
+def skill_results(messages: Sequence[Message], start: int = 0) -> tuple[int, ...]:
+    """Return the positions of the results about skills in ``messages`` from ``start`` on."""
+    of = messages[start:]
+    return tuple(at for at, message in enumerate(of, start) if isinstance(message, ToolMessage) and message.skill)
+
+
+def placed(
+    messages: Sequence[Message], results: Sequence[int], state: SkillState, content: str
+) -> tuple[dict[int, ToolMessage], dict[str, tuple[int, ToolMessage]]]:
+    """Return the results that replace those with content that is not loaded, and the result for each loaded skill.
+
+    The last load of a skill and the results after it are about what is loaded now. Earlier results have a line in place
+    of their content.
+
+    Args:
+        messages: The messages of a conversation.
+        results: The positions of the results about skills.
+        state: The skills that the conversation has loaded.
+        content: Where requests have the content of loaded skills, see :class:`SkillSettings`.
+
+    Returns:
+        The new results by their positions. The position and the result that has the content of a skill, or that a
+        request has it in, by the name of the skill.
+    """
+    about = [(at, of) for at in results if isinstance(of := messages[at], ToolMessage) and of.skill]
+    loads = {of.skill: at for at, of in about if of.name in LOADERS and of.holds != DOCUMENTS and (of.stub or of.holds)}
+    homes = {
+        of.skill: (at, of)
+        for at, of in about
+        if content != "system"
+        and of.skill in state
+        and at >= loads.get(of.skill, 0)
+        and (of.stub or of.holds == state[of.skill].digest)
+    }
+    changed: dict[int, ToolMessage] = {}
+    for at, of in about:
+        if of.skill not in state or at < loads.get(of.skill, 0):
+            changed[at] = replace(of, content=unloaded_line(of.skill), skill="", stub=False, holds="", media=())
+        elif of.holds and not of.stub:
+            home, copy = homes.get(of.skill, (-1, None))
+            if of.holds != DOCUMENTS and at != home:
+                changed[at] = replace(of, content=f"loaded: {of.skill}", holds="")
+            elif of.holds == DOCUMENTS and (at < home or copy is None or copy.stub):
+                changed[at] = replace(of, content=of.content.partition("\n")[0], holds="")
+    return changed, homes
 
 
 def cut(messages: Sequence[Message], most: int) -> Cut:

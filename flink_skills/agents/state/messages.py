@@ -15,6 +15,7 @@ from flink_skills.tools.base import ToolSpec
 from flink_skills.tools.media import Media
 
 __all__ = [
+    "DOCUMENTS",
     "NO_USAGE",
     "AssistantMessage",
     "Media",
@@ -27,6 +28,10 @@ __all__ = [
     "UserMessage",
     "Verbatim",
 ]
+
+
+#: What a result holds that has documents of a skill, and not its instructions.
+DOCUMENTS = "docs"
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,8 @@ class ToolMessage:
 
     ``skill`` is the skill that the call loaded, or chose documents of. With ``stub`` the content only says so, and a
     request may have what is loaded in its place. ``holds`` is the digest of the skill whose instructions the content
-    holds; empty for one that holds none. ``media`` are the images, PDF documents and audio of the result.
+    holds, or :data:`DOCUMENTS`; empty for one that holds neither. Requests have a line in place of the content of a
+    skill that is no longer loaded. ``media`` are the images, PDF documents and audio of the result.
     """
 
     call_id: str

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Any
 
 from flink_skills.agents.state.codec import decode_all, encode, message_from_json, message_to_json
-from flink_skills.agents.state.history import about_tokens_of
+from flink_skills.agents.state.history import about_tokens_of, skill_results
 from flink_skills.agents.state.messages import Message
 from flink_skills.agents.state.well_formed import call_ids, well_formed_conversation
 
@@ -71,6 +71,8 @@ class KeptConversation:
     # The number of the first messages with a model that are known to have no media.
     _without_media: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     _call_ids: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
+    # The number of examined messages with a model, and the positions of the results about skills among them.
+    _skill_results: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict, compare=False, repr=False)
 
     def sendable(self, model: str) -> Sequence[Message]:
         """Return the messages with a model as every provider accepts them. Each message is examined once."""
@@ -94,6 +96,15 @@ class KeptConversation:
             at += 1
         self._without_media[model] = at
         return at
+
+    def skill_results(self, model: str) -> tuple[int, ...]:
+        """Return the positions of the results about skills in a conversation. Each message is examined once."""
+        messages = self.sendable(model)
+        examined, found = self._skill_results.get(model, (0, ()))
+        if examined < len(messages):
+            found += skill_results(messages, examined)
+            self._skill_results[model] = (len(messages), found)
+        return found
 
     def about_tokens(self, model: str) -> int:
         """Return the approximate number of tokens of the messages with a model. Each message is counted once."""
@@ -124,12 +135,13 @@ class KeptConversation:
             if model in ids:
                 ids[model] = ids[model].union(call_ids(added))
         known = {model: of for model, of in self._without_media.items() if model not in shortened}
+        results = {model: of for model, of in self._skill_results.items() if model not in shortened}
         skill_states = {**self.skill_states, **turn.skill_states}
         for model, of in shortened.items():
             if of is None:
                 messages.pop(model, None)
                 skill_states.pop(model, None)
-        return KeptConversation(messages, skill_states, tokens, known, ids)
+        return KeptConversation(messages, skill_states, tokens, known, ids, results)
 
     @classmethod
     def from_json(cls, part: Mapping[str, Any]) -> KeptConversation:

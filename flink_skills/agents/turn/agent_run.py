@@ -110,14 +110,15 @@ class AgentRun(TurnContext):
 
     def artifact_versions(self) -> dict[str, str]:
         """Return the newest version of each artifact that the conversations saved, by name."""
+        found = self._known_conversations()
+        return {name: version for of in found or () for name, version in of.skill_state.artifacts.items()}
+
+    def _known_conversations(self) -> Conversations | None:
+        """Return the conversations, including those with models that did not continue in this turn."""
         if self._agent_turn.kept.skill_states:
-            # Including conversations that did not continue in this turn.
             for model in self._generation.models.values():
                 self.conversations.shared(model)
-        elif self._conversations is None:
-            return {}
-        states = [of.skill_state for of in self.conversations]
-        return {name: version for state in states for name, version in state.artifacts.items()}
+        return self._conversations
 
     def _routed(self, model: str | None) -> str | None:
         """Return the model that a call names, or the one that the agent's route chooses for the event."""
@@ -133,6 +134,11 @@ class AgentRun(TurnContext):
     @state.setter
     def state(self, value: Any) -> None:
         self._agent_turn.state = self._agent_turn.agent.assigned_state(value)
+
+    @property
+    def skills(self) -> list[str]:
+        found = self._known_conversations()
+        return [] if found is None else found.loaded_skills()
 
     @property
     def artifacts(self) -> dict[str, str]:

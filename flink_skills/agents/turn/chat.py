@@ -13,6 +13,7 @@ from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.models.results import empty_answer
 from flink_skills.agents.state.journal import Asked
 from flink_skills.agents.state.messages import (
+    DOCUMENTS,
     AssistantMessage,
     Media,
     Message,
@@ -34,6 +35,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolResult
 from flink_skills.tools.code import RUN_CODE, code_blocks
 from flink_skills.tools.code.blocks import as_output
+from flink_skills.tools.profiles import LOADERS
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
@@ -345,15 +347,18 @@ def _sequence(model: ModelRuntime, tool: Tool, call: ToolCall) -> tuple[str, str
 
 
 def _message(model: ModelRuntime, call: ToolCall, result: ToolResult) -> ToolMessage:
-    effect: Mapping[str, Any] = next((of for of in result.effects if of.get("op") in ("load", "docs")), {})
-    in_place = bool(effect) and model.settings.loads_in_place
+    # A second load only marks the skill as used, and its result says that the skill is loaded.
+    ops = ("load", "docs", "touch") if call.name in LOADERS else ("load", "docs")
+    effect: Mapping[str, Any] = next((of for of in result.effects if of.get("op") in ops), {})
+    op, in_place = effect.get("op", "touch"), model.settings.loads_in_place
+    digest = str(effect.get("digest", "")) if in_place and op != "touch" else ""
     return ToolMessage(
         call.id,
         call.name,
         result.told,
         result.is_error,
         skill=str(effect.get("skill", "")),
-        stub=bool(effect) and not in_place,
-        holds=str(effect.get("digest", "")) if in_place else "",
+        stub=op != "touch" and not in_place,
+        holds=digest or (DOCUMENTS if op == "docs" else ""),
         media=result.media,
     )

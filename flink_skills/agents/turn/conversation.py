@@ -14,6 +14,7 @@ from flink_skills.agents.declare.budget import Spent
 from flink_skills.agents.state.codec import result_from_json, result_to_json
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.fingerprints import fingerprint
+from flink_skills.agents.state.history import about_tokens_of, placed, skill_results
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.state.messages import Message, ModelResponse
 from flink_skills.agents.state.session import SESSION_EFFECT
@@ -181,6 +182,36 @@ class Conversation:
             self.skill_state.clear()
         data = self.skill_state.to_json()
         return data if self.was_kept or data != _EMPTY else None
+
+    def skill_results(self, messages: Sequence[Message]) -> Sequence[int]:
+        """Return the positions of the results about skills in ``messages``, which begin with those of the session."""
+        if self.shortened is not None:
+            return skill_results(messages)
+        found = self.agent_turn.kept.skill_results(self.name)
+        if not found and not self.skill_state.revision:
+            return ()  # the conversation has never loaded a skill
+        return (*found, *skill_results(messages, len(self.kept_messages)))
+
+    def without_unloaded(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return ``messages`` without the content of unloaded skills. Returns the same sequence if they have none."""
+        results = self.skill_results(messages)
+        changed = placed(messages, results, self.skill_state, self.model.settings.content)[0] if results else {}
+        return [changed.get(at, of) for at, of in enumerate(messages)] if changed else messages
+
+    def omit_unloaded(self) -> None:
+        """Remove the content of unloaded skills from the messages, at the turn's end.
+
+        Messages of earlier turns keep it until it is half of them, because the whole session is then written again.
+        """
+        history = self.kept_messages if self.shortened is None else self.shortened
+        if not self.skill_results(history) and not skill_results(self.messages):
+            return
+        messages = self.without_unloaded([*history, *self.messages])
+        before, self.messages = list(messages[: len(history)]), list(messages[len(history) :])
+        if self.shortened is not None:
+            self.shortened = before
+        elif before != history and about_tokens_of(before) * 2 < self.agent_turn.kept.about_tokens(self.name):
+            self.shortened = before
 
     async def unload_skills(self, hooks: RequestHooks | None) -> None:
         """Unload the skills whose time is over or that exceed the limit. The next request has the others."""

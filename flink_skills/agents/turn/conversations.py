@@ -75,13 +75,23 @@ class Conversations:
         yield from self._by_name.values()
         yield from self._fresh
 
+    def loaded_skills(self) -> list[str]:
+        """Return the names of the skills that the conversations have loaded now, in the order of use in each."""
+        found: dict[str, None] = {}
+        for of in self._by_name.values():
+            for name in of.skill_state:
+                found.pop(name, None)
+                found[name] = None
+        return list(found)
+
     def added(self) -> KeptConversation:
         """Return what the turn adds to the session."""
         messages, skill_states = {}, {}
         for name, of in self._by_name.items():
+            state = of.skill_state_to_keep()
+            of.omit_unloaded()
             if of.messages:
                 messages[name] = of.messages
-            state = of.skill_state_to_keep()
             if state is not None:
                 skill_states[name] = state
         children = self._agent_turn.child_sessions

@@ -66,6 +66,10 @@ class HookContext(TurnContext):
         self._state.assign(value)
 
     @property
+    def skills(self) -> list[str]:
+        return self._skill_state.names
+
+    @property
     def artifacts(self) -> dict[str, str]:
         saved = self._skill_state.artifacts
         return {name: artifact_ref(name, version) for name, version in saved.items()}

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from flink_skills.agents.declare.answers import AnswerType
 from flink_skills.agents.models.media import has_media
-from flink_skills.agents.state.messages import Message, ModelRequest, ToolMessage
+from flink_skills.agents.state.history import placed
+from flink_skills.agents.state.messages import Message, ModelRequest
 from flink_skills.agents.state.well_formed import well_formed, well_formed_message
 from flink_skills.agents.turn.additions import Additions
 from flink_skills.options import SkillOptions
@@ -46,12 +47,12 @@ async def build_request(
     tools = await conversation.tools()
     if tools.speakers:
         system = _joined(system, additions.text(tools.speakers))
-    if len(state):
-        if conversation.has_changed_skills():
-            # Files may have to be read, and other turns run on this loop. Later they are in memory.
-            system, messages = await asyncio.to_thread(_materialised, model, system, state, messages)
-        else:
-            system, messages = _materialised(model, system, state, messages)
+    results = conversation.skill_results(messages)
+    if len(state) and conversation.has_changed_skills():
+        # Files may have to be read, and other turns run on this loop. Later they are in memory.
+        system, messages = await asyncio.to_thread(_materialised, model, system, state, messages, results)
+    elif len(state) or results:
+        system, messages = _materialised(model, system, state, messages, results)
     if has_media(messages[conversation.without_media() :]):
         messages = await conversation.agent_turn.media.loaded(messages, model.chat_model.accepts)
     affinity = conversation.agent_turn.affinity
@@ -59,27 +60,27 @@ async def build_request(
 
 
 def _materialised(
-    model: ModelRuntime, system: str, state: SkillState, messages: Sequence[Message]
+    model: ModelRuntime, system: str, state: SkillState, messages: Sequence[Message], results: Sequence[int]
 ) -> tuple[str, Sequence[Message]]:
     most = model.services.config.get(SkillOptions.PROMPT_MAX_DOC_CHARS)
-    if model.settings.content == "system":
-        return _joined(system, system_block(state, model.view, max_doc_chars=most)), messages
-    placed = list(messages)
-    results = [(at, of) for at, of in enumerate(placed) if isinstance(of, ToolMessage) and of.skill]
-    held = {(of.skill, of.holds) for _, of in results}
-    # The last result that is about a skill is the one that has its content.
-    last = {of.skill: (at, of) for at, of in results if of.stub}
+    changed, homes = placed(messages, results, state, model.settings.content)
     homeless = []
-    for name in sorted(state):
-        if (name, state[name].digest) in held:
+    for name in sorted(state) if model.settings.content != "system" else ():
+        at, home = homes.get(name, (-1, None))
+        if home is not None and not home.stub:
             continue  # the conversation itself has it
         block = skill_block(name, state[name], model.view, max_doc_chars=most)
-        if name in last:
-            at, message = last[name]
-            placed[at] = well_formed_message(replace(message, content=block))
-        else:
+        if home is None:
             homeless.append(block)
-    return _joined(system, *([_NOWHERE_ELSE, *homeless] if homeless else [])), placed
+        else:
+            changed[at] = well_formed_message(replace(home, content=block))
+    if changed:
+        messages = list(messages)
+        for at, message in changed.items():
+            messages[at] = message
+    if model.settings.content == "system":
+        return _joined(system, system_block(state, model.view, max_doc_chars=most)), messages
+    return _joined(system, *([_NOWHERE_ELSE, *homeless] if homeless else [])), messages
 
 
 def _joined(*parts: str) -> str:

@@ -22,6 +22,8 @@ __all__ = ["history_of"]
 
 _log = logging.getLogger("flink_skills.turn")
 
+_CONTENT = "the content of unloaded skills"
+_REASONING = "the reasoning of its earlier turns"
 _SUMMARY = "<conversation_summary>\n{}\n</conversation_summary>"
 _CUT = " … (the summary was cut here)"
 # Of one message, in what is given to be summed up: results of tools may be long, and what came of them follows.
@@ -48,15 +50,18 @@ def _history_of(conversation: Conversation) -> Sequence[Message] | asyncio.Futur
     most = agent.limits.history
     if not most or not kept or _kept_tokens(conversation) <= most:
         return kept
-    plain = without_verbatim(kept)
+    live = conversation.without_unloaded(kept)
+    if live is not kept and about_tokens_of(live) <= most * 3 // 4:
+        return _without(conversation, live, _CONTENT)
+    plain = without_verbatim(live)
     # A quarter of the limit is free afterwards: less would last for few turns.
-    if plain is not kept and about_tokens_of(plain) <= most * 3 // 4:
-        return _without_reasoning(conversation, plain)
+    if plain is not live and about_tokens_of(plain) <= most * 3 // 4:
+        return _without(conversation, plain, _REASONING)
     summarizes = agent.config.get(SkillOptions.SESSION_STRATEGY) == "summarize"
     # Half of the limit is free afterwards; a summary takes up to a quarter of what is kept.
     parts = cut(plain, most * 3 // 8 if summarizes else most // 2)
     if not parts.gone:
-        return kept if plain is kept else _without_reasoning(conversation, plain)
+        return kept if plain is kept else _without(conversation, plain, _CONTENT if plain is live else _REASONING)
     if summarizes:
         return asyncio.ensure_future(_summed_up(conversation, parts, most))
     return _shortened(conversation, list(parts.kept), parts.gone, "left out")
@@ -66,13 +71,14 @@ def _kept_tokens(conversation: Conversation) -> int:
     return conversation.agent_turn.kept.about_tokens(conversation.name)
 
 
-def _without_reasoning(conversation: Conversation, plain: Sequence[Message]) -> Sequence[Message]:
+def _without(conversation: Conversation, plain: Sequence[Message], what: str) -> Sequence[Message]:
     _log.info(
         "the conversation with chat model %s was at about %d tokens, over skills.session.max-tokens = %d: "
-        "the reasoning of its earlier turns was omitted, about %d tokens are left",
+        "%s was omitted, about %d tokens are left",
         conversation.model.name,
         _kept_tokens(conversation),
         conversation.agent_turn.agent.limits.history,
+        what,
         about_tokens_of(plain),
     )
     conversation.shortened = list(plain)

@@ -59,7 +59,7 @@ class TurnContext(AgentContext):
         return self._agent_turn.finish_reason
 
     @property
-    def loaded_skills(self) -> list[str]:
+    def skills_loaded_in_turn(self) -> list[str]:
         return list(self._agent_turn.loaded)
 
     @property

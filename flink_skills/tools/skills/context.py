@@ -18,7 +18,7 @@ from flink_skills.tools.state import ALL, LoadedSkill, SkillState
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
 
-__all__ = ["docs_block", "skill_block", "system_block"]
+__all__ = ["docs_block", "says_unloaded", "skill_block", "system_block", "unloaded_line"]
 
 # All documents of a skill together have at most this many times the room of a single one.
 _DOCS_OF_A_SKILL = 4
@@ -57,6 +57,20 @@ def system_block(state: SkillState, view: SkillView, *, max_doc_chars: int) -> s
         return ""
     blocks = [skill_block(name, state[name], view, max_doc_chars=max_doc_chars) for name in names]
     return "\n".join([f"Loaded skills: {', '.join(map(_named, names))}", *blocks])
+
+
+def unloaded_line(name: str) -> str:
+    """Return the text that replaces the result of a load after its skill is unloaded.
+
+    >>> unloaded_line("ants")
+    'unloaded: ants. This result no longer has the content of the skill.'
+    """
+    return f"unloaded: {_named(name)}. This result no longer has the content of the skill."
+
+
+def says_unloaded(text: str, name: str) -> bool:
+    """Return True if ``text`` is :func:`unloaded_line` of a skill."""
+    return text == unloaded_line(name)
 
 
 def docs_block(name: str, docs: Sequence[str], view: SkillView, *, max_doc_chars: int) -> str:

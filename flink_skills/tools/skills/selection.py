@@ -14,7 +14,7 @@ from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.skills.arguments import DocsArguments, ToolsArguments
-from flink_skills.tools.skills.context import docs_block
+from flink_skills.tools.skills.context import docs_block, skill_block
 from flink_skills.tools.skills.documents import asked_docs, docs_of, max_doc_chars
 from flink_skills.tools.skills.face import SkillFace, known_skill
 from flink_skills.tools.skills.offer import ToolNames, offer_of, tool_names
@@ -59,13 +59,20 @@ class SkillSelectDocs(SkillFace[_DocsArguments]):
             "selected_docs": names_of(docs, await docs_of(name, view) if docs == ALL else ()),
             "include_all_docs": docs == ALL,
         }
-        answer = _answer(value, note, docs_effect(name, docs))
-        more = [path for path in value["selected_docs"] if before.docs != ALL and path not in before.docs]
-        if more and self._services.settings.loads_in_place:
+        if not self._services.settings.loads_in_place:
+            return _answer(value, note, docs_effect(name, docs))
+        had = names_of(before.docs, await docs_of(name, view) if before.docs == ALL else ())
+        most, text = max_doc_chars(self._services), ""
+        gone = not set(had) <= set(value["selected_docs"])
+        if gone:
+            # This result replaces the earlier ones, which have documents that are no longer selected.
+            loaded = replace(before, docs=docs)
+            text = await asyncio.to_thread(skill_block, name, loaded, view, max_doc_chars=most)
+        elif more := [path for path in value["selected_docs"] if path not in had]:
             # Nothing else will bring them before the model.
-            text = await asyncio.to_thread(docs_block, name, more, view, max_doc_chars=max_doc_chars(self._services))
-            return replace(answer, content=f"{answer.content}\n{text}")
-        return answer
+            text = await asyncio.to_thread(docs_block, name, more, view, max_doc_chars=most)
+        answer = _answer(value, note, docs_effect(name, docs, digest=before.digest if gone else ""))
+        return replace(answer, content=f"{answer.content}\n{text}") if text else answer
 
 
 class SkillSelectTools(SkillFace[_ToolsArguments]):
