@@ -32,6 +32,7 @@ _MODES: dict[str, Mode] = {
     _UP_FRONT: _ALL,
     "core, tools up front": Mode("core", "session", "tool-result", tools=True),
     "core, session, tool-result (default)": Mode("core", "session", "tool-result"),
+    "core, session, tool-result, 1 skill at most": Mode("core", "session", "tool-result", max_loaded=1),
     "core, session, system": Mode("core", "session", "system"),
     "core, turn, tool-result": Mode("core", "turn", "tool-result"),
     "core, turn, system": Mode("core", "turn", "system"),

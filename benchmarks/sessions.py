@@ -44,7 +44,8 @@ class Mode:
 
     ``bodies`` and ``tools`` say what stands in every request; what does not is loaded by the tools of ``profile``.
     ``selected`` is how many of a skill's tools the model selects, 0: all; ``at_once`` says that it does so together
-    with loading, as a model can that knows the tools' names before.
+    with loading, as a model can that knows the tools' names before. ``max_loaded`` is how many skills stay loaded,
+    0: all.
     """
 
     profile: str = ""
@@ -54,6 +55,7 @@ class Mode:
     tools: bool = False
     selected: int = 0
     at_once: bool = False
+    max_loaded: int = 0
 
     @property
     def loads(self) -> bool:
@@ -99,7 +101,12 @@ class Desk(Agent):
     @chat_model_setup
     def model(self) -> ResourceDescriptor:
         mode = self.mode
-        said = {"skill_tools": mode.profile, "skill_lifetime": mode.lifetime, "skill_content": mode.content}
+        said: dict[str, Any] = {
+            "skill_tools": mode.profile,
+            "skill_lifetime": mode.lifetime,
+            "skill_content": mode.content,
+        }
+        said["max_loaded_skills"] = mode.max_loaded
         return ResourceDescriptor(clazz=f"{_PROVIDER}.setup", **{key: value for key, value in said.items() if value})
 
     @tool_pool

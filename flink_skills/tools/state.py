@@ -106,7 +106,7 @@ def unload_effect(skill: str) -> dict[str, Any]:
 def docs_effect(skill: str, docs: Selection, *, digest: str = "") -> dict[str, Any]:
     """Return the effect that replaces the selected documents of ``skill``.
 
-    ``digest`` is the version of the skill if the result of the call has its instructions.
+    ``digest`` is its version if the result has the instructions.
     """
     return {"op": "docs", "skill": skill, "docs": _to_json(docs), **({"digest": digest} if digest else {})}
 

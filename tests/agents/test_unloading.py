@@ -1,4 +1,4 @@
-"""What unloading a skill frees: the next request has no content of a skill that is not loaded."""
+"""Requests after a skill is unloaded, in each lifetime, content and profile."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent
-from flink_skills.agents import AssistantMessage, ModelRequest, Session, ToolMessage, TurnOutcome, TurnStatus
+from flink_skills import Agent, AgentContext
+from flink_skills.agents import (
+    AssistantMessage,
+    ModelRequest,
+    Session,
+    SessionOp,
+    ToolMessage,
+    TurnOutcome,
+    TurnStatus,
+    encode,
+)
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script
@@ -47,7 +56,7 @@ def text_of(request: ModelRequest) -> str:
 
 
 def copies(request: ModelRequest) -> dict[str, int]:
-    """How often a request has the instructions of each skill, for those that it has."""
+    """Return the number of copies of the instructions of each skill in a request, for those that it has."""
     found = {name: text_of(request).count(f"Body of {name}.") for name in NAMES}
     return {name: number for name, number in found.items() if number}
 
@@ -111,6 +120,7 @@ def by_step(answers: Sequence[Any]) -> Any:
     return lambda request: answers[sum(isinstance(message, AssistantMessage) for message in request.messages)]
 
 
+@pytest.mark.row("C9")
 @every_mode
 async def test_an_unloaded_skill_leaves_the_next_request_and_is_there_once_after_a_reload(
     open_agent: OpenAgent, script: Script, skills: Path, profile: str, lifetime: str, content: str
@@ -134,6 +144,7 @@ async def test_an_unloaded_skill_leaves_the_next_request_and_is_there_once_after
     assert done > len(answers)
 
 
+@pytest.mark.row("D10", "D11")
 @every_mode
 async def test_a_skill_over_the_limit_leaves_the_next_request(
     open_agent: OpenAgent, script: Script, skills: Path, profile: str, lifetime: str, content: str
@@ -162,6 +173,7 @@ async def test_a_skill_over_the_limit_leaves_the_next_request(
     assert len(seen) == hooks + 1, "a replay calls evict for the request that it sends, and for no other"
 
 
+@pytest.mark.row("D9")
 @every_mode
 async def test_a_restored_session_has_what_is_loaded(
     open_agent: OpenAgent, script: Script, skills: Path, profile: str, lifetime: str, content: str
@@ -176,3 +188,186 @@ async def test_a_restored_session_has_what_is_loaded(
         assert_said(request, ["ants", "bees"])
     kept = repr(outcome.session.conversation().messages)
     assert "Body of" not in kept, "the state has content of unloaded skills"
+
+
+def documents(request: ModelRequest) -> dict[str, int]:
+    """Return the number of copies of each document of the skill ants in a request, for those that it has."""
+    found = {name: text_of(request).count(f"Document {name} of ants.") for name in ("one", "two")}
+    return {name: number for name, number in found.items() if number}
+
+
+def select(mode: str, *docs: str, prefix: str) -> Any:
+    return calls(call("skill_select_docs", skill="ants", mode=mode, docs=[f"{d}.md" for d in docs]), prefix=prefix)
+
+
+@pytest.mark.row("C5", "C9")
+@pytest.mark.parametrize("content", ["system", "tool-result"])
+@pytest.mark.parametrize("lifetime", ["turn", "session"])
+async def test_documents_are_there_once_and_leave_with_their_skill(
+    open_agent: OpenAgent, script: Script, skills: Path, lifetime: str, content: str
+) -> None:
+    mode = Mode("full", lifetime, content)
+    with_one = {"skill": "ants", "docs": ["one.md"]}
+    answers = [
+        calls(call("skill_load", **with_one), prefix="a"),
+        select("add", "two", prefix="b"),
+        select("replace", "two", prefix="d"),
+        select("add", "one", prefix="e"),
+        select("clear", prefix="f"),
+        calls(call("skill_load", **with_one), prefix="g"),
+        mode.unload("ants"),
+        calls(call("skill_load", **with_one), prefix="h"),
+        "done",
+    ]
+    model = script(by_step(answers))
+    bench = await open_agent(Keeper, skills, **mode.options)
+    await turns(bench, 1)
+    one, two = {"one": 1}, {"two": 1}
+    assert [documents(request) for request in model.requests] == [
+        *({}, one, one | two, two, one | two, {}, one),
+        *({}, one),
+    ]
+    assert all_copies(model) == [{}, *[{"ants": 1}] * 6, {}, {"ants": 1}]
+    assert_said(model.requests[7], ["ants"])
+
+
+@pytest.mark.row("C9")
+async def test_documents_of_a_skill_that_the_code_loaded_are_there_once(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
+    class Loads(Keeper):
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            await ctx.call_tool("skill_load", skill="ants")
+            return await ctx.chat(event)
+
+    model = script([select("add", "one", prefix="a"), "done"])
+    bench = await open_agent(Loads, skills, **Mode("full", "session", "tool-result").options)
+    await turns(bench, 1)
+    assert documents(model.requests[1]) == {"one": 1}
+    assert all_copies(model) == [{"ants": 1}] * 2
+    assert "references/one.md" in results(model.requests[1])[0]
+
+
+@pytest.mark.row("C9")
+async def test_skills_of_many_turns_cost_a_line_each(open_agent: OpenAgent, script: Script, tmp_path: Path) -> None:
+    names = [f"skill-{number}" for number in range(6)]
+    for name in names:
+        folder = tmp_path / "six" / name
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: About {name}.\n---\n{'x' * 5_000}\n")
+    mode = Mode("core", "session", "tool-result")
+    model = script([of for name in names for of in (mode.load(name), mode.unload(name), "done")])
+    bench = await open_agent(Keeper, tmp_path / "six")
+    outcome = await turns(bench, len(names))
+    sizes = [len(text_of(request)) for request in model.requests]
+    assert sizes[-1] - sizes[0] < 1_500, sizes
+    assert outcome.session.size < 6_000, "the session has content of unloaded skills"
+
+
+@pytest.mark.row("C9")
+async def test_the_session_is_written_again_when_half_of_it_is_content_of_unloaded_skills(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
+    mode = Mode("core", "session", "tool-result")
+    model = script([mode.load("ants"), "y" * 30_000, mode.unload("ants"), "done", mode.load("bees"), "done", "last"])
+    bench = await open_agent(Keeper, skills)
+    outcome = await bench.turn("event 1")
+    found, operations = [outcome.session], []
+    for number, event in ((2, "event 2"), (3, "event 3"), (4, "event 4")):
+        outcome = await bench.turn(event, number=number, session=found[-1])
+        found.append(outcome.session)
+        operations.append(outcome.change.op)
+    # The next request omits the content.
+    assert all_copies(model)[-4:] == [{}, {}, {"bees": 1}, {"bees": 1}]
+    assert operations == [SessionOp.APPEND] * 3, "a turn writes a long session again"
+    script([mode.load("ants"), "done", mode.unload("ants"), "done"])
+    bench = await open_agent(Keeper, skills)
+    short = (await bench.turn("event 1")).session
+    outcome = await bench.turn("event 2", number=2, session=short)
+    assert outcome.change.op == SessionOp.REPLACE
+    assert outcome.session.size < short.size / 2
+    assert Session.decode(outcome.change.chunks).conversations == outcome.session.conversations
+
+
+@pytest.mark.row("C9")
+async def test_a_limit_of_tokens_removes_content_of_unloaded_skills_first(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
+    mode = Mode("core", "session", "tool-result")
+    answers = [mode.load("ants"), "y" * 10_000, mode.unload("ants"), "done", "last"]
+    model = script(answers)
+    bench = await open_agent(Keeper, skills, **{"skills.session.max-tokens": "4000"})
+    session = Session()
+    for number in (1, 2, 3):
+        outcome = await bench.turn(f"event {number}", number=number, session=session)
+        session = outcome.session
+    assert text_of(model.requests[-1]).count("event 1") == 1, "messages were removed"
+    assert copies(model.requests[-1]) == {}
+    assert_said(model.requests[-1], ["ants"])
+
+
+@pytest.mark.row("C9", "D5")
+async def test_stored_results_of_an_earlier_release_become_a_line(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
+    """An earlier release kept the content of unloaded skills, and did not mark documents and repeated loads."""
+    conversation = [
+        {"u": "event 1"},
+        {"a": "", "c": [["c0", "skill_load", {"skill": "ants"}], ["c1", "skill_load", {"skill": "bees"}]]},
+        {"t": "<skill_content name=\"ants\">\nBody of ants.\n", "i": "c0", "n": "skill_load", "e": False,
+         "k": ["ants", False, "d1"]},
+        {"t": "<skill_content name=\"bees\">\nBody of bees.\n", "i": "c1", "n": "skill_load", "e": False,
+         "k": ["bees", False, "d2"]},
+        {"a": "", "c": [["c2", "skill_select_docs", {"skill": "ants"}]]},
+        {"t": "{}\nDocument one of ants.\n", "i": "c2", "n": "skill_select_docs", "e": False, "k": ["ants", False, ""]},
+        {"a": "done", "c": []},
+    ]  # fmt: skip
+    session = Session.decode([encode({"m": {"model": conversation}, "a": {"model": {"loaded": []}}})])
+    model = script(["done"])
+    bench = await open_agent(Keeper, skills, **Mode("full", "session", "tool-result").options)
+    outcome = await bench.turn("event 2", number=2, session=session)
+    assert outcome.status == TurnStatus.DONE
+    assert all_copies(model) == [{}]
+    assert documents(model.requests[0]) == {}
+    assert_said(model.requests[0], ["ants", "bees"])
+
+
+@pytest.mark.row("D12")
+@pytest.mark.parametrize("lifetime", ["turn", "once", "session"])
+async def test_the_context_has_the_skills_that_are_loaded_now(
+    open_agent: OpenAgent, script: Script, skills: Path, lifetime: str
+) -> None:
+    in_hook: list[list[str]] = []
+
+    class Tells(Keeper):
+        def before_model(self, request: ModelRequest, ctx: Any) -> None:
+            in_hook.append(ctx.skills)
+
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            before = ctx.skills
+            await ctx.chat(event)
+            return [before, ctx.skills, ctx.skills_loaded_in_turn]
+
+    mode = Mode("core", lifetime, "tool-result")
+    script([mode.load("ants", "bees"), mode.load("ants"), "one", mode.unload("bees"), "two"])
+    bench = await open_agent(Tells, skills, **mode.options)
+    told, session = [], Session()
+    for number in (1, 2):
+        outcome = await bench.turn("x", number=number, session=session)
+        told += [output for _, output in outcome.outputs]
+        session = restored(outcome)
+    loaded, in_turn = ["bees", "ants"], ["ants", "bees"]
+    # With the lifetime "once" the second load of ants is for one more request.
+    first = ["ants"] if lifetime == "once" else loaded
+    assert told[0] == [[], first, in_turn]
+    assert in_hook[:3] == [[], ["ants", "bees"], first]
+    if lifetime == "session":
+        assert told[1] == [loaded, ["ants"], []]
+        assert in_hook[3:] == [loaded, ["ants"]]
+    else:
+        assert told[1] == [[], [], []]
+
+
+def test_the_former_name_has_a_hint() -> None:
+    with pytest.raises(AttributeError, match=r"'loaded_skills': use ctx\.skills .* ctx\.skills_loaded_in_turn"):
+        AgentContext.__getattr__(object(), "loaded_skills")

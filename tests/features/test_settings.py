@@ -131,7 +131,7 @@ class Tells(Plain):
 
     async def on_event(self, event: Any, ctx: Any) -> Any:
         await ctx.chat(event)
-        return ctx.loaded_skills
+        return ctx.skills
 
 
 @pytest.mark.row("D12")

@@ -94,7 +94,7 @@ class Scripted(Agent):
 
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
         answer = await ctx.chat()
-        return {"agent": self.name, "key": ctx.key, "answer": answer, "skills": ctx.loaded_skills}
+        return {"agent": self.name, "key": ctx.key, "answer": answer, "skills": ctx.skills}
 
 
 class Shop(Scripted):
@@ -125,7 +125,7 @@ class Commander(Agent):
     async def on_event(self, event: Any, ctx: AgentContext) -> Any:
         await ctx.call_tool("load_skill", name=event["skill"])
         done = await ctx.call_tool("execute_shell_command", command=event["command"])
-        return {"skill": event["skill"], "loaded": ctx.loaded_skills, **done}
+        return {"skill": event["skill"], "loaded": ctx.skills, **done}
 
 
 class Offerings(Agent):

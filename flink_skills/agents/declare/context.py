@@ -113,10 +113,10 @@ class AgentContext(ABC):
     @property
     @abstractmethod
     def skills(self) -> list[str]:
-        """The names of the skills that are loaded now, in the order of use.
+        """The names of the skills that are loaded now, in order of use.
 
-        In a hook these are the skills of the conversation that sends the request or calls the tool. Otherwise they are
-        the skills of all conversations of the agent that all chats with a model share or that continued in this turn.
+        In a hook they are loaded in the conversation that sends the request or calls the tool. Otherwise they are
+        loaded in any conversation that all chats with a model share, or that continued in this turn.
 
         Example:
             >>> if "refunds" in ctx.skills:
@@ -126,7 +126,7 @@ class AgentContext(ABC):
     @property
     @abstractmethod
     def skills_loaded_in_turn(self) -> list[str]:
-        """The names of the skills that this turn loaded, in order, including those that are unloaded again."""
+        """The names of the skills that this turn loaded, in order, including unloaded ones."""
 
     @property
     @abstractmethod

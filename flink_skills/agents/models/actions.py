@@ -13,6 +13,7 @@ from flink_skills.agents.state.messages import AssistantMessage, Message, ModelR
 from flink_skills.tools.base import ToolSpec, says_repeated
 from flink_skills.tools.commands.policy import NO_SHELL
 from flink_skills.tools.commands.result_text import says_failure, says_nothing
+from flink_skills.tools.skills.context import says_unloaded
 
 __all__ = [
     "ANSWER",
@@ -120,9 +121,9 @@ def loaded_skills(messages: Sequence[Message]) -> list[str]:
                     asked[call.id] = (call.name, str(call.arguments.get("name", "")))
         elif isinstance(message, ToolMessage) and not message.is_error:
             tool, name = asked.get(message.call_id, ("", ""))
-            if tool == _LOAD:
+            if tool == _LOAD and not says_unloaded(message.content, name):
                 loaded[name] = None
-            elif tool == _UNLOAD:
+            elif tool in (_LOAD, _UNLOAD):
                 loaded.pop(name, None)
     return list(loaded)
 

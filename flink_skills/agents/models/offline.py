@@ -35,6 +35,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta, TextDelta
 from flink_skills.tools.base import ToolSpec
 from flink_skills.tools.commands.result_text import says_nothing
+from flink_skills.tools.skills.context import says_unloaded
 
 __all__ = ["OfflineModel", "create"]
 
@@ -147,7 +148,7 @@ def _loaded_text(messages: Sequence[Message], skill: str) -> str | None:
             unloads, name = asked.get(message.call_id, (False, ""))
             if name != skill:
                 continue
-            if unloads:
+            if unloads or says_unloaded(message.content, name):
                 text = None
             elif message.stub and "<skill_content" not in message.content:
                 text = None  # it was loaded for a turn that is over

@@ -67,9 +67,9 @@ def without_verbatim(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def skill_results(messages: Sequence[Message], start: int = 0) -> tuple[int, ...]:
-    """Return the positions of the results about skills in ``messages`` from ``start`` on."""
-    of = messages[start:]
-    return tuple(at for at, message in enumerate(of, start) if isinstance(message, ToolMessage) and message.skill)
+    """Return the positions in ``messages``, from ``start`` on, where results about skills are."""
+    later = enumerate(messages[start:], start)
+    return tuple(at for at, message in later if isinstance(message, ToolMessage) and message.skill)
 
 
 def placed(
@@ -77,39 +77,39 @@ def placed(
 ) -> tuple[dict[int, ToolMessage], dict[str, tuple[int, ToolMessage]]]:
     """Return the results that replace those with content that is not loaded, and the result for each loaded skill.
 
-    The last load of a skill and the results after it are about what is loaded now. Earlier results have a line in place
-    of their content.
+    The last load and the results after it are about what is loaded now. A line replaces earlier results.
 
     Args:
-        messages: The messages of a conversation.
-        results: The positions of the results about skills.
+        messages: The whole conversation.
+        results: The positions that :func:`skill_results` returns.
         state: The skills that the conversation has loaded.
-        content: Where requests have the content of loaded skills, see :class:`SkillSettings`.
+        content: Where requests have the content, see :class:`SkillSettings`.
 
     Returns:
-        The new results by their positions. The position and the result that has the content of a skill, or that a
-        request has it in, by the name of the skill.
+        The new results by their positions. By skill name, the position and the result that requests have the content
+        in.
     """
-    about = [(at, of) for at in results if isinstance(of := messages[at], ToolMessage) and of.skill]
-    loads = {of.skill: at for at, of in about if of.name in LOADERS and of.holds != DOCUMENTS and (of.stub or of.holds)}
-    homes = {
-        of.skill: (at, of)
-        for at, of in about
-        if content != "system"
-        and of.skill in state
-        and at >= loads.get(of.skill, 0)
-        and (of.stub or of.holds == state[of.skill].digest)
-    }
+    about = [(at, found) for at in results if isinstance(found := messages[at], ToolMessage) and found.skill]
+    loads: dict[str, int] = {}
+    for at, found in about:
+        if found.name in LOADERS and found.holds != DOCUMENTS and (found.stub or found.holds):
+            loads[found.skill] = at
+    homes: dict[str, tuple[int, ToolMessage]] = {}
+    for at, found in about:
+        is_current = found.skill in state and at >= loads.get(found.skill, 0)
+        if is_current and content != "system" and (found.stub or found.holds == state[found.skill].digest):
+            homes[found.skill] = at, found
     changed: dict[int, ToolMessage] = {}
-    for at, of in about:
-        if of.skill not in state or at < loads.get(of.skill, 0):
-            changed[at] = replace(of, content=unloaded_line(of.skill), skill="", stub=False, holds="", media=())
-        elif of.holds and not of.stub:
-            home, copy = homes.get(of.skill, (-1, None))
-            if of.holds != DOCUMENTS and at != home:
-                changed[at] = replace(of, content=f"loaded: {of.skill}", holds="")
-            elif of.holds == DOCUMENTS and (at < home or copy is None or copy.stub):
-                changed[at] = replace(of, content=of.content.partition("\n")[0], holds="")
+    for at, found in about:
+        if found.skill not in state or at < loads.get(found.skill, 0):
+            line = unloaded_line(found.skill)
+            changed[at] = replace(found, content=line, skill="", stub=False, holds="", media=())
+        elif found.holds and not found.stub:
+            home, copy = homes.get(found.skill, (-1, None))
+            if found.holds != DOCUMENTS and at != home:
+                changed[at] = replace(found, content=f"loaded: {found.skill}", holds="")
+            elif found.holds == DOCUMENTS and (at < home or copy is None or copy.stub):
+                changed[at] = replace(found, content=found.content.partition("\n")[0], holds="")
     return changed, homes
 
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-#: What a result holds that has documents of a skill, and not its instructions.
+#: ``holds`` in a result that has only documents.
 DOCUMENTS = "docs"
 
 
@@ -128,8 +128,8 @@ class ToolMessage:
 
     ``skill`` is the skill that the call loaded, or chose documents of. With ``stub`` the content only says so, and a
     request may have what is loaded in its place. ``holds`` is the digest of the skill whose instructions the content
-    holds, or :data:`DOCUMENTS`; empty for one that holds neither. Requests have a line in place of the content of a
-    skill that is no longer loaded. ``media`` are the images, PDF documents and audio of the result.
+    holds, or :data:`DOCUMENTS`; empty for one that holds neither. In requests a line replaces content that
+    is no longer loaded. ``media`` are the images, PDF documents and audio of the result.
     """
 
     call_id: str

@@ -71,7 +71,7 @@ class KeptConversation:
     # The number of the first messages with a model that are known to have no media.
     _without_media: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     _call_ids: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
-    # The number of examined messages with a model, and the positions of the results about skills among them.
+    # The number of examined messages with a model, and the positions where results about skills are.
     _skill_results: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict, compare=False, repr=False)
 
     def sendable(self, model: str) -> Sequence[Message]:
@@ -98,7 +98,7 @@ class KeptConversation:
         return at
 
     def skill_results(self, model: str) -> tuple[int, ...]:
-        """Return the positions of the results about skills in a conversation. Each message is examined once."""
+        """Return the positions where results about skills are. Each message is examined once."""
         messages = self.sendable(model)
         examined, found = self._skill_results.get(model, (0, ()))
         if examined < len(messages):
@@ -135,7 +135,7 @@ class KeptConversation:
             if model in ids:
                 ids[model] = ids[model].union(call_ids(added))
         known = {model: of for model, of in self._without_media.items() if model not in shortened}
-        results = {model: of for model, of in self._skill_results.items() if model not in shortened}
+        results = {model: found for model, found in self._skill_results.items() if model not in shortened}
         skill_states = {**self.skill_states, **turn.skill_states}
         for model, of in shortened.items():
             if of is None:

@@ -110,8 +110,10 @@ class AgentRun(TurnContext):
 
     def artifact_versions(self) -> dict[str, str]:
         """Return the newest version of each artifact that the conversations saved, by name."""
-        found = self._known_conversations()
-        return {name: version for of in found or () for name, version in of.skill_state.artifacts.items()}
+        versions: dict[str, str] = {}
+        for conversation in self._known_conversations() or ():
+            versions.update(conversation.skill_state.artifacts)
+        return versions
 
     def _known_conversations(self) -> Conversations | None:
         """Return the conversations, including those with models that did not continue in this turn."""

@@ -184,7 +184,7 @@ class Conversation:
         return data if self.was_kept or data != _EMPTY else None
 
     def skill_results(self, messages: Sequence[Message]) -> Sequence[int]:
-        """Return the positions of the results about skills in ``messages``, which begin with those of the session."""
+        """Return the positions in ``messages`` where results about skills are. They begin with the session's messages."""
         if self.shortened is not None:
             return skill_results(messages)
         found = self.agent_turn.kept.skill_results(self.name)
@@ -193,25 +193,29 @@ class Conversation:
         return (*found, *skill_results(messages, len(self.kept_messages)))
 
     def without_unloaded(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return ``messages`` without the content of unloaded skills. Returns the same sequence if they have none."""
+        """Return ``messages`` without unloaded content. Returns the same sequence if they have none."""
+        changed = self._without_content(messages)
+        return [changed.get(at, message) for at, message in enumerate(messages)] if changed else messages
+
+    def _without_content(self, messages: Sequence[Message]) -> Mapping[int, Message]:
         results = self.skill_results(messages)
-        changed = placed(messages, results, self.skill_state, self.model.settings.content)[0] if results else {}
-        return [changed.get(at, of) for at, of in enumerate(messages)] if changed else messages
+        return placed(messages, results, self.skill_state, self.model.settings.content)[0] if results else {}
 
     def omit_unloaded(self) -> None:
-        """Remove the content of unloaded skills from the messages, at the turn's end.
+        """Remove unloaded content from the messages, at the turn's end.
 
-        Messages of earlier turns keep it until it is half of them, because the whole session is then written again.
+        Messages from earlier turns keep it until it is half their size, because the whole session is then written
+        again.
         """
         history = self.kept_messages if self.shortened is None else self.shortened
-        if not self.skill_results(history) and not skill_results(self.messages):
+        first = len(history)
+        changed = self._without_content([*history, *self.messages])
+        if not changed:
             return
-        messages = self.without_unloaded([*history, *self.messages])
-        before, self.messages = list(messages[: len(history)]), list(messages[len(history) :])
-        if self.shortened is not None:
-            self.shortened = before
-        elif before != history and about_tokens_of(before) * 2 < self.agent_turn.kept.about_tokens(self.name):
-            self.shortened = before
+        self.messages = [changed.get(at, message) for at, message in enumerate(self.messages, first)]
+        freed = about_tokens_of([history[at] for at in changed if at < first])
+        if self.shortened is not None or freed * 2 > self.agent_turn.kept.about_tokens(self.name):
+            self.shortened = [changed.get(at, message) for at, message in enumerate(history)]
 
     async def unload_skills(self, hooks: RequestHooks | None) -> None:
         """Unload the skills whose time is over or that exceed the limit. The next request has the others."""

@@ -76,10 +76,10 @@ class Conversations:
         yield from self._fresh
 
     def loaded_skills(self) -> list[str]:
-        """Return the names of the skills that the conversations have loaded now, in the order of use in each."""
+        """Return the names of the skills that are loaded now, in order of use in each conversation."""
         found: dict[str, None] = {}
-        for of in self._by_name.values():
-            for name in of.skill_state:
+        for conversation in self._by_name.values():
+            for name in conversation.skill_state:
                 found.pop(name, None)
                 found[name] = None
         return list(found)

@@ -16,7 +16,7 @@ from flink_skills.agents.declare.answers import AnswerType
 from flink_skills.agents.models.media import has_media
 from flink_skills.agents.state.history import placed
 from flink_skills.agents.state.messages import Message, ModelRequest
-from flink_skills.agents.state.well_formed import well_formed, well_formed_message
+from flink_skills.agents.state.well_formed import well_formed
 from flink_skills.agents.turn.additions import Additions
 from flink_skills.options import SkillOptions
 from flink_skills.tools.skills.context import skill_block, system_block
@@ -73,11 +73,9 @@ def _materialised(
         if home is None:
             homeless.append(block)
         else:
-            changed[at] = well_formed_message(replace(home, content=block))
+            changed[at] = replace(home, content=well_formed(block))
     if changed:
-        messages = list(messages)
-        for at, message in changed.items():
-            messages[at] = message
+        messages = [changed.get(at, message) for at, message in enumerate(messages)]
     if model.settings.content == "system":
         return _joined(system, system_block(state, model.view, max_doc_chars=most)), messages
     return _joined(system, *([_NOWHERE_ELSE, *homeless] if homeless else [])), messages

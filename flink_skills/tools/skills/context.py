@@ -60,7 +60,7 @@ def system_block(state: SkillState, view: SkillView, *, max_doc_chars: int) -> s
 
 
 def unloaded_line(name: str) -> str:
-    """Return the text that replaces the result of a load after its skill is unloaded.
+    """Return the text that replaces a load result after its skill is unloaded.
 
     >>> unloaded_line("ants")
     'unloaded: ants. This result no longer has the content of the skill.'
@@ -69,7 +69,7 @@ def unloaded_line(name: str) -> str:
 
 
 def says_unloaded(text: str, name: str) -> bool:
-    """Return True if ``text`` is :func:`unloaded_line` of a skill."""
+    """Return True if ``text`` is the :func:`unloaded_line` for a skill."""
     return text == unloaded_line(name)
 
 

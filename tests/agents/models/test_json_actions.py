@@ -57,6 +57,16 @@ def test_before_a_skill_is_loaded_only_loading_or_answering_is_allowed() -> None
     assert skills_on_offer(EVENT) == ["billing", "log-triage"]
 
 
+def test_a_skill_that_left_the_conversation_is_offered_again() -> None:
+    messages = [*LOADED, *step(2, "load_skill", "Bills.", name="billing")]
+    assert "load_skill" not in names(messages)
+    messages[2] = replace(
+        messages[2], content="unloaded: log-triage. This result no longer has the content of the skill."
+    )
+    assert skills_on_offer(messages) == ["log-triage"]
+    assert skills_on_offer(messages, "unload_skill") == ["billing"]
+
+
 def test_an_agents_own_tools_are_always_allowed() -> None:
     lookup = tool("lookup", ["key"], key=TEXT)
     assert names(EVENT, tools=(*TOOLS, lookup)) == ["load_skill", "lookup", "answer"]

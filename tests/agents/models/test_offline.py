@@ -102,6 +102,13 @@ async def test_an_unloaded_skill_is_loaded_again() -> None:
     assert (await turn(messages)).tool_calls[0].name == "load_skill"
 
 
+async def test_a_skill_that_left_the_conversation_is_loaded_again() -> None:
+    messages: list[Message] = [UserMessage("checkpoint 1 expired")]
+    messages += answered(await turn(messages), "unloaded: beta. This result no longer has the content of the skill.")
+    messages += [AssistantMessage("done"), UserMessage("checkpoint 2 expired")]
+    assert (await turn(messages)).tool_calls[0].name == "load_skill"
+
+
 async def test_loading_twice_does_not_lose_the_instructions() -> None:
     messages: list[Message] = [UserMessage("checkpoint 1 expired")]
     load = await turn(messages)

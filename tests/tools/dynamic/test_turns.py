@@ -123,7 +123,8 @@ def test_tools_come_and_go_with_skills(run: Run, agent: type[Agent]) -> None:
     assert told[0].startswith(
         f"Tool 'get_weather' not found. Is the skill loaded? Skill weather has it: call {load} with it first."
     )
-    assert "With 2 tools: get_weather, get_forecast" in told[1]
+    assert "With 2 tools: get_weather, get_forecast" in results(model.requests[2])[1]
+    assert told[1].startswith("unloaded: weather.")
     assert told[2:4] == ["sunny in Ulm", "rain in Ulm"]
     assert "is unloaded" in told[4]
     assert told[5].startswith("Tool 'get_weather' not found.")
