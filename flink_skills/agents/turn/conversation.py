@@ -184,7 +184,7 @@ class Conversation:
         return data if self.was_kept or data != _EMPTY else None
 
     def skill_results(self, messages: Sequence[Message]) -> Sequence[int]:
-        """Return the positions in ``messages`` where results about skills are. They begin with the session's messages."""
+        """Return the positions in ``messages``, which begin with the session's, where results about skills are."""
         if self.shortened is not None:
             return skill_results(messages)
         found = self.agent_turn.kept.skill_results(self.name)
