@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,8 @@ class Desk(Agent):
     @prompt
     def instructions(self) -> str:
         bodies = [text.body for text in own_texts.texts(self.setting.skills)] if self.mode.bodies else []
+        # A name in braces would be a placeholder.
+        bodies = [re.sub(r"\{(?=\w+\})", "{ ", body) for body in bodies]
         return "\n\n".join([INSTRUCTIONS, *bodies])
 
     @chat_model_setup
