@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentContext
+from flink_skills import Agent, AgentContext, agent_tool
 from flink_skills.agents import (
     AssistantMessage,
     ModelRequest,
@@ -371,3 +371,30 @@ async def test_the_context_has_the_skills_that_are_loaded_now(
 def test_the_former_name_has_a_hint() -> None:
     with pytest.raises(AttributeError, match=r"'loaded_skills': use ctx\.skills .* ctx\.skills_loaded_in_turn"):
         AgentContext.__getattr__(object(), "loaded_skills")
+
+
+@pytest.mark.row("C9")
+async def test_an_agent_that_is_a_tool_frees_what_an_earlier_call_loaded(
+    open_agent: OpenAgent, script: Script, skills: Path
+) -> None:
+    class Reader(Agent):
+        """Reads."""
+
+        model = "scripted:m"
+        instructions = "You read."
+
+    class Caller(Keeper):
+        @agent_tool(sessions=True)
+        def read(self) -> Agent:
+            return Reader()
+
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            return await ctx.call_tool("read", request=event, session_id="a")
+
+    mode = Mode("core", "session", "tool-result")
+    model = script([mode.load("ants"), "one", mode.unload("ants"), "two", "three"])
+    bench = await open_agent(Caller, skills)
+    outcome = await turns(bench, 3)
+    assert all_copies(model) == [{}, {"ants": 1}, {"ants": 1}, {}, {}]
+    assert_said(model.requests[-1], ["ants"])
+    assert "Body of" not in repr(outcome.session.conversation().messages)

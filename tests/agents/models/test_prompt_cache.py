@@ -208,6 +208,29 @@ async def test_content_in_the_system_text_breaks_it_where_something_is_loaded(
     assert common(before.encode(), after.encode()) >= 0.99 * len(before)
 
 
+@pytest.mark.row("C9", "E11")
+@pytest.mark.parametrize("provider", ["openai-compatible", "openai-responses", "anthropic"])
+async def test_unloading_breaks_it_once_from_the_load_on(
+    open_agent: OpenAgent, serve: ServerFactory, provider: str
+) -> None:
+    load, unload = (
+        ("load_skill", {"name": "checkpoint-diagnosis"}),
+        ("unload_skill", {"name": "checkpoint-diagnosis"}),
+    )
+    read = ("load_skill_resource", {"name": "checkpoint-diagnosis", "path": "SKILL.md"})
+    work = ((load, ("load_skill", {"name": "memory-diagnosis"})), (unload, read), (load,))
+    server = serve(answers(work, "native"))
+    bodies = await session_of(open_agent, desk(server, provider, **setup_of("core")), server, work)
+    unloaded = 4
+    assert [number for number, share in enumerate(shares(bodies), 1) if share < 1] == [unloaded]
+    before, after = (in_cache_order(bodies[at])[2] for at in (unloaded - 1, unloaded))
+    # All of the conversation before the result of the load stays, and so does the other skill.
+    assert common(before.encode(), after.encode()) >= before.index("<skill_content")
+    other = '<skill_content name=\\"memory-diagnosis\\">'
+    assert [text.count(other) for text in (before, after)] == [1, 1]
+    assert after.count("unloaded: checkpoint-diagnosis.") == 1
+
+
 @pytest.mark.row("E11")
 @pytest.mark.parametrize("provider", ["openai-compatible", "openai-responses", "anthropic"])
 async def test_tools_that_come_with_a_skill_break_it_once(
