@@ -391,7 +391,7 @@ def test_a_hook_that_changes_arguments_to_others_that_do_not_fit_gets_the_error_
     output = run(Wrong, "pay", {"order": "A-1", "cents": 5})
     assert "cents: Input should be a valid integer" in output.to_list()[0]
     assert (SEEN, RAN) == ([], [])
-    assert "around_tool of agent desk changed the arguments of tool pay" in caplog.text
+    assert "a hook of agent desk changed the arguments of tool pay" in caplog.text
 
 
 def test_a_hook_that_refuses_leaves_the_canonical_arguments_in_the_record() -> None:

@@ -264,7 +264,6 @@ DECLARATIONS: list[tuple[str, Callable[[], Any], str]] = [
     ("skills", lambda: declared(skills, "/a"), "@skills of() returns str; return a ResourceDescriptor"),
     ("registered", lambda: register_tools([len]), "expected tools as a dict of name to tool, got list"),  # type: ignore[arg-type]
     ("prompt number", lambda: Prompt(5), "Prompt: system is 5: give a string"),  # type: ignore[arg-type]
-    ("prompt None", lambda: Prompt("a", None), "Prompt: user is None: give a string"),  # type: ignore[arg-type]
     ("option", lambda: env().get_config().set(5, 1), "an option is 5: give a constant of SkillOptions"),  # type: ignore[arg-type]
     ("option read", lambda: env().get_config().get(5), "an option is 5"),  # type: ignore[call-overload]
     ("options", lambda: SkillConfig(5), "values is of type int: give a dict"),  # type: ignore[arg-type]

@@ -148,7 +148,7 @@ def content_text(content: Any) -> str:
         return content
     if isinstance(content, list):
         return "".join(map(content_text, content))
-    text = content.get("text") if isinstance(content, dict) else None
+    text = content.get("text") if isinstance(content, dict) and not is_thought(content) else None
     return text if isinstance(text, str) else ""
 
 
