@@ -129,8 +129,7 @@ A model reads this file only if SKILL.md refers to it, so it can be long.
 _TOOLS = '''\
 """Tools that models receive when they load this skill. They run in the sandbox, never in the worker.
 
-Each public function is a tool. Its annotations define the schema, and the model reads its docstring. The profile "core"
-does not include bundled tools: set skills.tools to full, or skills.bundled-tools to true.
+Each public function is a tool. Its annotations define the schema, and the model reads its docstring.
 """
 
 

@@ -20,6 +20,7 @@ from flink_skills.skill.scripts import check_scripts
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
 from flink_skills.sources.spec import SourceSpec
+from flink_skills.tools import SkillSettings
 from flink_skills.tools.dynamic import OfferedTools, check_tools
 
 __all__ = ["Depth", "LoadedSkill", "SkillStream", "SourceContents", "SourceSkill", "read_sources"]
@@ -215,7 +216,9 @@ class _Reader:
         self._commands = config.get(SkillOptions.SHELL_ENABLED)
         self._depth = depth
         self._only = only
-        self._offered = offered
+        # Names of the runtime alone are no reason to miss a tool that allowed-tools names.
+        self._names = offered.names if offered is not None else ()
+        self._offered = offered or OfferedTools(bundled_off=SkillSettings.of(config).bundled_off)
         self._is_stream = is_stream
         self._winners: dict[str, SourceSkill] = {}
         self._folders: set[str] = set()
@@ -317,10 +320,8 @@ class _Reader:
             diagnostics += inspect_skill(skill, self._limits, strict=self._strict)
             diagnostics += check_credentials(skill, strict=self._strict)
             diagnostics += check_scripts(skill, self._limits, strict=self._strict)
-            names = self._offered.names if self._offered is not None else ()
-            diagnostics += check_support(skill, commands=self._commands, tools=names)
-            offered = self._offered or OfferedTools()
-            diagnostics += check_tools(skill, strict=self._strict, offered=offered, limits=self._limits)
+            diagnostics += check_support(skill, commands=self._commands, tools=self._names)
+            diagnostics += check_tools(skill, strict=self._strict, offered=self._offered, limits=self._limits)
         return diagnostics + unreadable
 
     def _add(self, skill: LoadedSkill) -> Iterator[Diagnostic]:

@@ -20,6 +20,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import ShellRunner, ToolContext, ToolResult
 from flink_skills.tools.dynamic import BundledTools, Described, tool_places
+from flink_skills.tools.profiles import brings_tools
 
 __all__ = ["SkillTools", "ToolOutcome", "ToolsRequest", "run_with_tools"]
 
@@ -127,7 +128,7 @@ def run_with_tools(
                     workspace=workspace,
                     shell=shell,
                 )
-                if bundled.brings_tools(skill):
+                if brings_tools(skill):
                     outcome.described = await bundled.describe(skill, context)
                 if work is not None:
                     try:

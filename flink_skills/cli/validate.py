@@ -137,13 +137,12 @@ def _offered_tools(reference: str, config: SkillConfig) -> OfferedTools:
     from flink_skills.agents.declare.declaration import read_declaration
     from flink_skills.agents.plan.name_checks import NamedAgent
     from flink_skills.cli.agent_args import find_agent
-    from flink_skills.tools import SkillSettings
     from flink_skills.tools.dynamic import OfferedTools
 
     agent = find_agent(reference, "")
     plan = compile_plan(agent, config=config)
     declared = read_declaration(agent)
-    names = {name for model in plan.models for name in SkillSettings.of(config, model.skill_settings).tools}
+    names = {name for of, _ in plan.settings(config) for name in of.tools}
     names |= NamedAgent(plan, agent, declared).tool_names()
     toolsets = tuple(one.name or type(one).__name__ for one in declared.all_toolsets)
-    return OfferedTools(frozenset(names), plan.agent_id, toolsets)
+    return OfferedTools(frozenset(names), plan.agent_id, toolsets, plan.bundled_off(config))

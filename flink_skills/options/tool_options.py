@@ -149,7 +149,7 @@ class ToolOptions:
         one_of("auto", "true", "false"),
         "auto",
         "Whether to offer the bundled tools of a loaded skill (tools.py, schema.json), which run in the sandbox. auto"
-        " offers them unless skills.tools is core or knowledge_only.",
+        " offers them to models with a tool that runs commands. They need skills.shell.enabled.",
     )
     LOAD_LIFETIME = Option[str](
         "skills.load.lifetime",

@@ -320,6 +320,13 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "warning",
             "add what the message names, remove the skill, or set skills.unsupported to report",
         ),
+        "U12": Code(
+            "a skill brings tools, and models are not offered them",
+            "warning",
+            "warning",
+            "set skills.bundled-tools to true, and skills.shell.enabled to true",
+            unsupported=True,
+        ),
         "X01": Code(
             "a script that the instructions run directly, and that is not executable",
             "warning",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from flink_skills.errors import UnknownNameError
+from flink_skills.errors import ResourceError, UnknownNameError
+
+if TYPE_CHECKING:
+    from flink_skills.skill import AgentSkill
 
 __all__ = [
     "COMMAND_TOOLS",
@@ -18,6 +22,8 @@ __all__ = [
     "TOOLS_ABOUT_TOOLS",
     "TOOL_FILES",
     "TOOL_NAMES",
+    "brings_tools",
+    "named_tools",
     "resolve_tools",
 ]
 
@@ -84,8 +90,7 @@ def resolve_tools(wanted: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     ('core', ('', ('load_skill', 'skill_list')))
     """
     chosen: set[str] = set()
-    # Names have no commas: what is written with them is a list all the same.
-    for name in (part.strip() for item in wanted for part in item.split(",")):
+    for name in _parts(wanted):
         if name in PROFILES:
             chosen.update(PROFILES[name])
         elif name in FACES:
@@ -94,3 +99,25 @@ def resolve_tools(wanted: Sequence[str]) -> tuple[str, tuple[str, ...]]:
             raise UnknownNameError("tool", name, [*PROFILES, *FACES])
     tools = tuple(name for name in FACES if name in chosen)
     return next((profile for profile, names in PROFILES.items() if set(names) == chosen), ""), tools
+
+
+def brings_tools(skill: AgentSkill) -> bool:
+    """Return True if a skill has a file with tools. A skill that cannot be read counts: its tools report the error."""
+    try:
+        return not TOOL_FILES.isdisjoint(skill.files.paths())
+    except ResourceError:
+        return True
+
+
+def named_tools(wanted: Sequence[str]) -> frozenset[str]:
+    """Return the tools that ``wanted`` lists by name, without those of a profile.
+
+    >>> sorted(named_tools(["core", "skill_list"]))
+    ['skill_list']
+    """
+    return TOOL_NAMES.intersection(_parts(wanted))
+
+
+def _parts(wanted: Sequence[str]) -> list[str]:
+    # Names have no commas: what is written with them is a list all the same.
+    return [part.strip() for item in wanted for part in item.split(",")]

@@ -8,7 +8,15 @@ from typing import Any, Literal, cast
 
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import Option, SkillConfig, SkillOptions
-from flink_skills.tools.profiles import CORE, KNOWLEDGE_ONLY, LOAD_SKILL, PROFILES, resolve_tools
+from flink_skills.tools.profiles import (
+    COMMAND_TOOLS,
+    CORE,
+    LOAD_SKILL,
+    PROFILES,
+    TOOLS_ABOUT_TOOLS,
+    named_tools,
+    resolve_tools,
+)
 
 __all__ = ["MODEL_KEYS", "Content", "Lifetime", "SkillSettings"]
 
@@ -31,23 +39,34 @@ class SkillSettings:
     """What a model does with skills, all choices made.
 
     ``tools`` are names of tools, ``profile`` is what they are called together, "" for a list of the user's own.
-    ``guidance`` is None for the text that belongs to the tools. ``bundled`` says whether the tools that a skill brings
-    itself are offered. ``runs_code`` says whether the code of its answers is run.
+    ``named`` are those of ``tools`` that the user listed by name. ``guidance`` is None for the text that belongs to the
+    tools. ``bundled_off`` is the reason why the tools that a skill brings itself are not offered, with the option to
+    set; empty if they are. ``runs_code`` says whether the code of its answers is run.
     """
 
     profile: str = CORE
     tools: tuple[str, ...] = PROFILES[CORE]
+    named: frozenset[str] = frozenset()
     lifetime: Lifetime = "session"
     content: Content = "tool-result"
     max_loaded: int = 0
     guidance: str | None = None
-    bundled: bool = False
+    bundled_off: str = ""
     runs_code: bool = False
 
     @property
     def loads_in_place(self) -> bool:
         """Whether ``load_skill`` answers with the instructions themselves, for the conversation to keep."""
         return self.content == "tool-result" and self.lifetime == "session"
+
+    @property
+    def bundled(self) -> bool:
+        """Whether the tools that a skill brings itself are offered."""
+        return not self.bundled_off
+
+    def tools_for(self, *, sees_skills: bool) -> tuple[str, ...]:
+        """Return the tools of a model. One that sees no skill has only those tools for commands that it names."""
+        return tuple(name for name in self.tools if sees_skills or name in self.named or name not in COMMAND_TOOLS)
 
     @classmethod
     def of(cls, config: SkillConfig, model: Mapping[str, Any] | None = None) -> SkillSettings:
@@ -71,13 +90,13 @@ class SkillSettings:
 
         place = "skill_tools" if "skill_tools" in said else f"option {SkillOptions.TOOLS.key}"
         try:
-            profile, tools = resolve_tools(get("skill_tools"))
+            wanted = get("skill_tools")
+            profile, tools = resolve_tools(wanted)
         except UnknownNameError as error:
             raise ConfigError(f"{place}: {error}") from None
         _check_loadable(tools, config, place)
         by_hand = LOAD_SKILL in tools
         lifetime, content = get("skill_lifetime"), get("skill_content")
-        bundled = config.get(SkillOptions.BUNDLED_TOOLS)
         runs_code = get("run_code")
         if runs_code and not config.get(SkillOptions.SHELL_ENABLED):
             code = "run_code" if "run_code" in said else f"option {SkillOptions.CODE_ENABLED.key}"
@@ -85,13 +104,26 @@ class SkillSettings:
         return cls(
             profile=profile,
             tools=tools,
+            named=named_tools(wanted),
             lifetime=cast(Lifetime, ("session" if by_hand else "turn") if lifetime == "auto" else lifetime),
             content=cast(Content, ("tool-result" if by_hand else "system") if content == "auto" else content),
             max_loaded=get("max_loaded_skills"),
             guidance=get("skill_guidance"),
             runs_code=runs_code,
-            bundled=profile not in (CORE, KNOWLEDGE_ONLY) if bundled == "auto" else bundled == "true",
+            bundled_off=_bundled_off(tools, config, place),
         )
+
+
+def _bundled_off(tools: tuple[str, ...], config: SkillConfig, place: str) -> str:
+    """Return the reason why a model with ``tools`` is not offered those that skills bring. Return "" if it is."""
+    wanted = config.get(SkillOptions.BUNDLED_TOOLS)
+    if not config.get(SkillOptions.SHELL_ENABLED):
+        return f"{SkillOptions.SHELL_ENABLED.key} is false"
+    if wanted == "false":
+        return f"{SkillOptions.BUNDLED_TOOLS.key} is false"
+    if wanted == "auto" and (COMMAND_TOOLS | TOOLS_ABOUT_TOOLS).isdisjoint(tools):
+        return f"{SkillOptions.BUNDLED_TOOLS.key} is auto, and {place} has no tool that runs commands"
+    return ""
 
 
 def _check_loadable(tools: tuple[str, ...], config: SkillConfig, place: str) -> None:

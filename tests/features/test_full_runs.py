@@ -257,7 +257,7 @@ def test_reasons_against_saving_have_names(ask: Ask) -> None:
     named = [answer.text.partition(":")[0] for answer in answers if answer.is_error]
     assert named == ["INVALID_PARAMETER", "INVALID_PATH", "FILE_NOT_FOUND", "FILE_TOO_LARGE"]
     (nowhere,) = ask(save("work/inputs/event.json"), **{"artifacts.dir": ""})
-    assert nowhere.text.startswith("This model does not have the tool 'workspace_save_artifact'. Tools: ")
+    assert nowhere.text.startswith("There is no tool 'workspace_save_artifact'. Tools: ")
 
 
 @pytest.mark.row("F28")

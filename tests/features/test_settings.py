@@ -30,10 +30,10 @@ def agent_with(**settings: Any) -> type[Agent]:
 @pytest.mark.parametrize(
     ("tools", "lifetime", "content", "bundled"),
     [
-        ("core", "session", "tool-result", False),
+        ("core", "session", "tool-result", True),
         ("full", "turn", "system", True),
         ("knowledge_only", "turn", "system", False),
-        ("load_skill", "session", "tool-result", True),
+        ("load_skill", "session", "tool-result", False),
         ("[skill_load, skill_run]", "turn", "system", True),
     ],
 )
@@ -107,11 +107,11 @@ def test_without_execution_no_tool_that_runs_is_there(run: Run, script: Script) 
 
 
 @pytest.mark.row("E9", "K3")
-def test_a_model_without_skills_has_no_tool_that_is_about_them(run: Run, script: Script) -> None:
+def test_a_model_without_skills_has_only_the_commands_that_are_named(run: Run, script: Script) -> None:
     model = script(["done"])
     assert run(agent=Blind, tools="[core, full, workspace_exec]") == ["done"]
     names = {tool.name for tool in model.requests[0].tools}
-    assert names == {"execute_shell_command", "workspace_exec"}
+    assert names == {"workspace_exec"}
 
 
 @pytest.mark.row("F18", "E9")

@@ -9,6 +9,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from flink_skills.agents.declare.answers import AnswerType
@@ -25,9 +26,10 @@ from flink_skills.prompts import Prompt
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolSpec
 from flink_skills.tools.calling import CallGuard
-from flink_skills.tools.dynamic.active import active_tools, not_active
+from flink_skills.tools.dynamic.active import active_tools, not_active, switched_off
 from flink_skills.tools.dynamic.pool import PoolTools
 from flink_skills.tools.name_patterns import hint, matches
+from flink_skills.tools.profiles import brings_tools
 from flink_skills.tools.services import ToolServices, profile_tools
 from flink_skills.tools.settings import SkillSettings
 from flink_skills.tools.skills.guidance import guidance, introduction
@@ -114,9 +116,15 @@ class ModelRuntime:
 
     @property
     def is_dynamic(self) -> bool:
-        """True if loading a skill can change the tools."""
+        """True if loading a skill can change the tools, or the answer to a call of one that does not exist."""
         services = self.services
-        return services.pool is not None or services.bundled is not None or services.toolsets is not None
+        has_more = services.pool is not None or services.bundled is not None or services.toolsets is not None
+        return has_more or self._hides_tools
+
+    @cached_property
+    def _hides_tools(self) -> bool:
+        """True if a skill of the model brings tools that the model is not offered."""
+        return bool(self.services.settings.bundled_off) and _bring_tools(self.view)
 
     def always(self, given: Mapping[str, Tool]) -> ToolSet:
         """Return the tools of the model with those that the tool sets of its agent return in a turn."""
@@ -138,14 +146,17 @@ class ModelRuntime:
 
     def tools_with(self, tools: ToolSet, state: SkillState, pool: Mapping[str, Tool]) -> ToolSet:
         """Return ``tools`` with those that the loaded skills of ``state`` bring or activate."""
+        off = self.services.settings.bundled_off
         if self.services.pool is None and self.services.bundled is None:
-            return tools
+            if not self._hides_tools:
+                return tools
+            return tools.extended((), lambda name: switched_off(name, state, self.view, off))
         active = active_tools(state, self.view, pool, self.services.bundled, tools.names)
         if self.services.pool is not None:
             self.services.pool.note(active.notes)
         return tools.extended(
             active.tools,
-            lambda name: not_active(name, state, self.view, pool, tools.names),
+            lambda name: not_active(name, state, self.view, pool, tools.names, off=off),
             pool.speakers if isinstance(pool, PoolTools) else None,
         )
 
@@ -288,11 +299,11 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
         accepts=chat_model.accepts,
         own_tools=frozenset(own),
         settings=settings,
-        bundled=parts.services.bundled if settings.bundled else None,
+        bundled=parts.services.bundled if settings.bundled and _bring_tools(view) else None,
     )
-    # Without skills there is nothing to run commands of: a sandbox is for the agent's own tools then.
-    with_skills = bool(parts.plan.scopes or view.names)
-    faces = profile_tools(settings.tools, services if with_skills else replace(services, shell=None))
+    # Without skills there is nothing to run commands of. An agent without a model calls by name what it needs.
+    sees_skills = bool(view.names) or (plan is None and bool(parts.plan.scopes))
+    faces = profile_tools(settings.tools_for(sees_skills=sees_skills), services)
     guide = _guide(view, settings, [tool.spec.name for tool in faces])
     prompt = Prompt(**parts.plan.prompts[plan.prompt]) if plan is not None and plan.prompt else Prompt()
     return ModelRuntime(
@@ -315,6 +326,10 @@ def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> Mo
         or services.config.get(SkillOptions.MODEL_ON_INCOMPLETE),
         chain=parts.chains.get(plan.name) if plan is not None else None,
     )
+
+
+def _bring_tools(view: SkillView) -> bool:
+    return any(skill is not None and brings_tools(skill) for skill in map(view.get, view.names))
 
 
 def _code_tools(parts: GenerationParts) -> ToolSet:

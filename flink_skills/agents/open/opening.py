@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
@@ -17,10 +18,10 @@ from flink_skills.errors import counted
 from flink_skills.execution.levels import IsolationLevel
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.manager.inspection import Inspector
-from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.options import SkillConfig
 from flink_skills.skill import Diagnostic
 from flink_skills.telemetry import PointEvent, Telemetry
-from flink_skills.tools import ShellRunner, SkillSettings
+from flink_skills.tools import ShellRunner
 from flink_skills.tools.skills.command_environment import command_environment
 
 __all__ = ["log_diagnostic", "log_isolation", "log_skills", "open_skills", "tell", "tool_inspectors"]
@@ -70,22 +71,18 @@ def open_skills(
 
 
 def tool_inspectors(plan: AgentPlan, config: SkillConfig) -> list[Inspector]:
-    """Return the checks of tools that skills bring. Return none if no model of the agent is offered such tools."""
-    settings = [SkillSettings.of(config, model.skill_settings) for model in plan.models]
-    if not config.get(SkillOptions.SHELL_ENABLED) or not any(one.bundled for one in settings):
-        return []
-    # Most agents have no such tools.
+    """Return the check of tools that skills bring. It reports the reason if no model of the agent is offered them."""
+    # Not above: it parses Python and JSON.
     from flink_skills.tools.dynamic import inspect_tools
 
-    return [inspect_tools]
+    return [partial(inspect_tools, off=plan.bundled_off(config))]
 
 
 def _tools_of(named: NamedAgent) -> set[str] | None:
     """Return the names of all tools that models of an agent can have. None with tool sets: these list theirs later."""
     if named.declared.all_toolsets:
         return None
-    settings = [SkillSettings.of(named.config, model.skill_settings) for model in named.plan.models]
-    return {*named.tool_names(), *(name for of in settings for name in of.tools)}
+    return {*named.tool_names(), *(name for of, _ in named.plan.settings(named.config) for name in of.tools)}
 
 
 def log_skills(

@@ -34,12 +34,10 @@ from flink_skills.agents.plan.name_checks import (
 )
 from flink_skills.agents.plan.plan import AgentPlan, load_agent
 from flink_skills.artifacts import ArtifactStore
-from flink_skills.errors import ResourceError
 from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.configuration import command_user
 from flink_skills.execution.workspace import open_workspaces
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.skill import AgentSkill
 from flink_skills.sources.store import usual_folder
 from flink_skills.telemetry import Telemetry
 from flink_skills.tools import ShellRunner
@@ -48,7 +46,7 @@ from flink_skills.tools.dynamic.bundled import BundledTools
 from flink_skills.tools.dynamic.pool import ToolPool
 from flink_skills.tools.interactive.sessions import ProcessSessions
 from flink_skills.tools.name_patterns import NameMatch
-from flink_skills.tools.profiles import TOOL_FILES
+from flink_skills.tools.profiles import brings_tools
 from flink_skills.tools.services import ToolServices
 
 __all__ = ["open_plan"]
@@ -117,15 +115,8 @@ def _named(agent: OpenAgent) -> NamedAgent:
         agent.declared,
         skills=frozenset(skill.name for skill in skills),
         skill_bringers=tuple(bringers) if agent.plan.scopes else (),
-        has_bundled=agent.services.bundled is not None and (bool(bringers) or any(map(_brings_tools, skills))),
+        has_bundled=agent.services.bundled is not None and (bool(bringers) or any(map(brings_tools, skills))),
     )
-
-
-def _brings_tools(skill: AgentSkill) -> bool:
-    try:
-        return not TOOL_FILES.isdisjoint(skill.files.paths())
-    except ResourceError:
-        return True  # its tools report the error
 
 
 @dataclass(frozen=True)

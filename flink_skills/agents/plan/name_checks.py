@@ -74,9 +74,8 @@ class NamedAgent:
         return SkillConfig(self.plan.options)
 
     @cached_property
-    def _settings(self) -> list[SkillSettings]:
-        said: list[Mapping[str, object]] = [model.skill_settings for model in self.plan.models] or [{}]
-        return [SkillSettings.of(self.config, of_model) for of_model in said]
+    def _settings(self) -> list[tuple[SkillSettings, bool]]:
+        return self.plan.settings(self.config)
 
     @cached_property
     def _pool(self) -> ToolPool | None:
@@ -87,13 +86,13 @@ class NamedAgent:
         declared = self.declared
         found = {*declared.tools, *declared.agents, *(self._pool.names if self._pool is not None else ())}
         found |= {name for toolset in declared.all_toolsets for name in toolset.tool_names()}
-        if any(of.runs_code for of in self._settings):
+        if any(of.runs_code for of, _ in self._settings):
             found.add(RUN_CODE)
         if self.plan.scopes:
             missing = set[str]() if self.config.get(SkillOptions.SHELL_ENABLED) else set(COMMAND_TOOLS)
             if not self.config.get(SkillOptions.ARTIFACTS_DIR).strip():
                 missing.add("workspace_save_artifact")
-            found |= {name for of in self._settings for name in of.tools} - missing
+            found |= {name for of, sees in self._settings for name in of.tools_for(sees_skills=sees)} - missing
         return frozenset(found)
 
     def approved_tools(self) -> list[str]:
@@ -114,7 +113,7 @@ class NamedAgent:
             if toolset.can_bring(use.pattern) and not (use.is_strict and toolset.is_complete)
         ]
         runs_commands = bool(self.plan.scopes) and self.config.get(SkillOptions.SHELL_ENABLED)
-        if runs_commands and self.has_bundled and any(of.bundled for of in self._settings):
+        if runs_commands and self.has_bundled and any(of.bundled for of, _ in self._settings):
             found.append("a skill with tools")
         return found
 

@@ -184,11 +184,28 @@ class AgentPlan:
             return False
         if self.sandbox:
             return True
-        said: list[Mapping[str, Any]] = [model.skill_settings for model in self.models] or [{}]
-        settings = [SkillSettings.of(config, of_model) for of_model in said]
-        if any(of.runs_code for of in settings) or not self.scopes:
-            return any(of.runs_code for of in settings)
-        return any(of.bundled or not COMMAND_TOOLS.isdisjoint(of.tools) for of in settings)
+        return any(
+            of.runs_code or (sees and of.bundled) or not COMMAND_TOOLS.isdisjoint(of.tools_for(sees_skills=sees))
+            for of, sees in self.settings(config)
+        )
+
+    def bundled_off(self, config: SkillConfig) -> str:
+        """Return the reason why no model of the agent is offered the tools that skills bring.
+
+        Return "" if a model is offered them.
+        """
+        reasons = [of.bundled_off for of, _ in self.settings(config)]
+        return "" if "" in reasons else reasons[0]
+
+    def settings(self, config: SkillConfig) -> list[tuple[SkillSettings, bool]]:
+        """Return the settings of each model, and whether it can see a skill. An agent without models has one entry."""
+        return [
+            (
+                SkillSettings.of(config, model.skill_settings if model is not None else None),
+                bool(self.scopes) and self.filter_of(model) != (),
+            )
+            for model in self.models or (None,)
+        ]
 
     def seal(self) -> tuple[AgentPlan, dict[str, Any]]:
         """This plan without anything secret, and what was taken out of it (JSON-like), for the workers alone:

@@ -14,13 +14,13 @@ from flink_skills.errors import SkillsError, near_misses
 from flink_skills.tools.base import Tool
 from flink_skills.tools.dynamic.naming import brought_names
 from flink_skills.tools.other_tools import suggestion
-from flink_skills.tools.profiles import LOAD_SKILL, TOOL_NAMES
+from flink_skills.tools.profiles import LOAD_SKILL, TOOL_NAMES, brings_tools
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
 
-__all__ = ["Active", "BundledSource", "active_names", "active_tools", "not_active"]
+__all__ = ["Active", "BundledSource", "active_names", "active_tools", "not_active", "switched_off"]
 
 _SHOWN_NAMES = 40
 _SHOWN_SKILLS = 5
@@ -88,12 +88,35 @@ def active_names(
     return found
 
 
+def switched_off(name: str, state: SkillState, view: SkillView, off: str) -> str | None:
+    """Return the answer to a call of a tool that a skill brings, and that is not offered for the reason ``off``.
+
+    Return None if no skill of the view brings ``name``. Reads the files that bring tools.
+    """
+    from flink_skills.tools.dynamic.checking import tool_places
+
+    for owner in sorted(view.names, key=lambda skill: skill not in state):
+        skill = view.get(owner)
+        if skill is None or skill.hidden or not brings_tools(skill):
+            continue
+        if name in tool_places(skill):
+            return f"Tool {name!r} of skill {owner!r} is not available: {off}. Follow the skill without this tool."
+    return None
+
+
 def not_active(
-    name: str, state: SkillState, view: SkillView, pool_tools: Collection[str], taken: Collection[str]
+    name: str,
+    state: SkillState,
+    view: SkillView,
+    pool_tools: Collection[str],
+    taken: Collection[str],
+    *,
+    off: str = "",
 ) -> str | None:
     """Return the answer to a model that calls ``name`` while it is not a tool: the reason and the fix.
 
-    Only skills of the view are named. Reads the ``Tools:`` sections of all of them, so it may block.
+    Only skills of the view are named. Reads the ``Tools:`` sections of all of them, so it may block. ``off`` is the
+    reason why the tools that skills bring are not offered.
 
     >>> not_active("get_weather", SkillState(), view, ["get_weather"], ["load_skill"])
     "Tool 'get_weather' not found. Is the skill loaded? Skill weather has it: call load_skill with it first. …"
@@ -102,6 +125,8 @@ def not_active(
         hint = suggestion(name, taken)
         tools = ", ".join(list(taken)[:_SHOWN_NAMES])
         return f"This model does not have the tool {name!r}. {hint}{hint and ' '}Tools: {tools}"
+    if off and (answer := switched_off(name, state, view, off)):
+        return answer
     choices = list(_choices(state, view, pool_tools, taken, {}))
     known = list(dict.fromkeys((*taken, *(choice.name for choice in choices))))
     # What was the name of one skill's tool is never said to be that of another's.

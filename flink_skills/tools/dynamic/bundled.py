@@ -113,11 +113,6 @@ class BundledTools:
         """How many programs are kept just now."""
         return self._runners.alive
 
-    def brings_tools(self, skill: AgentSkill) -> bool:
-        """Whether a skill has tools of its own: ``tools.py`` or ``schema.json`` beside its ``SKILL.md``."""
-        paths = skill.files.paths()
-        return TOOLS_FILE in paths or SCHEMA_FILE in paths
-
     async def describe(self, skill: AgentSkill, context: ToolContext) -> Described:
         """The tools of a skill. Runs its ``tools.py`` in the sandbox; what goes wrong is a problem, never an error."""
         try:

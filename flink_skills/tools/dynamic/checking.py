@@ -46,11 +46,13 @@ class OfferedTools:
         names: Names of the runtime's tools, of the agent's own and of its pool.
         agent: The agent; empty if none is known.
         toolsets: The tool sets of the agent, whose tools are only known in a turn.
+        bundled_off: The reason why models are not offered the tools that skills bring; empty if they are.
     """
 
     names: Collection[str] = TOOL_NAMES
     agent: str = ""
     toolsets: tuple[str, ...] = ()
+    bundled_off: str = ""
 
 
 class _Files(NamedTuple):
@@ -94,14 +96,23 @@ def check_tools(
         check.compare(files)
         if offered is not None:
             check.section(files, offered, limits)
+            check.switched_off(offered.bundled_off)
     except (ResourceError, OSError):
         return report.diagnostics
     return report.diagnostics
 
 
-def inspect_tools(skill: AgentSkill, strict: bool) -> list[Diagnostic]:
-    """Return :func:`check_tools` of a skill of a job, without its ``Tools:`` section: a load reports that one."""
-    return check_tools(skill, strict=strict)
+def inspect_tools(skill: AgentSkill, strict: bool, *, off: str = "") -> list[Diagnostic]:
+    """Return :func:`check_tools` of a skill of a job, without its ``Tools:`` section: a load reports that one.
+
+    ``off`` is the reason why models are not offered these tools. The result is then a diagnostic with the reason.
+    """
+    if not off:
+        return check_tools(skill, strict=strict)
+    report = Report(strict=strict)
+    report.skill = skill.name
+    _Check(skill, report).switched_off(off)
+    return report.diagnostics
 
 
 def tool_names_of(skill: AgentSkill) -> list[str]:
@@ -168,6 +179,12 @@ class _Check:
             if _plain(name) == _plain(self._skill.name):
                 line = self._line_of(name, files)
                 self._add("T11", f"the tool {name!r} is named like its skill", self._tools_file(files), line)
+
+    def switched_off(self, reason: str) -> None:
+        """Report that models are not offered the tools, if ``reason`` is not empty and the skill brings tools."""
+        found = [path for path in (SCHEMA_FILE, TOOLS_FILE) if path in self._paths]
+        if reason and found:
+            self._add("U12", f"models are not offered the tools of {' and '.join(found)}: {reason}", found[0])
 
     def section(self, files: _Files, offered: OfferedTools, limits: Limits) -> None:
         """Report the names of the ``Tools:`` section that nothing has."""

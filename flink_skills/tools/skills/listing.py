@@ -15,7 +15,7 @@ from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.skills.arguments import NoArguments, SkillArguments, Switch
 from flink_skills.tools.skills.documents import docs_of
 from flink_skills.tools.skills.face import SkillFace, known_skill
-from flink_skills.tools.skills.offer import offers_brought, tool_names
+from flink_skills.tools.skills.offer import brought_note, tool_names
 from flink_skills.tools.state import SkillState
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ class SkillListTools(SkillFace[SkillArguments]):
         if loaded is not None and loaded.bundled:
             declared = (await tool_names(name, loaded, self._services, view, context)).declared(declared)
         found = listed(declared)
-        if loaded is not None or not await asyncio.to_thread(offers_brought, name, self._services, view):
-            return found
-        return replace(found, content=f"{found.content}\n(It also has its own tools: load it to see them.)")
+        is_loaded = loaded is not None
+        note = await asyncio.to_thread(brought_note, name, self._services, view, is_loaded=is_loaded)
+        return replace(found, content=f"{found.content}\n{note}") if note else found
 
 
 def listed(names: Sequence[str]) -> ToolResult:

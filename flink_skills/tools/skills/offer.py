@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.errors import SkillsError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.profiles import COMMAND_TOOLS, TOOL_FILES, TOOL_NAMES
+from flink_skills.tools.profiles import COMMAND_TOOLS, TOOL_NAMES, brings_tools
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState, load_effect
 
 if TYPE_CHECKING:
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from flink_skills.skill import AgentSkill
     from flink_skills.tools.services import ToolServices
 
-__all__ = ["Brought", "Offer", "ToolNames", "describe_brought", "offer_of", "offers_brought", "tool_names"]
+__all__ = ["Brought", "Offer", "ToolNames", "brought_note", "describe_brought", "offer_of", "tool_names"]
 
-_NOT_HERE = "The tools that it brings are not available here: this model runs nothing of skills."
+_MAX_NAMES = 20
 
 
 class Brought(NamedTuple):
@@ -114,10 +115,10 @@ async def describe_brought(name: str, services: ToolServices, view: SkillView, c
     skill = view.get(name)
     if skill is None:
         return Brought()
-    if services.bundled is None or not services.settings.bundled:
-        return Brought(notes=(_NOT_HERE,) if not _runs_something(services) and _has_tool_files(skill) else ())
-    if not services.bundled.brings_tools(skill):
+    if not brings_tools(skill):
         return Brought()
+    if services.bundled is None or not services.settings.bundled:
+        return Brought(notes=(await asyncio.to_thread(_off_note, skill, services),))
     try:
         await context.get_workspace()
         found = await services.bundled.describe(skill, context)
@@ -132,21 +133,26 @@ async def describe_brought(name: str, services: ToolServices, view: SkillView, c
     return Brought(specs, tuple(f"Of the tools that it brings: {text}" for text in found.problems))
 
 
-def offers_brought(name: str, services: ToolServices, view: SkillView) -> bool:
-    """Whether a load of skill ``name`` makes tools available that it brings itself."""
+def brought_note(name: str, services: ToolServices, view: SkillView, *, is_loaded: bool) -> str:
+    """Return what a list of the tools of skill ``name`` does not show of those that it brings itself."""
     skill = view.get(name)
-    if services.bundled is None or not services.settings.bundled or skill is None:
-        return False
-    return services.bundled.brings_tools(skill)
+    if skill is None or not brings_tools(skill):
+        return ""
+    if services.bundled is None or not services.settings.bundled:
+        return f"({_off_note(skill, services)})"
+    return "" if is_loaded else "(It also has its own tools: load it to see them.)"
 
 
-def _runs_something(services: ToolServices) -> bool:
-    """Whether the model can run a file of a skill in another way than as a tool."""
-    return services.shell is not None and not COMMAND_TOOLS.isdisjoint(services.settings.tools)
+def _off_note(skill: AgentSkill, services: ToolServices) -> str:
+    """Return what a model reads of the tools of a skill that it is not offered."""
+    from flink_skills.tools.dynamic.checking import tool_places
 
-
-def _has_tool_files(skill: AgentSkill) -> bool:
-    return not TOOL_FILES.isdisjoint(skill.files.paths())
+    names = ", ".join(list(tool_places(skill))[:_MAX_NAMES])
+    instead = ""
+    if services.shell is not None and not COMMAND_TOOLS.isdisjoint(services.settings.tools):
+        instead = " Run its files with commands instead."
+    reason = services.settings.bundled_off or "no sandbox is open here"
+    return f"The tools that it brings{names and f' ({names})'} are not available: {reason}.{instead}"
 
 
 async def offer_of(

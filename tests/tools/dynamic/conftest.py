@@ -37,9 +37,9 @@ def send_mail(to: str) -> str:
     return f"sent to {to}"
 
 
-def skill(name: str, *tools: str, text: str = "") -> AgentSkill:
+def skill(name: str, *tools: str, text: str = "", files: Mapping[str, str] | None = None) -> AgentSkill:
     section = "Tools:\n" + "\n".join(f"- {tool}" for tool in tools) + "\n\n" if tools else ""
-    return AgentSkill(name, f"All about {name}.", f"{section}Overview\n\n{text or 'How to.'}")
+    return AgentSkill(name, f"All about {name}.", f"{section}Overview\n\n{text or 'How to.'}", files)
 
 
 SKILLS = (
@@ -55,9 +55,6 @@ class FakeBundled:
 
     def __init__(self, brings: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
         self._brings = brings
-
-    def brings_tools(self, skill: AgentSkill) -> bool:
-        return skill.name in self._brings
 
     async def describe(self, skill: AgentSkill, context: ToolContext) -> Described:
         specs = ({"name": tool, "description": "", "parameters": {}} for tool in self._brings[skill.name])

@@ -13,7 +13,8 @@ from flink_skills.tools.dynamic import ToolPool
 
 from .conftest import Chat, skill
 
-VIEW = SkillView([skill(name) for name in ("twin-a", "twin-b", "bring")] + [skill("mill", "grind", "skill_load")])
+BRINGING = [skill(name, files={"tools.py": "# see TWINS"}) for name in ("twin-a", "twin-b", "bring")]
+VIEW = SkillView([*BRINGING, skill("mill", "grind", "skill_load")])
 TWINS = {"twin-a": ["same"], "twin-b": ["same", "other"]}
 
 
@@ -161,7 +162,8 @@ async def test_what_a_model_has_anyway_is_no_tool_of_a_skill(mill: Chat) -> None
 
 @pytest.mark.row("C2", "C11")
 async def test_a_list_of_tools_has_the_names_that_can_be_called() -> None:
-    view = SkillView([skill("twin-a", "same"), skill("twin-b", "same", "sift")])
+    sections = (("twin-a", "same"), ("twin-b", "same", "sift"))
+    view = SkillView([skill(*names, files={"tools.py": ""}) for names in sections])
     talk = Chat(view, ToolPool([sift]), brings=TWINS)
     await talk.call("skill_load", skill="twin-a")
     assert (await talk.call("skill_list_tools", skill="twin-b")).value == ["same", "sift"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.tools import PROFILES, FunctionTool, ToolResult, load_effect
+from flink_skills.manager import AgentSkillManager
+from flink_skills.tools import PROFILES, FunctionTool, SkillSettings, ToolResult, load_effect
 from flink_skills.tools.dynamic import ToolPool
 from tests.tools.conftest import Conversation
 from tests.tools.skills.conftest import Talking, full
@@ -146,14 +147,14 @@ async def test_load_skill_is_a_line_where_the_system_text_has_the_content(talkin
     assert (await talk.call("load_skill", skill_name="weather")).content == "loaded: weather"
 
 
+SUM_UP = 'def sum_up():\n    "Sums."\n    return 42\n'
+
+
 class Brings:
     """Stands for the tools that skills bring, so that no process is needed here."""
 
     def __init__(self, failing: bool = False) -> None:
         self.failing = failing
-
-    def brings_tools(self, skill: object) -> bool:
-        return getattr(skill, "name", "") == "billing"
 
     async def describe(self, skill: object, context: object) -> object:
         if self.failing:
@@ -173,8 +174,9 @@ class Brings:
 
 
 @pytest.mark.row("C8")
-async def test_the_tools_that_a_skill_brings_are_part_of_the_effect(talking: Talking, tmp_path: Path) -> None:
-    talk = talking(settings=full(bundled=True), bundled=Brings())
+async def test_the_tools_that_a_skill_brings_are_part_of_the_effect(talking: Talking, documented: Path) -> None:
+    (documented / "billing/tools.py").write_text(SUM_UP)
+    talk = talking(settings=full(), bundled=Brings())
     talk.context.workspace = object()  # type: ignore[assignment]
     result = await talk.call("skill_load", skill="billing")
     assert result.content == "loaded: billing\nWith 1 tool: sum_up\nOf the tools that it brings: 'odd' has no name"
@@ -183,8 +185,11 @@ async def test_the_tools_that_a_skill_brings_are_part_of_the_effect(talking: Tal
 
 @pytest.mark.row("C8")
 @pytest.mark.parametrize("workspace", [True, False])
-async def test_a_skill_whose_tools_cannot_be_had_is_loaded_all_the_same(talking: Talking, workspace: bool) -> None:
-    talk = talking(settings=full(bundled=True), bundled=Brings(failing=True))
+async def test_a_skill_whose_tools_cannot_be_had_is_loaded_all_the_same(
+    talking: Talking, documented: Path, workspace: bool
+) -> None:
+    (documented / "billing/tools.py").write_text(SUM_UP)
+    talk = talking(settings=full(), bundled=Brings(failing=True))
     talk.context.workspace = object() if workspace else None  # type: ignore[assignment]
     result: ToolResult = await talk.call("skill_load", skill="billing")
     assert not result.is_error
@@ -192,9 +197,15 @@ async def test_a_skill_whose_tools_cannot_be_had_is_loaded_all_the_same(talking:
     assert talk.skill_state.names == ["billing"]
 
 
-async def test_tools_that_skills_bring_are_not_asked_for_where_they_are_not_offered(talking: Talking) -> None:
-    talk = talking(settings=full(bundled=False), bundled=Brings(failing=True))
-    assert (await talk.call("skill_load", skill="billing")).content == "loaded: billing"
+async def test_a_load_says_which_option_keeps_the_tools_of_a_skill_away(talking: Talking, documented: Path) -> None:
+    (documented / "billing/tools.py").write_text(SUM_UP)
+    off = "skills.bundled-tools is false"
+    talk = talking(settings=full(bundled_off=off), bundled=Brings(failing=True))
+    assert (await talk.call("skill_load", skill="billing")).content == (
+        f"loaded: billing\nThe tools that it brings (sum_up) are not available: {off}."
+    )
+    assert (await talk.call("skill_load", skill="weather")).content.startswith("loaded: weather")
+    assert off not in (await talk.call("skill_load", skill="weather")).content
 
 
 @pytest.mark.row("C3")
@@ -226,13 +237,15 @@ async def test_tools_that_a_skill_brings_where_nothing_runs(
     (documented / "billing" / file).write_text("")
     load = next(name for name in tools if "load" in name and "unload" not in name)
     talk = talking(settings=full(tools=tools))
-    note = "The tools that it brings are not available here: this model runs nothing of skills."
+    note = "The tools that it brings are not available: no sandbox is open here."
     assert (await talk.call(load, skill="billing")).content == f"loaded: billing\n{note}"
     assert (await talk.call(load, skill="weather")).content == "loaded: weather"
 
 
 @pytest.mark.row("E9")
-async def test_who_can_run_the_file_itself_is_told_nothing(documented: Path, manager, shell_with) -> None:  # type: ignore[no-untyped-def]
+async def test_a_model_that_can_run_the_file_itself_is_told_to(documented: Path, tmp_path: Path, shell_with) -> None:  # type: ignore[no-untyped-def]
     (documented / "billing/tools.py").write_text("")
-    talk = Conversation(manager.view(), await shell_with())
-    assert "not available" not in (await talk.call("load_skill", name="billing")).content
+    view = AgentSkillManager(paths=[str(documented)], store_dir=str(tmp_path / "store")).view()
+    talk = Conversation(view, await shell_with(), settings=SkillSettings(bundled_off="it is off"))
+    text = "The tools that it brings are not available: it is off. Run its files with commands instead."
+    assert text in (await talk.call("load_skill", name="billing")).content

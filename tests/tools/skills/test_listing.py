@@ -102,12 +102,16 @@ def test_names_are_enums_up_to_256() -> None:
 
 
 @pytest.mark.row("C2")
-async def test_tools_that_a_skill_brings_are_known_once_it_is_loaded(talking: Talking) -> None:
-    talk = talking(settings=full(bundled=True), bundled=Brings())
+async def test_tools_that_a_skill_brings_are_known_once_it_is_loaded(talking: Talking, documented: Path) -> None:
+    (documented / "billing/tools.py").write_text("def sum_up(): ...")
+    talk = talking(settings=full(), bundled=Brings())
     talk.context.workspace = object()  # type: ignore[assignment]
     before = await talk.call("skill_list_tools", skill="billing")
     assert (before.content, before.value) == ("[]\n(It also has its own tools: load it to see them.)", [])
     assert "\n" not in (await talk.call("skill_list_tools", skill="weather")).content
     await talk.call("skill_load", skill="billing")
     assert (await talk.call("skill_list_tools", skill="billing")).content == "[]"
-    assert (await talking(bundled=Brings()).call("skill_list_tools", skill="billing")).content == "[]"
+    off = talking(settings=full(bundled_off="skills.bundled-tools is false"), bundled=Brings())
+    assert (await off.call("skill_list_tools", skill="billing")).content == (
+        "[]\n(The tools that it brings (sum_up) are not available: skills.bundled-tools is false.)"
+    )
