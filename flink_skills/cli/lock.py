@@ -61,7 +61,7 @@ def lock(
         try:
             skill_lock = SkillLock.of(loaded.skill for loaded in contents.loaded)
             if check and (outdated := SkillLock.read(output).check(loaded.skill for loaded in contents.loaded)):
-                print_error(outdated_message(outdated))
+                print_error(outdated_message([loaded.skill for loaded in contents.loaded if loaded.name in outdated]))
         except (ResourceError, SkillLockError, ConfigError) as error:
             problem = str(error)
         else:

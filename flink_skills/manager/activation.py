@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from flink_skills.manager.menu import escape
 from flink_skills.skill import AgentSkill
+from flink_skills.skill.roles import role_of
 from flink_skills.skill.text import clean, clean_line
 
 __all__ = ["BASE_DIR", "MAX_LISTED_FILES", "Activation", "activation_text", "attribute", "safe", "with_base_dir"]
@@ -38,7 +39,7 @@ def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
     if skill.path:
         folder = safe(skill.path).replace("\n", " ")
         parts.append(f"\nFolder of this skill: {folder} (paths in these instructions are relative to it)")
-    others = [path for path in files if path != skill.files.skill_file]
+    others = [path for path in files if path != skill.files.skill_file and role_of(path) == "model"]
     if others:
         listed = [escape(clean_line(path)) for path in others[:MAX_LISTED_FILES]]
         if len(others) > MAX_LISTED_FILES:

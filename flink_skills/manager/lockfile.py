@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ConfigError, ResourceError, SkillLockError
-from flink_skills.skill import AgentSkill, FolderFiles
+from flink_skills.skill import AgentSkill
 
 __all__ = ["SkillLock", "outdated_message"]
 
 _VERSION = 1
 _MAX_BYTES = 64 << 20
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
-_GENERATED = " (with more files; earlier releases counted generated files, such as __pycache__, as part of a skill)"
+_MORE_FILES = (
+    " (with more files; earlier releases counted generated files, such as __pycache__, tests and proofs as part of a "
+    "skill)"
+)
 _FIX = "Check what changed, then rewrite the file with 'flink-skills lock'"
 
 
@@ -86,10 +89,10 @@ class SkillLock:
         return cls(skills)
 
     def check(self, skills: Iterable[AgentSkill], *, complete: bool = True) -> tuple[str, ...]:
-        """Compare skills with the lock, and return the skills whose locked digest includes generated files.
+        """Compare skills with the lock, and return the skills whose locked digest is that of an earlier rule.
 
-        Earlier releases counted generated files, such as ``__pycache__``, as part of a skill. A digest that matches
-        the files with these is accepted.
+        Earlier releases counted more files as part of a skill: generated files, such as ``__pycache__``, tests, such
+        as ``evals``, and proofs, such as ``skill.oms.sig``. A digest that matches the files with these is accepted.
 
         Args:
             skills: The skills.
@@ -113,10 +116,10 @@ class SkillLock:
             if locked is None:
                 problems.append(f"{shown} is not in the lock; its digest is {digest}")
             elif digest != locked["digest"]:
-                if _digest_with_generated(skill) == locked["digest"]:
+                if _has_digest(skill, locked["digest"]):
                     outdated.append(skill.name)
                 else:
-                    hint = _GENERATED if _has_fewer_files(skill, locked) else ""
+                    hint = _MORE_FILES if _has_fewer_files(skill, locked) else ""
                     problems.append(f"{shown} has the digest {digest}; the lock has {locked['digest']}{hint}")
         for name in sorted(set(self.skills) - found) if complete else ():
             problems.append(f"skill {name!r} is in no source; the lock has {self.skills[name]['digest']}")
@@ -127,25 +130,27 @@ class SkillLock:
         return tuple(outdated)
 
 
-def outdated_message(names: Sequence[str]) -> str:
-    """Return a warning about skills whose locked digest includes generated files.
+def outdated_message(skills: Sequence[AgentSkill]) -> str:
+    """Return a warning about skills whose locked digest is that of an earlier rule, with the new digests.
 
-    >>> outdated_message(["greet"])[:60]
+    >>> outdated_message([AgentSkill("greet", "Says hello.")])[:60]
     "skills.lock: the digests of 'greet' include generated files,"
     """
-    shown = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    more = f" and {len(skills) - 5} more" if len(skills) > 5 else ""
+    shown = ", ".join(repr(skill.name) for skill in skills[:5]) + more
+    now = ", ".join(f"{skill.name!r} {skill.digest}" for skill in skills[:5]) + more
     return (
-        f"skills.lock: the digests of {shown} include generated files, such as __pycache__, which are no longer part "
-        "of a skill. The other files match. Write the lock file again with 'flink-skills lock'"
+        f"skills.lock: the digests of {shown} include generated files, such as __pycache__, tests or proofs, which are "
+        f"no longer part of a skill. The other files match. The digests are now: {now}. Write the lock file again with "
+        "'flink-skills lock'"
     )
 
 
-def _digest_with_generated(skill: AgentSkill) -> str | None:
-    files = skill.files
+def _has_digest(skill: AgentSkill, digest: str) -> bool:
     try:
-        return files.digest_with_generated() if isinstance(files, FolderFiles) else None
+        return skill.has_digest(digest)
     except ResourceError:
-        return None  # a digest that cannot be taken matches no lock
+        return False  # a digest that cannot be taken matches no lock
 
 
 def _has_fewer_files(skill: AgentSkill, locked: Mapping[str, Any]) -> bool:

@@ -417,7 +417,7 @@ class AgentSkillManager(Resource):
                 # A source that failed says so itself: what it has is not missing.
                 outdated = lock.check(catalog.skills.values(), complete=not catalog.failures)
                 if outdated and outdated != self._outdated:  # a refresh logs the same skills once
-                    _logger.warning("%s", outdated_message(outdated))
+                    _logger.warning("%s", outdated_message([catalog.skills[name] for name in outdated]))
                 self._outdated = outdated
         except SkillsError as error:
             return error

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 
-from flink_skills.skill.generated import is_generated
 from flink_skills.skill.paths import inside, is_foreign
+from flink_skills.skill.roles import is_excluded
 
 __all__ = ["folder_signature"]
 
@@ -32,9 +32,9 @@ def folder_signature(folder: str, root: str, limit: int) -> bytes:
         if prefix and is_foreign([entry.name for entry in entries]):
             continue
         for entry in entries:
-            if is_generated(entry.name):
-                continue
             path = prefix + entry.name
+            if is_excluded(path):
+                continue
             if entry.is_dir(follow_symlinks=False):
                 pending.append((path + "/", entry.path))
                 continue

@@ -11,9 +11,9 @@ from typing import Any
 from flink_skills.errors import ConfigError
 from flink_skills.skill.fields import KNOWN_FIELDS, MAX_COMPATIBILITY, MAX_DESCRIPTION, MAX_NAME
 from flink_skills.skill.file_names import name_problem
-from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.paths import resource_parts
+from flink_skills.skill.roles import is_generated
 from flink_skills.skill.text import clean_line
 
 __all__ = ["check_fields", "check_name", "encoded", "resource_files", "resource_path"]

@@ -201,6 +201,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "info",
             "remove them, or ignore this",
         ),
+        "D08": Code(
+            "tests or proofs next to the skill file, which are not part of a skill: models do not read them",
+            "info",
+            "info",
+            "move what models need to another folder, or ignore this",
+        ),
         "P01": Code("the menu was shortened to its budget", "warning", "warning", "choose fewer skills"),
         "S04": Code(
             "a link that leaves its source, or points to nothing", "warning", "error", "copy what it points to"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from flink_skills.skill.diagnostic import Report
-from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.paths import inside, link_problem, skill_file_in
+from flink_skills.skill.roles import is_generated
 
 __all__ = ["Found", "find_skills"]
 

@@ -6,16 +6,21 @@ import hashlib
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError, near_misses
-from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.paths import inside, is_foreign, resource_parts, walk_files
+from flink_skills.skill.roles import Role, is_excluded, role_of
 
 __all__ = ["Chunk", "FolderFiles", "MemoryFiles", "SkillFiles", "digest_of"]
 
+_ROLES = {
+    "generated": "a generated file",
+    "test": "a test of the skill, which models do not read",
+    "proof": "a signature or a checksum, which models do not read",
+}
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -65,6 +70,13 @@ class SkillFiles(ABC):
         """sha256 over the sorted (path, size, sha256) of the files, the same on every machine."""
         return digest_of(self.manifest())
 
+    def earlier_digests(self) -> tuple[str, ...]:
+        """Return the digests by the rules of earlier releases, which included more files. Empty if there are none.
+
+        Raises :class:`ResourceError`.
+        """
+        return ()
+
     def missing(self, path: str) -> ResourceError:
         """The error for a file that is not there, with the files most like it."""
         near = near_misses(path, self.paths())
@@ -76,7 +88,8 @@ class MemoryFiles(SkillFiles):
     """Files of a skill that was made in memory."""
 
     def __init__(self, files: Mapping[str, bytes], skill_file: str = "SKILL.md") -> None:
-        self._files = dict(files)
+        self._files = {path: data for path, data in files.items() if not is_excluded(path)}
+        self._excluded = {path: data for path, data in files.items() if path not in self._files}
         self.skill_file = skill_file
         self._manifest: dict[str, tuple[int, str]] | None = None
 
@@ -84,15 +97,19 @@ class MemoryFiles(SkillFiles):
         return tuple(sorted(self._files))
 
     def read(self, path: str, offset: int, limit: int) -> Chunk:
-        data = self._files.get("/".join(_parts(path)))
+        plain = "/".join(_parts(path))
+        data = self._files.get(plain)
         if data is None:
-            raise self.missing(path)
+            raise _excluded_error(path, plain) or self.missing(path)
         return Chunk(data[offset : offset + limit], len(data))
 
     def manifest(self) -> Mapping[str, tuple[int, str]]:
         if self._manifest is None:
-            self._manifest = {path: (len(data), hashlib.sha256(data).hexdigest()) for path, data in self._files.items()}
+            self._manifest = _manifest_of(self._files)
         return self._manifest
+
+    def earlier_digests(self) -> tuple[str, ...]:
+        return (digest_of(_manifest_of(self._files | self._excluded)),) if self._excluded else ()
 
 
 class FolderFiles(SkillFiles):
@@ -102,7 +119,7 @@ class FolderFiles(SkillFiles):
     it, and each file is compared with it when it is first read, later when its stamp has changed.
     """
 
-    __slots__ = ("_known", "_limits", "_manifest", "_stamps", "folder", "root", "skill_file")
+    __slots__ = ("_earlier", "_known", "_limits", "_manifest", "_stamps", "folder", "root", "skill_file")
 
     def __init__(
         self,
@@ -117,6 +134,7 @@ class FolderFiles(SkillFiles):
         self.skill_file = skill_file
         self._limits = limits
         self._known = known
+        self._earlier: tuple[str, ...] | None = None
         self._manifest: Mapping[str, tuple[int, str]] | None = None
         self._stamps: dict[str, tuple[int, ...]] = {}
 
@@ -146,12 +164,12 @@ class FolderFiles(SkillFiles):
         return self._manifest
 
     def _read_manifest(
-        self, *, with_generated: bool = False
+        self, also: Collection[Role] = ()
     ) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[int, ...]]]:
         manifest: dict[str, tuple[int, str]] = {}
         stamps: dict[str, tuple[int, ...]] = {}
         limit = self._limits.skill_files
-        for path, real in walk_files(self.folder, self.root, limit, [], with_generated=with_generated):
+        for path, real in walk_files(self.folder, self.root, limit, [], also=also):
             try:
                 descriptor = os.open(real, _READ_FLAGS)
             except OSError as error:
@@ -165,17 +183,14 @@ class FolderFiles(SkillFiles):
                 os.close(descriptor)
         return manifest, stamps
 
-    def digest_with_generated(self) -> str | None:
-        """Return the digest with generated files, as an earlier release took it. Return None without such files.
-
-        Raises :class:`ResourceError`.
-        """
-        generated: list[str] = []
-        for _ in walk_files(self.folder, self.root, self._limits.skill_files, [], generated):
-            pass
-        if not generated:
-            return None
-        return digest_of(self._read_manifest(with_generated=True)[0])
+    def earlier_digests(self) -> tuple[str, ...]:
+        if self._earlier is None:
+            excluded: list[str] = []
+            for _ in walk_files(self.folder, self.root, self._limits.skill_files, [], excluded):
+                pass
+            rules: list[tuple[Role, ...]] = [("test", "proof"), ("test", "proof", "generated")] if excluded else []
+            self._earlier = tuple(dict.fromkeys(digest_of(self._read_manifest(also)[0]) for also in rules))
+        return self._earlier
 
     def skill_file_stamp(self) -> tuple[int, ...]:
         """What changes when the skill file is written; cheap enough for each activation."""
@@ -188,8 +203,10 @@ class FolderFiles(SkillFiles):
         real = os.path.realpath(os.path.join(self.folder, *parts))
         if not inside(real, self.root):
             raise ResourceError(f"{path!r} leaves the skill's source and is not read")
-        if generated := next(filter(is_generated, parts), None):
-            raise ResourceError(f"{path!r} is not part of the skill: {generated!r} is the name of a generated file")
+        folder = os.path.realpath(self.folder)
+        for plain in ("/".join(parts), real[len(folder) + 1 :] if inside(real, folder) else ""):
+            if error := _excluded_error(path, plain):
+                raise error
         below = self.folder
         for part in parts[:-1]:
             below = os.path.join(below, part)
@@ -215,6 +232,17 @@ class FolderFiles(SkillFiles):
             if status.st_size != known[0] or _size_and_sha256(descriptor) != known:
                 raise ResourceError(f"{path!r} has changed since the skill was loaded")
             self._stamps[path] = _stamp(status)
+
+
+def _manifest_of(files: Mapping[str, bytes]) -> dict[str, tuple[int, str]]:
+    return {path: (len(data), hashlib.sha256(data).hexdigest()) for path, data in files.items()}
+
+
+def _excluded_error(path: str, plain: str) -> ResourceError | None:
+    """Return the error for a file whose role excludes it from a skill. ``plain`` is its path in the skill's folder."""
+    if not is_excluded(plain):
+        return None
+    return ResourceError(f"{path!r} is not part of the skill: {plain!r} is {_ROLES[role_of(plain)]}")
 
 
 def _parts(path: str) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
+from collections.abc import Callable, Iterator, Sequence
 
 from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill.body import read_body
@@ -16,14 +18,14 @@ from flink_skills.skill.credentials import (
 )
 from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.files import FolderFiles
-from flink_skills.skill.generated import is_generated
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.markdown import file_references, without_code
 from flink_skills.skill.model import AgentSkill
 from flink_skills.skill.paths import link_problem, walk_files
+from flink_skills.skill.roles import role_of
 from flink_skills.skill.text import hidden_characters
 
-__all__ = ["about_tokens", "check_credentials", "generated_message", "inspect_skill"]
+__all__ = ["about_tokens", "check_credentials", "excluded_messages", "inspect_skill"]
 
 MAX_BODY_LINES = 500
 MAX_BODY_TOKENS = 5_000
@@ -56,7 +58,9 @@ def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
         report.add("L03", "the body is not UTF-8; what is not was replaced", line=bad_line)
     _size(text, report, first_line)
     _hidden(text, report, first_line)
-    _references(text, frozenset(paths), report, first_line)
+    _references(
+        text, frozenset(paths), report, first_line, lambda path: os.path.exists(f"{skill.path or os.devnull}/{path}")
+    )
     for path in sorted(set(paths).difference(without_credential_names(paths))):
         if what := credential_name(path):
             message = credential_message(path, Credential(what, 0))
@@ -79,10 +83,14 @@ def check_credentials(skill: AgentSkill, *, strict: bool = False) -> list[Diagno
     return report.diagnostics
 
 
-def generated_message(paths: list[str]) -> str:
-    """Return what is wrong with a skill's folder in which tools wrote these files."""
-    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    return f"generated files are not part of the skill: {', '.join(map(repr, paths[:5]))}{more}"
+def excluded_messages(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield a code and a message for each kind of files that are not part of a skill."""
+    generated = [path for path in paths if role_of(path) not in ("test", "proof")]
+    tests = [path for path in paths if path not in generated]
+    for code, what, found in (("D07", "generated files", generated), ("D08", "tests and proofs", tests)):
+        if found:
+            more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+            yield code, f"{what} are not part of the skill: {', '.join(map(repr, found[:5]))}{more}"
 
 
 def about_tokens(text: str) -> int:
@@ -120,7 +128,9 @@ def _hidden(body: str, report: Report, first_line: int) -> None:
             report.add("S06", message, line=first_line + commented[0])
 
 
-def _references(body: str, paths: frozenset[str], report: Report, first_line: int) -> None:
+def _references(
+    body: str, paths: frozenset[str], report: Report, first_line: int, exists: Callable[[str], bool]
+) -> None:
     folders = {folder for path in paths for folder in _parents(path)}
     said = 0
     for reference in file_references(body):
@@ -131,7 +141,10 @@ def _references(body: str, paths: frozenset[str], report: Report, first_line: in
             fix = "copy the file into the skill, and write its path from the skill's folder"
         elif path == "." or path in folders:
             continue
-        elif path not in paths and any(map(is_generated, path.split("/"))):
+        elif path not in paths and role_of(path) in ("test", "proof") and exists(path):
+            message = f"{reference.path!r} is a test or a proof, which models do not read"
+            fix = "move it to another folder if models need it"
+        elif path not in paths and role_of(path) == "generated":
             report.add("F20", f"{reference.path!r} is a generated file", line=first_line + reference.line)
             continue
         elif path not in paths:
@@ -156,11 +169,11 @@ def _links(skill: AgentSkill, report: Report, limits: Limits) -> None:
     if not isinstance(files, FolderFiles):
         return
     leaving: list[str] = []
-    generated: list[str] = []
-    for _ in walk_files(files.folder, files.root, limits.skill_files, leaving, generated):
+    excluded: list[str] = []
+    for _ in walk_files(files.folder, files.root, limits.skill_files, leaving, excluded):
         pass
-    if generated:
-        report.add("D07", generated_message(generated), path=files.folder)
+    for code, message in excluded_messages(excluded):
+        report.add(code, message, path=files.folder)
     for path in leaving:
         link = f"{files.folder}/{path}"
         message, fix = link_problem(link)

@@ -17,6 +17,7 @@ from flink_skills.skill.files import FolderFiles, MemoryFiles, SkillFiles
 from flink_skills.skill.frontmatter import split_body
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.render import render_skill_file
+from flink_skills.skill.roles import role_of
 from flink_skills.skill.tools_section import tools_section
 
 if TYPE_CHECKING:
@@ -221,7 +222,8 @@ class AgentSkill:
     def docs(self) -> tuple[str, ...]:
         """Sorted ``.md`` and ``.txt`` files next to the skill file, at any depth.
 
-        Hidden files, files in hidden folders, and files that this process cannot read are omitted.
+        Hidden files, files in hidden folders, files for people such as README.md, and files that this process cannot
+        read are omitted.
         """
         return tuple(path for path in self._files.paths() if _is_doc(path) and self._readable(path))
 
@@ -255,6 +257,13 @@ class AgentSkill:
         if self._digest is None:
             self._digest = self._files.digest()
         return self._digest
+
+    def has_digest(self, digest: str) -> bool:
+        """Return True if ``digest`` is that of the files, by the rule of this release or of an earlier one.
+
+        Raises :class:`ResourceError`.
+        """
+        return digest == self.digest or digest in self._files.earlier_digests()
 
     @property
     def hidden(self) -> bool:
@@ -450,6 +459,7 @@ def _is_doc(path: str) -> bool:
     return (
         path.lower().endswith((".md", ".txt"))
         and path.lower() != "skill.md"
+        and role_of(path) == "model"
         and not any(part.startswith(".") for part in path.split("/"))
     )
 

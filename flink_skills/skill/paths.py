@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 
-from flink_skills.skill.generated import ALWAYS_EXCLUDED, is_environment, is_generated
+from flink_skills.skill.roles import ALWAYS_EXCLUDED, Role, is_environment, role_of
 
 __all__ = ["inside", "is_foreign", "link_problem", "open_inside", "resource_parts", "skill_file_in", "walk_files"]
 
@@ -112,20 +112,20 @@ def walk_files(
     skipped_links: list[str],
     excluded: list[str] | None = None,
     *,
-    with_generated: bool = False,
+    also: Collection[Role] = (),
 ) -> Iterator[tuple[str, str]]:
     """Yield ``(relative path, real path)`` of the regular files of a skill, sorted within each folder.
 
     Nested skills are skills of their own and omitted. A link is followed if its target is inside ``root``. Generated
-    files and virtual environments are not part of a skill, and neither are links to them.
+    files, virtual environments, tests and proofs are not part of a skill, and neither are links to them.
 
     Args:
         folder: The folder of the skill.
         root: The real path that links must not leave.
         limit: Maximum number of files.
         skipped_links: Receives the relative paths of the links that leave ``root`` or point to nothing.
-        excluded: Receives the relative paths of generated files and folders, the topmost only.
-        with_generated: Whether to yield generated files as well.
+        excluded: Receives the relative paths of files and folders that are not part of the skill, the topmost only.
+        also: Roles of files that are yielded although they are not part of a skill.
     """
     real_folder = os.path.realpath(folder)
     seen = {real_folder}
@@ -140,7 +140,7 @@ def walk_files(
         if prefix:
             if skill_file_in(names):
                 continue
-            if not with_generated and is_environment(names):
+            if "generated" not in also and is_environment(names):
                 _note(excluded, prefix[:-1])
                 continue
         below: list[tuple[str, str]] = []
@@ -148,14 +148,14 @@ def walk_files(
             if name in ALWAYS_EXCLUDED:
                 continue
             path, relative = os.path.join(current, name), prefix + name
-            if not with_generated and is_generated(name):
+            if _is_left_out(relative, also):
                 _note(excluded, relative)
                 continue
             real = os.path.realpath(path) if os.path.islink(path) else path
             if real is not path and not inside(real, root):
                 skipped_links.append(relative)
                 continue
-            if real is not path and not with_generated and _leads_to_generated(real, real_folder):
+            if real is not path and inside(real, real_folder) and _is_left_out(real[len(real_folder) + 1 :], also):
                 _note(excluded, relative)
                 continue
             if os.path.isfile(real):
@@ -178,5 +178,6 @@ def _note(excluded: list[str] | None, path: str) -> None:
         excluded.append(path)
 
 
-def _leads_to_generated(real: str, folder: str) -> bool:
-    return inside(real, folder) and any(map(is_generated, real[len(folder) :].split("/")))
+def _is_left_out(path: str, also: Collection[Role]) -> bool:
+    role = role_of(path)
+    return role not in ("model", "person") and role not in also

@@ -23,7 +23,7 @@ from flink_skills.skill.record import from_record, to_record
 __all__ = ["allocated", "index_name", "read_index", "size_on_disk", "write_index"]
 
 # Goes up when what an index says of the same tree changes: its layout, a rule of the format, a diagnostic.
-_VERSION = 2
+_VERSION = 3
 _BLOCK = 4096
 # The limits on which a catalog depends; those of downloads and archives are kept to before there is a tree.
 _LIMITS = ("skill_file", "front_matter", "yaml_depth", "tree_depth", "tree_directories", "skill_files")

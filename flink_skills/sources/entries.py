@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from flink_skills.skill import Limits
 from flink_skills.skill.file_names import comparison_key, name_problem
-from flink_skills.skill.generated import is_generated
+from flink_skills.skill.roles import is_generated
 
 __all__ = ["ArchiveRefusedError", "Extraction", "shown"]
 

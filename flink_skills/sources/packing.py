@@ -23,9 +23,9 @@ from flink_skills.errors import ConfigError, ResourceError
 from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
 from flink_skills.skill.credentials import credential_message, find_credentials
 from flink_skills.skill.diagnostic import Severity
-from flink_skills.skill.generated import is_generated
-from flink_skills.skill.inspection import generated_message
+from flink_skills.skill.inspection import excluded_messages
 from flink_skills.skill.paths import inside, is_foreign, link_problem, skill_file_in, walk_files
+from flink_skills.skill.roles import is_generated
 from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
 from flink_skills.sources.spec import SourceSpec
@@ -222,11 +222,10 @@ class _Contents:
     def _members_of(self, found: _Found) -> Iterator[tuple[Member, int]]:
         limits, skill = self._limits, found.skill.name
         out: list[str] = []
-        generated: list[str] = []
-        files = list(walk_files(found.folder, found.root, limits.skill_files + 1, out, generated))
-        if generated:
-            message, fix = generated_message(generated), CODES["D07"].fix
-            self.diagnostics.append(Diagnostic("D07", "info", message, skill, found.folder, fix=fix))
+        excluded: list[str] = []
+        files = list(walk_files(found.folder, found.root, limits.skill_files + 1, out, excluded))
+        for code, message in excluded_messages(excluded):
+            self.diagnostics.append(Diagnostic(code, "info", message, skill, found.folder, fix=CODES[code].fix))
         for path, credential in find_credentials(found.skill.files):
             severity: Severity = "warning" if self._allow_secrets else "error"
             message, place = credential_message(path, credential), os.path.join(found.folder, path)

@@ -90,7 +90,7 @@ def results(request: ModelRequest) -> list[str]:
     return [message.content for message in request.messages if isinstance(message, ToolMessage)]
 
 
-@pytest.mark.row("C9")
+@pytest.mark.row("C8")
 async def test_the_request_after_a_load_has_the_tools_of_the_skill(
     open_agent: OpenAgent, towns: Path, script: Script
 ) -> None:
@@ -115,7 +115,7 @@ async def test_the_request_after_a_load_has_the_tools_of_the_skill(
     assert results(model.requests[2])[1] == "330"
 
 
-@pytest.mark.row("C9")
+@pytest.mark.row("C8")
 @pytest.mark.parametrize(
     ("options", "setup", "reason"),
     [
@@ -166,7 +166,7 @@ async def test_tools_that_are_switched_off_are_named_with_the_option(
     assert "distance" not in offered(model.requests[-1])
 
 
-@pytest.mark.row("C9")
+@pytest.mark.row("C8")
 async def test_tools_of_skills_are_approved_as_others_are(open_agent: OpenAgent, towns: Path, script: Script) -> None:
     asked = []
 
@@ -192,7 +192,7 @@ async def test_tools_of_skills_are_approved_as_others_are(open_agent: OpenAgent,
     assert "330" not in no
 
 
-@pytest.mark.row("C9")
+@pytest.mark.row("E9")
 @pytest.mark.parametrize(
     ("setup", "tools"),
     [
@@ -214,7 +214,7 @@ async def test_a_model_that_sees_no_skill_has_only_tools_for_commands_that_it_na
     assert offered(model.requests[0]) == tools
 
 
-@pytest.mark.row("C9")
+@pytest.mark.row("E9")
 async def test_a_turn_that_sees_no_skill_has_no_tool_for_commands(
     open_agent: OpenAgent, towns: Path, script: Script
 ) -> None:

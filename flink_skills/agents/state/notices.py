@@ -45,7 +45,7 @@ def outdated(state: SkillState, view: SkillView) -> list[Notice]:
             found.append(Notice(name, gone=True))
             continue
         try:
-            changed = skill.digest != state.digest(name)
+            changed = not skill.has_digest(state.digest(name) or "")
         except ResourceError:
             # Nobody can say what it is now; whoever loads it again is told why.
             continue

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.workspace.rights import Ownership, Rights, folder_in, pinned
-from flink_skills.skill.generated import is_environment, is_generated
+from flink_skills.skill.roles import is_environment, is_excluded
 
 __all__ = ["VENV", "StageableSkill", "copy_skill", "finish_skill", "folder_name", "give", "seal_files", "walk"]
 
@@ -65,7 +65,7 @@ def copy_skill(skill: StageableSkill, target: Path) -> None:
             continue
         copy.mkdir(mode=0o700)
         for entry in entries:
-            if is_generated(entry.name):
+            if is_excluded(prefix + entry.name):
                 continue
             to = copy / entry.name
             if entry.is_symlink():
@@ -155,7 +155,7 @@ def _copy_link(link: Path, to: Path, real_root: Path) -> None:
     # An absolute target would lead back to the original, one that leaves the skill to anywhere.
     if text.is_absolute() or not real.is_relative_to(real_root):
         return
-    if not any(map(is_generated, real.relative_to(real_root).parts)):
+    if not is_excluded(real.relative_to(real_root).as_posix()):
         to.symlink_to(text)
 
 

@@ -36,7 +36,8 @@ def skill_block(name: str, loaded: LoadedSkill, view: SkillView, *, max_doc_char
         return _note(opening, "This skill is no longer available.")
     try:
         activation = view.content(name)
-        if activation.digest != loaded.digest:
+        skill = view.get(name)
+        if activation.digest != loaded.digest and not (skill is not None and skill.has_digest(loaded.digest)):
             return _note(opening, "This skill has changed since it was loaded: load it again.")
         docs = names_of(loaded.docs, view.docs(name) if loaded.docs == ALL else ())
     except ResourceError as error:

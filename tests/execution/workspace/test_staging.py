@@ -48,14 +48,27 @@ def test_entries_of_the_skill_win_over_links(manager: WorkspaceManager, source: 
     assert (copy / "out" / "template.txt").read_text() == "t"
 
 
-def test_generated_files_are_not_staged(manager: WorkspaceManager, source: Path) -> None:
-    for path in ("scripts/__pycache__/a.pyc", "node_modules/b/c.js", "env/pyvenv.cfg", "scripts/.a.swp"):
+def test_generated_files_tests_and_proofs_are_not_staged(manager: WorkspaceManager, source: Path) -> None:
+    excluded = ("scripts/__pycache__/a.pyc", "node_modules/b/c.js", "env/pyvenv.cfg", "scripts/.a.swp")
+    for path in (*excluded, "evals/evals.json", "skill.oms.sig", "LICENSE"):
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         (source / path).write_text("x")
     (source / "tool").symlink_to("node_modules/b/c.js")
+    (source / "answers").symlink_to("evals/evals.json")
     copy = manager.for_key("k").stage(Skill("s", str(source), "d1"))
     assert (copy / "scripts" / "run.sh").exists()
-    for name in ("scripts/__pycache__", "node_modules", "env", "scripts/.a.swp", "tool"):
+    assert (copy / "LICENSE").exists()
+    names = (
+        "scripts/__pycache__",
+        "node_modules",
+        "env",
+        "scripts/.a.swp",
+        "tool",
+        "evals",
+        "skill.oms.sig",
+        "answers",
+    )
+    for name in names:
         assert not os.path.lexists(copy / name), name
 
 

@@ -1,17 +1,25 @@
-"""Generated files are not part of a skill, wherever its files come from."""
+"""Roles of files: generated files, tests and proofs are not part of a skill, wherever its files come from.
+
+A state of an earlier release has digests of its rule, so the internals that compare them are examined.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import pickle
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from flink_skills.agents.state.notices import outdated
 from flink_skills.errors import ConfigError, ResourceError
-from flink_skills.manager import AgentSkillManager
-from flink_skills.skill import AgentSkill, Limits, Report, find_skills, inspect_skill, load_folder
+from flink_skills.manager import AgentSkillManager, SkillView
+from flink_skills.skill import AgentSkill, Limits, Report, digest_of, find_skills, inspect_skill, load_folder
+from flink_skills.tools import SkillState, load_effect
+from flink_skills.tools.skills.context import skill_block
 from tests.kit.skills import skill_text, write_skill
 
 GENERATED = [
@@ -167,3 +175,77 @@ def test_a_refresh_ignores_generated_files(tmp_path: Path) -> None:
     manager.refresh()
     assert manager.load_skills()[0] is before[0]
     assert (folder / "SKILL.md").read_text() == skill_text("greet")
+
+
+TESTS_AND_PROOFS = ["evals/evals.json", "evals/files/a.csv", "skill.oms.sig", "SKILL.md.asc", "skill.sigstore.json"]
+FOR_PEOPLE = ["LICENSE", "LICENSE.txt", "CHANGELOG.md", "README.md", "README.zh-CN.md", "NOTICE", "skill-card.md"]
+# Names like those above, which are for models.
+FOR_MODELS = ["references/README.md", "assets/evals/a.json", "assets/key.asc", "security.md", "notice.md", "tests/a.py"]
+
+
+@pytest.mark.parametrize("path", TESTS_AND_PROOFS)
+def test_tests_and_proofs_are_neither_listed_nor_read_nor_in_the_digest(path: str, tmp_path: Path) -> None:
+    clean, folder = write_skill(tmp_path / "clean", "greet"), write_skill(tmp_path / "greet")
+    add(folder, [path, "run.sh"])
+    (folder / "link.txt").symlink_to(path)
+    add(clean, ["run.sh"])
+    skill = load(folder)
+    assert skill.digest == load(clean).digest
+    view = SkillView([skill])
+    assert path not in view.activate("greet").text
+    for asked in (path, path.upper(), f"./{path}", "link.txt"):
+        with pytest.raises(ResourceError, match=r"not part of the skill|there is no file|did not exist"):
+            view.read_resource("greet", asked)
+    made = AgentSkill("greet", "Does it.", "Do it.", {"run.sh": "content of run.sh\n", path: "42"})
+    assert made.files.paths() == ("SKILL.md", "run.sh")
+    with pytest.raises(ResourceError, match="not part of the skill"):
+        made.files.read(path, 0, 10)
+    assert pickle.loads(pickle.dumps(skill)) == skill
+
+
+def test_files_for_people_are_read_and_not_listed(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "greet")
+    add(folder, FOR_PEOPLE + FOR_MODELS)
+    skill = load(folder)
+    view = SkillView([skill])
+    listed = view.activate("greet").text.partition("<skill_files>\n")[2].partition("\n</skill_files>")[0].split("\n")
+    assert listed == sorted(FOR_MODELS)
+    assert skill.docs == tuple(sorted(path for path in FOR_MODELS if path.endswith(".md")))
+    for path in FOR_PEOPLE:
+        assert view.read_resource("greet", path).text == f"content of {path}\n"
+    assert set(skill.files.manifest()) == {"SKILL.md", *FOR_PEOPLE, *FOR_MODELS}
+
+
+def test_tests_and_proofs_are_reported(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "greet", body="See [the answers](evals/evals.json) and `evals/other.json`.")
+    add(folder, ["evals/evals.json", "skill.oms.sig"])
+    found = inspect_skill(load(folder), Limits(), strict=True)
+    said = [(one.code, one.severity, one.message) for one in found if one.code in ("D07", "D08", "F19", "F20")]
+    assert ("D08", "info", "tests and proofs are not part of the skill: 'evals', 'skill.oms.sig'") in said
+    assert ("F19", "info", "'evals/evals.json' is a test or a proof, which models do not read") in said
+    assert "D07" not in [code for code, _, _ in said]
+
+
+@pytest.mark.parametrize("generated", [False, True])
+def test_a_digest_of_an_earlier_rule_is_recognized(generated: bool, tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "greet")
+    add(folder, [*TESTS_AND_PROOFS, *(["scripts/__pycache__/a.pyc"] if generated else [])])
+    earlier = digest_of(
+        {
+            str(path.relative_to(folder)): (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+    )
+    skill = load(folder)
+    assert skill.digest != earlier
+    assert skill.has_digest(earlier)
+    assert skill.has_digest(skill.digest)
+    assert not skill.has_digest("0" * 64)
+    state = SkillState()
+    state.apply(load_effect("greet", earlier))
+    view = SkillView([skill])
+    assert outdated(state, view) == []
+    assert "has changed" not in skill_block("greet", state["greet"], view, max_doc_chars=1000)
+    state.apply(load_effect("greet", "0" * 64))
+    assert [notice.skill for notice in outdated(state, view)] == ["greet"]

@@ -1,11 +1,23 @@
-"""Files that tools write into a skill's folder, and that are therefore not part of the skill."""
+"""Roles of the files in a skill's folder: for models, for people, tests, proofs, and generated files.
+
+| Role | Part of the skill and its digest | Models and commands read it | Listed to models |
+|---|---|---|---|
+| model | yes | yes | yes |
+| person | yes | yes | no |
+| test | no | no | no |
+| proof | no | no | no |
+| generated | no | no | no |
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import Literal
 
-__all__ = ["ALWAYS_EXCLUDED", "is_environment", "is_generated"]
+__all__ = ["ALWAYS_EXCLUDED", "Role", "is_environment", "is_excluded", "is_generated", "role_of"]
+
+Role = Literal["model", "person", "test", "proof", "generated"]
 
 #: Names that no release has counted as part of a skill.
 ALWAYS_EXCLUDED = frozenset({".git", "__MACOSX", ".DS_Store"})
@@ -28,6 +40,38 @@ _STARTS = frozenset(".#~")
 _PATTERN = re.compile(
     r"\.coverage\..+|\._.+|\..+\.sw[a-p]|\.#.+|#.+#|~\$.+|\.~lock\..+#|\.nfs[0-9a-f]{8,}|\.fuse_hidden.+", re.DOTALL
 )
+# Names next to the skill file, as the Agent Skills site and signing tools write them. Deeper files are for models.
+_TESTS = re.compile(r"evals?|evals?\.(?:json|jsonl|ya?ml|md)", re.IGNORECASE)
+_PROOFS = re.compile(
+    r".+\.(?:sig|asc|minisig|sigstore|sigstore\.json|intoto\.jsonl)|sha256sums(?:\.txt)?", re.IGNORECASE
+)
+# In lower case, the other names can be content, such as security.md of a skill for audits.
+_PEOPLE = re.compile(
+    r"(?:(?i:licen[cs]e|copying|changelog|readme|contributing|code_of_conduct|skill-card)"
+    r"|NOTICE|AUTHORS|CONTRIBUTORS|CODEOWNERS|MAINTAINERS|SECURITY|SUPPORT|CHANGES|HISTORY|BENCHMARK)"
+    r"(?:[-_.][A-Za-z0-9_.-]*)?"
+)
+
+
+def role_of(path: str) -> Role:
+    """Return the role of a file or folder by its path relative to the skill's folder.
+
+    >>> [role_of(path) for path in ("SKILL.md", "LICENSE.txt", "evals/evals.json", "skill.oms.sig", "run.pyc")]
+    ['model', 'person', 'test', 'proof', 'generated']
+    """
+    parts = path.split("/")
+    if any(map(is_generated, parts)):
+        return "generated"
+    if _TESTS.fullmatch(parts[0]):
+        return "test"
+    if len(parts) > 1:
+        return "model"
+    return "proof" if _PROOFS.fullmatch(path) else "person" if _PEOPLE.fullmatch(path) else "model"
+
+
+def is_excluded(path: str) -> bool:
+    """Return True if a file or folder at ``path`` is not part of a skill: generated, a test or a proof."""
+    return role_of(path) in ("generated", "test", "proof")
 
 
 def is_generated(name: str) -> bool:
