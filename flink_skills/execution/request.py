@@ -120,7 +120,7 @@ class CommandResult:
         stdout_dropped, stderr_dropped: Omitted bytes.
         duration, cpu_time: Seconds.
         memory: Maximum of the observed memory, in bytes.
-        notes: Remarks for a model on what the sandbox denied. A backend leaves them empty.
+        notes: Remarks for a model on what the command could not do. A backend leaves them empty.
     """
 
     exit_code: int | None = None

@@ -1,4 +1,4 @@
-"""Notes for a model on what the sandbox denied a command: closed files, the closed network, folders that do not last.
+"""Notes for a model on what a command could not do: closed files, the closed network, scripts of other systems.
 
 Programs report a denied access in different words and do not mention the sandbox. The notes are derived from the end
 of their output, and only if the level of isolation makes them true.
@@ -22,7 +22,7 @@ _STDERR_TAIL = 8_192
 _STDOUT_TAIL = 2_048
 _STDIN_HEAD = 65_536
 _MAX_PATH = 200
-_NOT_EXECUTABLE = 126
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _BEFORE = 12  # lines of a traceback that precede its message
 
 _WHERE = "write results to $OUTPUT_DIR, scratch files to $WORK_DIR"
@@ -67,6 +67,17 @@ _SYSTEM = frozenset({"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx
 _SYSTEM_OR_DEVICE = _SYSTEM | {"/dev"}
 
 
+_NO_INTERPRETER = re.compile(r"bad interpreter|required file not found|\\r['\u2019]|\^M", re.IGNORECASE)
+_SEPARATOR = re.compile(r"\|\||&&|[;|&(\n]")
+# The word that a command runs, behind variables and words that run the next word.
+_PROGRAM_WORD = re.compile(
+    r"\s*(?:[A-Za-z_]\w*=\S*\s+|(?:exec|time|nohup|then|do|else)\s+)*((?:\"[^\"]*\"|'[^']*'|[^\s\"'<>])+)"
+)
+_FIRST_LINE = 256
+_ENTERED = re.compile(r"\b(?:cd|pushd)\s+([^\s;&|]+)")
+_MAX_FOLDERS = 10
+
+
 Temporary = Callable[[], tuple[str, ...]]
 
 
@@ -109,6 +120,8 @@ class Denials:
                 if kind:
                     found[kind] = note
         texts = [*request.argv, request.stdin[:_STDIN_HEAD].decode("utf-8", "replace")]
+        if script := _script_note(texts, request, result):
+            found["script"] = script
         if "temporary" not in found and any(map(_TEMPORARY.search, texts)):
             mentioned = _mentioned(texts, request, temporary())
             if mentioned:
@@ -182,6 +195,75 @@ def _outputs(result: CommandResult) -> Iterator[str]:
     yield result.stderr[-_STDERR_TAIL:].decode("utf-8", "replace")
     if result.exit_code != 0:
         yield result.stdout[-_STDOUT_TAIL:].decode("utf-8", "replace")
+
+
+def _script_note(texts: list[str], request: CommandRequest, result: CommandResult) -> str:
+    """Return how to run a script without an execute bit, or with line ends of Windows, that did not start."""
+    stderr = result.stderr[-_STDERR_TAIL:].decode("utf-8", "replace")
+    is_denied = result.exit_code == _NOT_EXECUTABLE or _DENIED.search(stderr) is not None
+    is_missing = result.exit_code in (_NOT_EXECUTABLE, _NOT_FOUND) or _NO_INTERPRETER.search(stderr) is not None
+    if not (is_denied or is_missing):
+        return ""
+    entered = [match[1].strip("\"'") for text in texts for match in _ENTERED.finditer(text)]
+    for word in dict.fromkeys(_programs(texts)):
+        file = _script(word, request, entered)
+        if file is None:
+            continue
+        try:
+            with open(file, "rb") as opened:
+                status, first = os.fstat(opened.fileno()), opened.readline(_FIRST_LINE)
+        except OSError:
+            continue
+        runner = _runner(word, first)
+        if is_missing and first.startswith(b"#!") and first.endswith(b"\r\n"):
+            how = f"{runner} {word}"
+            if runner.endswith("sh"):  # others read such line ends
+                name = f"$WORK_DIR/{os.path.basename(word)}"
+                how = f"tr -d '\\r' < {word} > {name} && {runner} {name}"
+            return f"{word} has line ends of Windows (CRLF), so its interpreter is not found: run it with {how}"
+        if is_denied and not status.st_mode & 0o111:
+            return f"{word} is not executable: run it with {runner} {word}"
+    return ""
+
+
+def _programs(texts: list[str]) -> Iterator[str]:
+    """Yield the first word of each command in ``texts``."""
+    for text in texts:
+        for part in _SEPARATOR.split(text):
+            if match := _PROGRAM_WORD.match(part):
+                yield match[1].strip("\"'")
+
+
+def _script(word: str, request: CommandRequest, entered: list[str]) -> str | None:
+    """Return the file of the workspace that a command means by ``word``. Return None if there is no such file.
+
+    ``entered`` are the folders that the command changes to.
+    """
+    if "/" not in word:
+        return None  # found on the PATH
+    root = os.path.realpath(request.root or request.cwd)
+    for folder in ("", *entered[:_MAX_FOLDERS]):
+        parts = (_expanded(folder, request), _expanded(word, request))
+        file = os.path.realpath(os.path.join(request.cwd, *parts))
+        if is_within(file, {root}) and os.path.isfile(file):
+            return file
+    return None
+
+
+def _expanded(word: str, request: CommandRequest) -> str:
+    return re.sub(r"\$\{?(\w+)\}?", lambda match: request.env.get(match[1], ""), word).replace('"', "")
+
+
+def _runner(word: str, first: bytes) -> str:
+    """Return the interpreter of a script by its first line, else by its suffix."""
+    named = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+    if named and os.path.basename(named[0]) == "env":
+        named = [part for part in named[1:] if not part.startswith("-") and "=" not in part]
+    if named:
+        return os.path.basename(named[0])
+    return {".py": "python3", ".bash": "bash", ".js": "node", ".rb": "ruby", ".pl": "perl"}.get(
+        os.path.splitext(word)[1], "sh"
+    )
 
 
 def _path_in(line: str) -> str:

@@ -10,10 +10,11 @@ import pytest
 
 from flink_skills.errors import IsolationError
 from flink_skills.execution import CommandRequest, CommandResult, IsolationLevel, WorkspaceManager, command_user
-from flink_skills.manager import SkillView
+from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.commands import Denials
+from tests.kit.skills import write_skill
 from tests.tools.conftest import Conversation
 
 ROOT = "/data/ws_1"
@@ -212,3 +213,64 @@ async def test_a_file_in_tmp_is_kept_or_explained(real: Any) -> None:
         assert (await real("cat $TMPDIR/a")).value["stdout"] == "7\n"
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+SCRIPTS = {
+    "scripts/run.sh": (b"#!/bin/sh\nif true; then\necho ran $1\nfi\n", 0o644),
+    "scripts/windows.sh": (b"#!/bin/sh\r\nif true; then\r\necho ran $1\r\nfi\r\n", 0o755),
+    "scripts/plain.py": (b"#!/usr/bin/env python3\nimport sys\nprint('ran', sys.argv[1])\n", 0o644),
+    "scripts/windows.py": (b"#!/usr/bin/env python3\r\nimport sys\r\nprint('ran', sys.argv[1])\r\n", 0o755),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        ("scripts/run.sh 7", "scripts/run.sh is not executable: run it with sh scripts/run.sh"),
+        ("./scripts/run.sh 7 | cat", "./scripts/run.sh is not executable: run it with sh ./scripts/run.sh"),
+        ("cd scripts && ./run.sh 7", "./run.sh is not executable: run it with sh ./run.sh"),
+        ("A=1 scripts/plain.py 7", "scripts/plain.py is not executable: run it with python3 scripts/plain.py"),
+        (
+            "$SKILLS_DIR/tool/scripts/run.sh 7",
+            "$SKILLS_DIR/tool/scripts/run.sh is not executable: run it with sh $SKILLS_DIR/tool/scripts/run.sh",
+        ),
+        (
+            "scripts/windows.sh 7",
+            "scripts/windows.sh has line ends of Windows (CRLF), so its interpreter is not found: run it with "
+            r"tr -d '\r' < scripts/windows.sh > $WORK_DIR/windows.sh && sh $WORK_DIR/windows.sh",
+        ),
+        (
+            "scripts/windows.py 7",
+            "scripts/windows.py has line ends of Windows (CRLF), so its interpreter is not found: run it with "
+            "python3 scripts/windows.py",
+        ),
+    ],
+)
+async def test_a_script_of_another_system_has_a_note_with_a_command_that_works(
+    command: str, note: str, tmp_path: Path, shell_with: Any
+) -> None:
+    write_skill(tmp_path / "from/tool")
+    for path, (data, mode) in SCRIPTS.items():
+        file = tmp_path / "from/tool" / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(data)
+        file.chmod(mode)
+    view = AgentSkillManager([str(tmp_path / "from")], store_dir=str(tmp_path / "store")).view()
+    talk = Conversation(view, await shell_with())
+    await talk.call("load_skill", name="tool")
+    failed = await talk.call("execute_shell_command", command=command)
+    assert failed.value["notes"] == [note]
+    assert f"note: {note}" in failed.content
+    before = "cd scripts && " if command.startswith("cd ") else ""
+    works = await talk.call("execute_shell_command", command=f"{before}{note.partition('run it with ')[2]} 7")
+    assert works.value["stdout"].split() == ["ran", "7"], works.content
+
+
+async def test_a_script_that_fails_itself_has_no_note(tmp_path: Path, shell_with: Any) -> None:
+    write_skill(tmp_path / "from/tool", scripts__no="#!/bin/sh\nexit 126\n", scripts__data="text\n")
+    (tmp_path / "from/tool/scripts/no").chmod(0o755)
+    view = AgentSkillManager([str(tmp_path / "from")], store_dir=str(tmp_path / "store")).view()
+    talk = Conversation(view, await shell_with())
+    await talk.call("load_skill", name="tool")
+    for command in ("scripts/no", "no-such-program scripts/data", "cat scripts/missing"):
+        assert "notes" not in (await talk.call("execute_shell_command", command=command)).value
