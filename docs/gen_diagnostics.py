@@ -45,6 +45,7 @@ _GROUPS = {
     "D": "Search and sources",
     "S": "Safety",
     "X": "Scripts",
+    "E": "Tests of a skill",
     "T": "Bundled tools",
     "U": "Unsupported features",
     "P": "Prompt",

@@ -14,7 +14,7 @@ from flink_skills.manager.loading import Declared, iterate_tree
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, load_folder
 from flink_skills.skill.diagnostic import CODES
-from flink_skills.skill.inspection import check_credentials, inspect_skill
+from flink_skills.skill.inspection import check_credentials, check_evals, inspect_skill
 from flink_skills.skill.paths import inside
 from flink_skills.skill.scripts import check_scripts
 from flink_skills.skill.support import check_support
@@ -319,6 +319,7 @@ class _Reader:
         if self._depth is Depth.BODY:
             diagnostics += inspect_skill(skill, self._limits, strict=self._strict)
             diagnostics += check_credentials(skill, strict=self._strict)
+            diagnostics += check_evals(skill)
             diagnostics += check_scripts(skill, self._limits, strict=self._strict)
             diagnostics += check_support(skill, commands=self._commands, tools=self._names)
             diagnostics += check_tools(skill, strict=self._strict, offered=self._offered, limits=self._limits)

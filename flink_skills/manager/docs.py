@@ -5,6 +5,7 @@ from __future__ import annotations
 from flink_skills.errors import ResourceError
 from flink_skills.manager.activation import safe, with_base_dir
 from flink_skills.skill import AgentSkill, Limits
+from flink_skills.skill.text import not_text
 
 __all__ = ["doc_text"]
 
@@ -17,7 +18,7 @@ def doc_text(skill: AgentSkill, path: str, limits: Limits) -> str:
     """
     data, total = skill.files.read(path, 0, limits.resource_read)
     if b"\0" in data:
-        raise ResourceError(f"{path!r} is a binary file of {total} bytes; use it through a command")
+        raise ResourceError(f"{path!r} {not_text(data, total)}; use it through a command")
     text = data.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if len(data) < total:
         text += f"\n[cut: these are the first {len(data)} of {total} bytes]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -23,8 +24,8 @@ from flink_skills.skill.credentials import (
     without_credential_names,
 )
 from flink_skills.skill.files import FolderFiles
-from flink_skills.skill.paths import resource_parts
-from flink_skills.skill.text import clean
+from flink_skills.skill.paths import inside, resource_parts
+from flink_skills.skill.text import clean, not_text
 
 __all__ = ["SkillView"]
 
@@ -239,7 +240,7 @@ class SkillView:
             page = self._read(skill, path, offset, limit)
         except ResourceError as error:
             self._audit(AuditEvent("read", name, "error", digest, skill.origin, key, path))
-            raise _of_skill(name, error) from None
+            raise self._of_other_skill(skill, path) or _of_skill(name, error) from None
         self._audit(AuditEvent("read", name, "ok", digest, skill.origin, key, path))
         return page
 
@@ -291,7 +292,7 @@ class SkillView:
         if offset > total:
             raise ResourceError(f"{path!r} has {total} bytes; offset {offset} is behind its end")
         if b"\0" in data:
-            raise ResourceError(f"{path!r} is a binary file of {total} bytes; use it through a command")
+            raise ResourceError(f"{path!r} {not_text(data, total)}; use it through a command")
         page = page_of(data, offset, total)
         return page._replace(text=with_base_dir(clean(page.text), skill.path))
 
@@ -301,6 +302,23 @@ class SkillView:
         if plain == skill.files.skill_file:
             return None  # a model that loads the skill has its text
         return find_credential(plain, data) if len(data) == total else credential_in_file(skill.files, plain)
+
+    def _of_other_skill(self, skill: AgentSkill, path: str) -> ResourceError | None:
+        """Return the error for a path that leads from ``skill`` into another skill of the view."""
+        if not skill.path or path.startswith("/"):
+            return None
+        wanted = os.path.normpath(f"{skill.path}/{path}")
+        for other in self._skills.values():
+            if other is skill or not other.path or not inside(wanted, other.path) or inside(skill.path, other.path):
+                continue
+            below = os.path.relpath(wanted, other.path)
+            fix = f"load it with the name {other.name!r}"
+            if below not in (".", other.files.skill_file):
+                fix = f"load it, and read {below!r} with the name {other.name!r}"
+            return ResourceError(
+                f"{path!r} is not a file of skill {skill.name!r}: this is the skill {other.name!r}: {fix}"
+            )
+        return None
 
     def _known(self, name: str) -> AgentSkill:
         skill = self._skills.get(name)

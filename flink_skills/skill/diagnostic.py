@@ -184,6 +184,8 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "indent it, or remove it",
         ),
         "L15": Code("a field is written with capitals", "warning", "error", "write it in lower case"),
+        "L16": Code("a file in UTF-16", "error", "error", "save it as UTF-8"),
+        "L17": Code("two fields on one line", "warning", "error", "write each field on its own line"),
         "D01": Code(
             "a limit of the search for skills was reached",
             "warning",
@@ -206,6 +208,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "info",
             "info",
             "move what models need to another folder, or ignore this",
+        ),
+        "D09": Code(
+            "a folder with tools.py and without SKILL.md, which is not a skill",
+            "warning",
+            "warning",
+            "add a SKILL.md, or move the file",
         ),
         "P01": Code("the menu was shortened to its budget", "warning", "warning", "choose fewer skills"),
         "S04": Code(
@@ -265,6 +273,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "info",
             "info",
             "correct the name, or add the tool to the pool of the agent",
+        ),
+        "T13": Code(
+            "a list of tools that is not read",
+            "info",
+            "info",
+            "write a line 'Tools:' and below it a line '- name' for each tool",
         ),
         "U01": Code(
             "allowed-tools names a tool that does not exist here",
@@ -333,6 +347,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "set skills.bundled-tools to true, and skills.shell.enabled to true",
             unsupported=True,
         ),
+        "E01": Code(
+            "evals/evals.json is not in the format of the Agent Skills site",
+            "warning",
+            "warning",
+            "write skill_name, and evals with id, prompt, expected_output, files and assertions",
+        ),
         "X01": Code(
             "a script that the instructions run directly, and that is not executable",
             "warning",
@@ -340,6 +360,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "set its execute bit (chmod +x), or run it with its interpreter",
         ),
         "X02": Code("a script with a syntax error", "warning", "error", "correct the script"),
+        "X03": Code(
+            "a script whose lines end with carriage returns, which its interpreter does not accept",
+            "warning",
+            "warning",
+            "use \\n line ends",
+        ),
     }
 )
 

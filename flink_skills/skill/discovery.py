@@ -41,7 +41,8 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
     """
     real_root = os.path.realpath(root)
     seen = {real_root}
-    pending: list[_Folder] = [(root, real_root, 0, [0])]
+    outside = [0]  # the count of folders that are in no skill
+    pending: list[_Folder] = [(root, real_root, 0, outside)]
     linked: deque[_Folder] = deque()
     by_link: list[Found] = []
     skipped: dict[int, tuple[list[int], list[str]]] = {}
@@ -67,6 +68,8 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
                 by_link.append(found)
             else:
                 yield found
+        elif count is outside and "tools.py" in names and not os.path.exists(os.path.join(folder, "__init__.py")):
+            report.add("D09", "the folder has tools.py and no SKILL.md, so it is not read", path=folder)
         if depth >= limits.tree_depth:
             too_deep.extend(os.path.join(folder, name) for name in folders)
             continue

@@ -40,6 +40,11 @@ class Fields(NamedTuple):
     extra: Mapping[str, Any] = EMPTY
 
 
+_JOINED = re.compile(r"(?:\s|\\n)(name|description|license|compatibility|metadata|allowed-tools):\s")
+_TOOLS_FIX = "name them in allowed-tools, or in lines '- name' below a line 'Tools:' at the start of the body"
+_JOINED_FIX = "write each field on its own line"
+
+
 def judge_fields(entries: Mapping[str, Entry], report: Report, *, first_line: int, folder: str) -> Fields | None:
     """Read the fields; None, with an error reported, where there is no skill in them.
 
@@ -50,6 +55,7 @@ def judge_fields(entries: Mapping[str, Entry], report: Report, *, first_line: in
     judge = _Judge(entries, report, first_line)
     name = judge.name(folder)
     report.skill = name
+    judge.joined()
     description = judge.description()
     if description is None:
         return None
@@ -194,6 +200,16 @@ class _Judge:
             self._say("F07", f"the name {name!r} is not the folder's, {folder!r}", "name")
         return name
 
+    def joined(self) -> None:
+        """Report a value that contains the next field, which is missing therefore."""
+        for field, entry in self._entries.items():
+            text = source_text(entry.value) if field in KNOWN_FIELDS else None
+            for match in _JOINED.finditer(text or ""):
+                other = match[1]
+                if other not in self._entries and (field == "name" or other in ("name", "description")):
+                    self._say("L17", f"the line of {field!r} also has the field {other!r}", field, _JOINED_FIX)
+                    break
+
     def description(self) -> str | None:
         entry = self._entries.get("description")
         value = None if entry is None or is_null(entry.value) else entry.value
@@ -295,7 +311,9 @@ class _Judge:
     def extra(self) -> Mapping[str, Any]:
         names = [name for name in self._entries if name not in KNOWN_FIELDS]
         for name in names:
-            self._say("F14", f"the format has no field {name!r}; kept in extra", name)
+            fix = _TOOLS_FIX if name.lower() == "tools" else ""
+            unread = "; no tool is read from it" if fix else ""
+            self._say("F14", f"the format has no field {name!r}; kept in extra{unread}", name, fix)
         if not names:
             return EMPTY
         return MappingProxyType({name: plain_value(self._entries[name].value) for name in names})

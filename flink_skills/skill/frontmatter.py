@@ -16,6 +16,7 @@ __all__ = ["Block", "find_block", "read_front_matter", "split_body", "starts_wit
 _BOM = b"\xef\xbb\xbf"
 _OPENING = re.compile(rb"(?:[ \t\r\n]*[\r\n])?---[ \t]*(?:\r\n|\n|\r|\Z)")
 _CLOSING = re.compile(rb"(?:\r\n|\n|\r)---[ \t]*(?:\r\n|\n|\r|\Z)")
+_ONE_LINE = re.compile(rb"---[ \t]+[a-z-]+:[ \t]")
 # What no YAML reader accepts: controls except tab and line ends, lone surrogates, non-characters.
 _NOT_YAML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 # Line ends for some readers of YAML and for nobody who looks at the file.
@@ -49,7 +50,10 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
         report.add("L01", "the file begins with a byte order mark", line=1)
     opening = _OPENING.match(data, start)
     if opening is None:
-        report.add("F02", "the file does not begin with front matter", line=1)
+        if _ONE_LINE.match(data, start):
+            report.add("L17", "the front matter is on one line", line=1, severity="error")
+        else:
+            report.add("F02", "the file does not begin with front matter", line=1)
         return None
     first_line = _line_ends(data[start : opening.end()]) + (0 if opening.group().endswith((b"\n", b"\r")) else 1)
     if first_line > 1:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill.body import read_body
@@ -19,18 +22,23 @@ from flink_skills.skill.credentials import (
 from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.files import FolderFiles
 from flink_skills.skill.limits import Limits
+from flink_skills.skill.loader import load_folder
 from flink_skills.skill.markdown import file_references, without_code
 from flink_skills.skill.model import AgentSkill
-from flink_skills.skill.paths import link_problem, walk_files
+from flink_skills.skill.paths import inside, link_problem, open_inside, resource_parts, skill_file_in, walk_files
 from flink_skills.skill.roles import role_of
 from flink_skills.skill.text import hidden_characters
+from flink_skills.skill.tools_section import unread_tools
 
-__all__ = ["about_tokens", "check_credentials", "excluded_messages", "inspect_skill"]
+__all__ = ["about_tokens", "check_credentials", "check_evals", "excluded_messages", "inspect_skill"]
 
 MAX_BODY_LINES = 500
 MAX_BODY_TOKENS = 5_000
 # A file of examples would otherwise fill a log.
 _MAX_REFERENCES = 20
+_EVALS = "evals/evals.json"
+_EVAL_FIELDS = ("id", "prompt", "expected_output", "files", "assertions")
+_MAX_EVALS_BYTES = 4 << 20
 
 
 def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) -> list[Diagnostic]:
@@ -57,10 +65,11 @@ def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
     if bad_line:
         report.add("L03", "the body is not UTF-8; what is not was replaced", line=bad_line)
     _size(text, report, first_line)
+    if unread := unread_tools(text):
+        names = ", ".join(unread[1][:10])
+        report.add("T13", f"the list of tools ({names}) is not read", line=first_line + unread[0])
     _hidden(text, report, first_line)
-    _references(
-        text, frozenset(paths), report, first_line, lambda path: os.path.exists(f"{skill.path or os.devnull}/{path}")
-    )
+    _references(skill, text, frozenset(paths), report, first_line)
     for path in sorted(set(paths).difference(without_credential_names(paths))):
         if what := credential_name(path):
             message = credential_message(path, Credential(what, 0))
@@ -81,6 +90,82 @@ def check_credentials(skill: AgentSkill, *, strict: bool = False) -> list[Diagno
             place = f"{skill.path}/{path}" if skill.path else ""
             report.add("S13", credential_message(path, found), path=place, line=found.line)
     return report.diagnostics
+
+
+def check_evals(skill: AgentSkill) -> list[Diagnostic]:
+    """Return a diagnostic for each fault of ``evals/evals.json`` in the folder of a skill. Nothing is run."""
+    files = skill.files
+    if not isinstance(files, FolderFiles) or not os.path.lexists(f"{files.folder}/{_EVALS}"):
+        return []
+    report = Report(f"{files.folder}/{_EVALS}")
+    report.skill = skill.name
+    try:
+        descriptor = open_inside(report.path, files.root)
+        if descriptor is None:
+            raise ResourceError(f"{_EVALS!r} leaves the skill's source")
+        with open(descriptor, "rb") as file:
+            data = json.loads(file.read(_MAX_EVALS_BYTES + 1))
+    except (OSError, ResourceError) as error:
+        report.add("E01", f"the tests cannot be read: {error}")
+    except (ValueError, RecursionError) as error:
+        report.add("E01", f"the tests are not valid JSON: {error}", line=getattr(error, "lineno", 0))
+    else:
+        for message in _eval_problems(data, skill.name, files):
+            report.add("E01", message)
+    return report.diagnostics
+
+
+def _eval_problems(data: Any, skill: str, files: FolderFiles) -> Iterator[str]:
+    if not isinstance(data, dict):
+        yield "the file is not an object with 'skill_name' and 'evals'"
+        return
+    yield from _unknown_fields("the file", data, ("skill_name", "evals"))
+    if data.get("skill_name") != skill:
+        yield f"skill_name is {data.get('skill_name')!r}, and the skill is {skill!r}"
+    evals = data.get("evals")
+    if not isinstance(evals, list) or not evals:
+        yield "'evals' is not a list of tests"
+        return
+    ids: set[str] = set()
+    for number, test in enumerate(evals):
+        place = f"evals[{number}]"
+        if not isinstance(test, dict):
+            yield f"{place} is not an object"
+            continue
+        yield from _unknown_fields(place, test, _EVAL_FIELDS)
+        identity = test.get("id")
+        if isinstance(identity, bool) or not isinstance(identity, int | str):
+            yield f"{place}.id is not a number"
+        elif str(identity) in ids:
+            yield f"{place}.id {identity!r} is the id of an earlier test"
+        ids.add(str(identity))
+        for field in ("prompt", "expected_output"):
+            if not isinstance(test.get(field), str) or not test[field].strip():
+                yield f"{place}.{field} is not a text"
+        for field in ("files", "assertions"):
+            items = test.get(field, [])
+            if not isinstance(items, list) or not all(isinstance(item, str) and item.strip() for item in items):
+                yield f"{place}.{field} is not a list of texts"
+            elif field == "files":
+                yield from (f"{place}.files: {problem}" for item in items if (problem := _file_problem(item, files)))
+
+
+def _unknown_fields(place: str, data: Mapping[str, Any], known: Collection[str]) -> Iterator[str]:
+    for field in data.keys() - set(known):
+        near = near_misses(field, known, limit=1)
+        yield f"{place} has the field {field!r}, which the format does not have" + (
+            f": did you mean {near[0]!r}?" if near else ""
+        )
+
+
+def _file_problem(path: str, files: FolderFiles) -> str:
+    try:
+        real = os.path.realpath(os.path.join(files.folder, *resource_parts(path)))
+    except ValueError as error:
+        return f"{path!r}: {error}"
+    if not inside(real, files.root):
+        return f"{path!r} leaves the skill's source"
+    return "" if os.path.isfile(real) else f"{path!r} does not exist in the skill's folder"
 
 
 def excluded_messages(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -128,20 +213,25 @@ def _hidden(body: str, report: Report, first_line: int) -> None:
             report.add("S06", message, line=first_line + commented[0])
 
 
-def _references(
-    body: str, paths: frozenset[str], report: Report, first_line: int, exists: Callable[[str], bool]
-) -> None:
+def _references(skill: AgentSkill, body: str, paths: frozenset[str], report: Report, first_line: int) -> None:
     folders = {folder for path in paths for folder in _parents(path)}
     said = 0
     for reference in file_references(body):
         path = posixpath.normpath(reference.path)
         fix = ""
-        if path.startswith("../"):
+        if path.startswith("../") and not _nested_name(skill, path):
             message = f"{reference.path!r} leads out of the skill's folder"
             fix = "copy the file into the skill, and write its path from the skill's folder"
         elif path == "." or path in folders:
             continue
-        elif path not in paths and role_of(path) in ("test", "proof") and exists(path):
+        elif path not in paths and (nested := _nested_name(skill, path)):
+            message = f"{reference.path!r} is not a file of this skill: this is the skill {nested!r}"
+            fix = f"tell the model to load the skill {nested!r}"
+        elif (
+            path not in paths
+            and role_of(path) in ("test", "proof")
+            and os.path.exists(f"{skill.path or os.devnull}/{path}")
+        ):
             message = f"{reference.path!r} is a test or a proof, which models do not read"
             fix = "move it to another folder if models need it"
         elif path not in paths and role_of(path) == "generated":
@@ -158,6 +248,22 @@ def _references(
         said += 1
         if said <= _MAX_REFERENCES:
             report.add("F19", message, line=first_line + reference.line, fix=fix)
+
+
+def _nested_name(skill: AgentSkill, path: str) -> str:
+    """Return the name of another skill of the source that has ``path``. Return "" if it has none."""
+    files = skill.files
+    if not isinstance(files, FolderFiles):
+        return ""
+    own = os.path.realpath(files.folder)
+    folder = os.path.realpath(os.path.join(own, os.path.dirname(path)))
+    while inside(folder, files.root) and not inside(own, folder):
+        with contextlib.suppress(OSError):
+            if skill_file_in(os.listdir(folder)):
+                found = load_folder(folder, root=files.root).skill
+                return found.name if found is not None else ""
+        folder = os.path.dirname(folder)
+    return ""
 
 
 def _parents(path: str) -> list[str]:

@@ -13,7 +13,7 @@ from flink_skills.skill.heading import first_heading, has_tool_files
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.model import AgentSkill
 from flink_skills.skill.paths import link_problem, open_inside, skill_file_in
-from flink_skills.skill.text import clean_line
+from flink_skills.skill.text import clean_line, is_utf16
 
 __all__ = ["LoadResult", "load_folder"]
 
@@ -66,7 +66,9 @@ def load_folder(
     fields: Fields | None = None
     if (start := _read_start(path, root, report, limits)) is not None:
         data, complete = start
-        if starts_with_front_matter(data) or not (format == "heading" or has_tool_files(folder)):
+        if is_utf16(data):
+            report.add("L16", "the file is in UTF-16, and not in UTF-8")
+        elif starts_with_front_matter(data) or not (format == "heading" or has_tool_files(folder)):
             block = find_block(data, report, limits, complete=complete)
             entries = read_front_matter(block, report, limits) if block else None
             if block is not None and entries is not None:

@@ -22,6 +22,7 @@ from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.markdown import code_texts
 from flink_skills.skill.model import AgentSkill
+from flink_skills.skill.text import is_utf16
 
 __all__ = ["check_scripts"]
 
@@ -34,6 +35,7 @@ _MAX_SEARCH = 4_000_000_000
 # As much of a first line as Linux reads. The expression takes cubic time.
 _FIRST_LINE = 256
 _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]+)?(?:\S+=\S+[ \t]+)*)?(?:\S*/)?([A-Za-z]+)([0-9.]*)")
+_TEXT_SUFFIXES = frozenset({".md", ".txt", ".py", ".sh", ".json", ".yaml", ".yml", ".toml", ".csv", ".xml", ".html"})
 _LANGUAGES = {".py": "python", ".sh": "sh", ".bash": "bash"}
 _SHELL_ERROR = re.compile(r"line ([0-9]+): *(.*)|: ([0-9]+): *(.*)")
 _SEPARATOR = re.compile(r"\|\||&&|[;|&(]")
@@ -59,19 +61,37 @@ def check_scripts(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
     try:
         run_directly = _run_directly(skill, limits)
         for path in skill.files.paths():
+            place = f"{skill.path}/{path}" if skill.path else ""
+            if path != skill.files.skill_file and is_utf16(skill.files.read(path, 0, 64).data) and _is_text(path):
+                report.add("L16", f"{path!r} is in UTF-16, and not in UTF-8", path=place, severity="warning")
+                continue
             is_run = path in run_directly
             if not (is_run or path.startswith(_FOLDERS)):
                 continue
             data = skill.files.read(path, 0, _MAX_BYTES).data
-            place = f"{skill.path}/{path}" if skill.path else ""
             if is_run and data.startswith(b"#!") and not skill.is_program(path):
                 message = f"{path!r} is not executable, and the instructions run it directly"
                 report.add("X01", message, path=place, line=0)
+            if line := _carriage_return(path, data):
+                report.add("X03", f"{path!r} has line ends of Windows (CRLF)", path=place, line=line)
             if len(data) < _MAX_BYTES and (problem := _syntax_error(path, data)):
                 report.add("X02", f"{path!r} has a syntax error: {problem.message}", path=place, line=problem.line)
     except (ResourceError, OSError) as error:
         report.add("D05", str(error), path=skill.path or "")
     return report.diagnostics
+
+
+def _is_text(path: str) -> bool:
+    return os.path.splitext(path)[1].lower() in _TEXT_SUFFIXES or path.startswith(_FOLDERS)
+
+
+def _carriage_return(path: str, data: bytes) -> int:
+    """Return the first line that ends so that no interpreter starts, or a shell fails. Return 0 if there is none."""
+    end = data.find(b"\r\n")
+    is_first = data.startswith(b"#!") and end >= 0 and data.find(b"\n", 0, end) < 0
+    if end < 0 or not (is_first or _language(path, data)[0] in ("sh", "dash", "bash")):
+        return 0
+    return data.count(b"\n", 0, end) + 1
 
 
 def _run_directly(skill: AgentSkill, limits: Limits) -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["clean", "clean_line", "hidden_characters", "is_invisible"]
+__all__ = ["clean", "clean_line", "hidden_characters", "is_invisible", "is_utf16", "not_text"]
 
 # Default_Ignorable_Code_Point of Unicode 14 (DerivedCoreProperties.txt): soft hyphen, joiners, fillers, bidi controls,
 # tags and more. Left out are the joiners U+200C and U+200D and the selectors U+180B to U+180D, U+180F and U+FE00 to
@@ -63,3 +63,24 @@ def clean_line(text: str) -> str:
     """
     # White space first: some of it (vertical tab, NEL) is a control character too and must not glue words.
     return " ".join(_HIDDEN.sub("", " ".join(text.split())).split())
+
+
+def is_utf16(data: bytes) -> bool:
+    """Return True if the beginning of a file is text in UTF-16, with or without a byte order mark.
+
+    >>> is_utf16("---\\n".encode("utf-16")), is_utf16(b"---\\n")
+    (True, False)
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return True
+    start = data[:64]
+    return len(start) >= 4 and any(not any(start[at::2]) and all(start[1 - at :: 2]) for at in (0, 1))
+
+
+def not_text(data: bytes, size: int) -> str:
+    """Return what a file with NUL bytes is."""
+    if is_utf16(data):
+        return (
+            f"is text in UTF-16 of {size} bytes, and only UTF-8 can be read: convert it with iconv -f UTF-16 -t UTF-8"
+        )
+    return f"is a binary file of {size} bytes"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["tool_lines", "tools_section"]
+__all__ = ["tool_lines", "tools_section", "unread_tools"]
 
 _NAME = r"[^\s`'\":,]+(?::[^\s`'\":,]+)*"
 # What may follow a name: a comment, or what the tool is for.
 _REST = r"(?:[ \t]*[:,(#]|[ \t]+[-\u2013\u2014]).*"
 _TOOL = re.compile(rf"-[ \t]+(?P<quote>[`'\"]?)(?P<name>{_NAME})(?P=quote)(?:{_REST})?")
 _COMMENTED_TOOL = re.compile(r"#+[ \t]*-")
+# Headings and items that other formats use for the section.
+_HEADING = re.compile(r"(?:#{1,6}[ \t]+)?(?:\*\*|__)?(?:available |bundled )?tools:?(?:\*\*|__)?:?", re.IGNORECASE)
+_UNREAD = re.compile(rf"(?:[-*+]|\d+\.)[ \t]+(?P<quote>(?:\*\*)?[`'\"]?)(?P<name>[A-Za-z_]\w*)\W{{0,3}}(?:{_REST})?")
 _SUBHEADING = re.compile(r"##+[ \t]")
 
 
@@ -51,3 +54,29 @@ def tool_lines(body: str) -> dict[str, int]:
             break
         after_blank = False
     return names
+
+
+def unread_tools(body: str) -> tuple[int, tuple[str, ...]] | None:
+    """Return the line and the names of a list of tools that :func:`tools_section` does not read.
+
+    It is below a heading, such as ``## Tools``, or has items with ``*``. Return None if there is none.
+
+    >>> unread_tools("# A\\n## Tools\\n- get_weather")
+    (1, ('get_weather',))
+    """
+    read = tool_lines(body)
+    lines = [line.strip() for line in body.split("\n")]
+    for number, line in enumerate(lines):
+        if not _HEADING.fullmatch(line):
+            continue
+        names = []
+        for item in lines[number + 1 :]:
+            if not item:
+                continue
+            match = _UNREAD.fullmatch(item)
+            if match is None:
+                break
+            names.append(match["name"])
+        if unread := tuple(name for name in names if name not in read):
+            return number, unread
+    return None

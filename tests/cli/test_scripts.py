@@ -156,3 +156,30 @@ def test_a_script_with_a_long_f_string_is_not_parsed(
     """Python 3.11 takes a minute for 200,000 expressions."""
     write(tmp_path / "greet", {"scripts/a.py": f"x = f'{'{x}' * expressions}'\nif True\n"})
     assert [said["code"] for said in found(flink_skills)] == codes
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "said"),
+    [
+        ("scripts/run.sh", b"#!/bin/sh\r\necho\r\n", [("X03", 1)]),
+        ("scripts/run.sh", b"#!/bin/sh\necho\r\n", [("X03", 2)]),
+        ("scripts/plain.sh", b"echo\r\n", [("X03", 1)]),
+        ("bin/run", b"#!/usr/bin/env python3\r\nprint()\r\n", [("X03", 1)]),
+        ("scripts/run.py", b"print()\r\n", []),
+        ("scripts/run.sh", b"#!/bin/sh\necho\n", []),
+        ("scripts/run.py", "print()\n".encode("utf-16"), [("L16", 0)]),
+        ("references/a.md", "Text.\n".encode("utf-16-le"), [("L16", 0)]),
+        ("assets/a.bin", b"\xff\xfe\x00\x01", []),
+    ],
+)
+def test_line_ends_and_encodings_of_other_systems_are_reported(
+    path: str, data: bytes, said: list[tuple[str, int]], flink_skills: FlinkSkills, tmp_path: Path
+) -> None:
+    folder = write_skill(tmp_path / "greet")
+    (folder / path).parent.mkdir()
+    (folder / path).write_bytes(data)
+    (folder / path).chmod(0o755)
+    report = flink_skills("validate", "--format", "json", str(folder)).json
+    found = [one for one in report["diagnostics"] if one["code"] in ("X03", "L16")]
+    assert [(one["code"], one["line"]) for one in found] == said
+    assert all(one["severity"] == "warning" and one["path"] == f"{folder}/{path}" for one in found)

@@ -393,3 +393,65 @@ def test_limits_and_options_reach_the_sources(flink_skills: FlinkSkills, odd: Pa
     assert codes(report(said)) == ["S05"]
     (skill,) = said.json["skills"]
     assert skill == {"name": "good", "path": str(odd / "good"), "status": "skipped", "digest": None}
+
+
+GOOD_EVAL = {"id": 1, "prompt": "Count.", "expected_output": "42", "files": ["evals/files/a.csv"], "assertions": ["42"]}
+
+
+@pytest.mark.parametrize(
+    ("tests", "messages"),
+    [
+        ({"skill_name": "greet", "evals": [GOOD_EVAL]}, []),
+        ("[", ["the tests are not valid JSON: Expecting value: line 1 column 2 (char 1)"]),
+        ([], ["the file is not an object with 'skill_name' and 'evals'"]),
+        (
+            {"skill": "greet", "evals": []},
+            [
+                "the file has the field 'skill', which the format does not have: did you mean 'skill_name'?",
+                "skill_name is None, and the skill is 'greet'",
+                "'evals' is not a list of tests",
+            ],
+        ),
+        (
+            {"skill_name": "other", "evals": [GOOD_EVAL, {**GOOD_EVAL, "files": ["a.csv", "../b.csv", "evals/files"]}]},
+            [
+                "skill_name is 'other', and the skill is 'greet'",
+                "evals[1].id 1 is the id of an earlier test",
+                "evals[1].files: 'a.csv' does not exist in the skill's folder",
+                "evals[1].files: '../b.csv': a path must not contain '..'",
+                "evals[1].files: 'evals/files' does not exist in the skill's folder",
+            ],
+        ),
+        (
+            {"skill_name": "greet", "evals": [{"prompt": "", "assertion": ["x"], "files": "a"}, 1]},
+            [
+                "evals[0] has the field 'assertion', which the format does not have: did you mean 'assertions'?",
+                "evals[0].id is not a number",
+                "evals[0].prompt is not a text",
+                "evals[0].expected_output is not a text",
+                "evals[0].files is not a list of texts",
+                "evals[1] is not an object",
+            ],
+        ),
+    ],
+)
+def test_the_tests_of_a_skill_are_checked(
+    tests: Any, messages: list[str], flink_skills: FlinkSkills, tmp_path: Path
+) -> None:
+    folder = write_skill(tmp_path / "greet", evals__files__a="x")
+    (folder / "evals/files/a").rename(folder / "evals/files/a.csv")
+    (folder / "evals/evals.json").write_text(tests if isinstance(tests, str) else json.dumps(tests))
+    result = flink_skills("validate", "--format", "json", str(folder))
+    found = [one for one in result.json["diagnostics"] if one["code"] == "E01"]
+    assert sorted(one["message"] for one in found) == sorted(messages)
+    assert all(one["path"] == f"{folder}/evals/evals.json" and one["severity"] == "warning" for one in found)
+    assert result.code == 0
+
+
+def test_tools_that_are_switched_off_are_named_with_the_option(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "geo", **{"tools.py": "def far(): ..."})
+    assert "U12" not in flink_skills("validate", str(folder)).stdout
+    for option in ("skills.bundled-tools=false", "skills.shell.enabled=false", "skills.tools=knowledge_only"):
+        said = flink_skills("validate", str(folder), "--set", option).stdout
+        assert "warning U12: models are not offered the tools of tools.py: " in said
+        assert option.partition("=")[0] in said

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.skill import AgentSkill, Limits, inspect_skill, without_code
+from flink_skills.skill import AgentSkill, Limits, inspect_skill, load_folder, without_code
+from tests.kit.skills import write_skill
 from tests.skill.writing import load, write
 
 HEAD = "---\nname: a\ndescription: d\n---\n"
@@ -132,3 +133,48 @@ def test_a_hostile_body_takes_no_long_time(tmp_path: Path, piece: str) -> None:
     check_support(skill)
     # Not a measurement: quadratic work on a megabyte takes minutes.
     assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "names"),
+    [
+        ("How to.\n\n## Tools\n\n- get_weather\n- `find_city`: a city\n", 8, "get_weather, find_city"),
+        ("Tools:\n* get_weather\n* find_city\n\nHow to.\n", 6, "get_weather, find_city"),
+        ("**Tools:**\n- **get_weather** - the weather\n", 6, "get_weather"),
+        ("### Available tools\n1. get_weather\n", 6, "get_weather"),
+    ],
+)
+def test_a_list_of_tools_that_is_not_read_is_named(body: str, line: int, names: str, tmp_path: Path) -> None:
+    write_skill(tmp_path / "greet", body=f"\n{body}")
+    skill = load_folder(str(tmp_path / "greet")).skill
+    assert skill is not None
+    assert skill.tools == ()
+    found = [one for one in inspect_skill(skill, Limits()) if one.code == "T13"]
+    assert [(one.line, one.message) for one in found] == [(line, f"the list of tools ({names}) is not read")]
+
+
+@pytest.mark.parametrize("body", ["Tools:\n- get_weather\n\nMore.", "## Tools\nUse what you have.", "- tools\n- more"])
+def test_a_list_of_tools_that_is_read_and_prose_are_not_named(body: str) -> None:
+    found = inspect_skill(AgentSkill("greet", "Greets.", body), Limits())
+    assert [one.code for one in found if one.code == "T13"] == []
+
+
+def test_a_link_to_another_skill_names_the_skill(tmp_path: Path) -> None:
+    body = (
+        "See [one](skills/evaluation/SKILL.md), [two](skills/evaluation/references/a.md), [three](../other/SKILL.md)."
+    )
+    write_skill(tmp_path / "index", body=body)
+    write_skill(tmp_path / "index/skills/evaluation", "evaluate-it", references__a="x")
+    write_skill(tmp_path / "other")
+    skill = load_folder(str(tmp_path / "index"), root=str(tmp_path)).skill
+    assert skill is not None
+    said = [(one.message, one.fix) for one in inspect_skill(skill, Limits()) if one.code == "F19"]
+    nested = "is not a file of this skill: this is the skill"
+    assert said == [
+        (f"'skills/evaluation/SKILL.md' {nested} 'evaluate-it'", "tell the model to load the skill 'evaluate-it'"),
+        (
+            f"'skills/evaluation/references/a.md' {nested} 'evaluate-it'",
+            "tell the model to load the skill 'evaluate-it'",
+        ),
+        (f"'../other/SKILL.md' {nested} 'other'", "tell the model to load the skill 'other'"),
+    ]

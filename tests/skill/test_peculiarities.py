@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.skill import CODES, load_folder
+from flink_skills.skill import CODES, Limits, Report, find_skills, load_folder
 from tests.skill.writing import codes, load, write
 
 # name of the case, text of the file, name, description, other attributes, codes
@@ -437,3 +437,65 @@ def test_fields_with_capitals(tmp_path: Path) -> None:
         ("F14", "info", 4),
     ]
     assert not loaded.strict_valid
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_skill_file_in_utf_16_is_named_as_such(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "greet").mkdir()
+    (tmp_path / "greet/SKILL.md").write_bytes("---\nname: greet\ndescription: Greets.\n---\nHi.\n".encode(encoding))
+    result = load_folder(str(tmp_path / "greet"))
+    assert result.skill is None
+    said = [(one.code, one.severity, one.message, one.fix) for one in result.diagnostics]
+    assert said == [("L16", "error", "the file is in UTF-16, and not in UTF-8", "save it as UTF-8")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "loads"),
+    [
+        (
+            "---\nname: greet description: Says hello.\n---\n",
+            "the line of 'name' also has the field 'description'",
+            False,
+        ),
+        (
+            "---\ndescription: Says hello. name: greet\n---\n",
+            "the line of 'description' also has the field 'name'",
+            True,
+        ),
+        (
+            "---\nname: greet license: MIT\ndescription: Hi.\n---\n",
+            "the line of 'name' also has the field 'license'",
+            True,
+        ),
+        ("--- name: greet description: Says hello. ---\n", "the front matter is on one line", False),
+        ("---\nname: greet\ndescription: 'Writes lines such as license: MIT.'\n---\n", "", True),
+    ],
+)
+def test_fields_on_one_line_are_named_as_such(text: str, said: str, loads: bool, tmp_path: Path) -> None:
+    (tmp_path / "greet").mkdir()
+    (tmp_path / "greet/SKILL.md").write_text(text)
+    result = load_folder(str(tmp_path / "greet"))
+    assert (result.skill is not None) == loads
+    found = [(one.message, one.fix) for one in result.diagnostics if one.code == "L17"]
+    assert found == ([(said, "write each field on its own line")] if said else [])
+
+
+def test_tools_in_the_front_matter_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "greet").mkdir()
+    (tmp_path / "greet/SKILL.md").write_text("---\nname: greet\ndescription: Hi.\ntools: [get_weather]\n---\n")
+    (found,) = load_folder(str(tmp_path / "greet")).diagnostics
+    assert (found.code, found.message) == (
+        "F14",
+        "the format has no field 'tools'; kept in extra; no tool is read from it",
+    )
+    assert "a line 'Tools:'" in found.fix
+
+
+def test_a_folder_with_tools_and_without_a_skill_file_is_reported(tmp_path: Path) -> None:
+    for name in ("weather/tools.py", "package/tools.py", "package/__init__.py", "skill/SKILL.md", "skill/lib/tools.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    report = Report()
+    assert [found.folder for found in find_skills(str(tmp_path), report, Limits())] == [str(tmp_path / "skill")]
+    said = [(one.code, one.path, one.message) for one in report.diagnostics]
+    assert said == [("D09", f"{tmp_path}/weather", "the folder has tools.py and no SKILL.md, so it is not read")]

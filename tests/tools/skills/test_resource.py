@@ -293,3 +293,37 @@ async def test_a_name_of_a_list_with_characters_that_are_escaped() -> None:
     assert listed != "refs/R&D <a>.md"
     assert (await talk.call(READ, name="odd", path=listed)).content == "yes"
     assert (await talk.call(READ, name="odd", path="refs/R&D <a>.md")).content == "yes"
+
+
+async def test_a_file_of_another_skill_names_the_skill(tmp_path: Path) -> None:
+    write_skill(tmp_path / "index", body="See skills/evaluation/SKILL.md.")
+    write_skill(tmp_path / "index/skills/evaluation", "evaluation", references__a="x")
+    write_skill(tmp_path / "other")
+    write_skill(tmp_path / "index/skills/secret")
+    manager = AgentSkillManager([str(tmp_path)], store_dir=str(tmp_path / "store"))
+    talk = Conversation(manager.view(["index", "evaluation", "other"]), None)
+    start = "is not a file of skill 'index': this is the skill"
+    for path, said in (
+        ("skills/evaluation/SKILL.md", f"{start} 'evaluation': load it with the name 'evaluation'"),
+        ("skills/evaluation/", f"{start} 'evaluation': load it with the name 'evaluation'"),
+        (
+            "skills/evaluation/references/a",
+            f"{start} 'evaluation': load it, and read 'references/a' with the name 'evaluation'",
+        ),
+        ("../other/SKILL.md", f"{start} 'other': load it with the name 'other'"),
+    ):
+        result = await talk.call(READ, name="index", path=path)
+        assert result.is_error
+        assert said in result.content
+    hidden = await talk.call(READ, name="index", path="skills/secret/SKILL.md")
+    assert hidden.is_error
+    assert "this is the skill" not in hidden.content
+
+
+async def test_text_in_utf_16_is_named_as_such(tmp_path: Path) -> None:
+    write_skill(tmp_path / "index")
+    (tmp_path / "index/a.md").write_bytes("Text.\n".encode("utf-16"))
+    view = AgentSkillManager([str(tmp_path)], store_dir=str(tmp_path / "store")).view()
+    result = await Conversation(view, None).call(READ, name="index", path="a.md")
+    assert result.is_error
+    assert "'a.md' is text in UTF-16 of 14 bytes, and only UTF-8 can be read" in result.content
