@@ -8,6 +8,7 @@ import os
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from flink_skills.errors import ResourceError, near_misses
@@ -110,7 +111,7 @@ def check_evals(skill: AgentSkill) -> list[Diagnostic]:
     except (ValueError, RecursionError) as error:
         report.add("E01", f"the tests are not valid JSON: {error}", line=getattr(error, "lineno", 0))
     else:
-        for message in _eval_problems(data, skill.name, files):
+        for message in islice(_eval_problems(data, skill.name, files), _MAX_REFERENCES):
             report.add("E01", message)
     return report.diagnostics
 
@@ -219,12 +220,12 @@ def _references(skill: AgentSkill, body: str, paths: frozenset[str], report: Rep
     for reference in file_references(body):
         path = posixpath.normpath(reference.path)
         fix = ""
-        if path.startswith("../") and not _nested_name(skill, path):
+        if path.startswith("../") and (said >= _MAX_REFERENCES or not _nested_name(skill, path)):
             message = f"{reference.path!r} leads out of the skill's folder"
             fix = "copy the file into the skill, and write its path from the skill's folder"
         elif path == "." or path in folders:
             continue
-        elif path not in paths and (nested := _nested_name(skill, path)):
+        elif path not in paths and said < _MAX_REFERENCES and (nested := _nested_name(skill, path)):
             message = f"{reference.path!r} is not a file of this skill: this is the skill {nested!r}"
             fix = f"tell the model to load the skill {nested!r}"
         elif (

@@ -443,7 +443,7 @@ def test_the_tests_of_a_skill_are_checked(
     (folder / "evals/evals.json").write_text(tests if isinstance(tests, str) else json.dumps(tests))
     result = flink_skills("validate", "--format", "json", str(folder))
     found = [one for one in result.json["diagnostics"] if one["code"] == "E01"]
-    assert sorted(one["message"] for one in found) == sorted(messages)
+    assert sorted(one["message"].removesuffix(f" ({CODES['E01'].fix})") for one in found) == sorted(messages)
     assert all(one["path"] == f"{folder}/evals/evals.json" and one["severity"] == "warning" for one in found)
     assert result.code == 0
 
