@@ -216,7 +216,7 @@ class _Reader:
         self._commands = config.get(SkillOptions.SHELL_ENABLED)
         self._depth = depth
         self._only = only
-        # Names of the runtime alone are no reason to miss a tool that allowed-tools names.
+        # Only the names of an agent resolve a tool that allowed-tools names.
         self._names = offered.names if offered is not None else ()
         self._offered = offered or OfferedTools(bundled_off=SkillSettings.of(config).bundled_off)
         self._is_stream = is_stream

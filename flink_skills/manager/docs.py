@@ -18,7 +18,7 @@ def doc_text(skill: AgentSkill, path: str, limits: Limits) -> str:
     """
     data, total = skill.files.read(path, 0, limits.resource_read)
     if b"\0" in data:
-        raise ResourceError(f"{path!r} {not_text(data, total)}; use it through a command")
+        raise ResourceError(not_text(path, data, total))
     text = data.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if len(data) < total:
         text += f"\n[cut: these are the first {len(data)} of {total} bytes]"

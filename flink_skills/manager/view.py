@@ -292,7 +292,7 @@ class SkillView:
         if offset > total:
             raise ResourceError(f"{path!r} has {total} bytes; offset {offset} is behind its end")
         if b"\0" in data:
-            raise ResourceError(f"{path!r} {not_text(data, total)}; use it through a command")
+            raise ResourceError(not_text(path, data, total))
         page = page_of(data, offset, total)
         return page._replace(text=with_base_dir(clean(page.text), skill.path))
 

@@ -142,11 +142,11 @@ def _eval_problems(data: Any, skill: str, files: FolderFiles) -> Iterator[str]:
         ids.add(str(identity))
         for field in ("prompt", "expected_output"):
             if not isinstance(test.get(field), str) or not test[field].strip():
-                yield f"{place}.{field} is not a text"
+                yield f"{place}.{field} is not a string, or empty"
         for field in ("files", "assertions"):
             items = test.get(field, [])
             if not isinstance(items, list) or not all(isinstance(item, str) and item.strip() for item in items):
-                yield f"{place}.{field} is not a list of texts"
+                yield f"{place}.{field} is not a list of strings"
             elif field == "files":
                 yield from (f"{place}.files: {problem}" for item in items if (problem := _file_problem(item, files)))
 

@@ -67,7 +67,7 @@ def load_folder(
     if (start := _read_start(path, root, report, limits)) is not None:
         data, complete = start
         if is_utf16(data):
-            report.add("L16", "the file is in UTF-16, and not in UTF-8")
+            report.add("L16", "the file is in UTF-16 instead of UTF-8")
         elif starts_with_front_matter(data) or not (format == "heading" or has_tool_files(folder)):
             block = find_block(data, report, limits, complete=complete)
             entries = read_front_matter(block, report, limits) if block else None

@@ -63,7 +63,7 @@ def check_scripts(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
         for path in skill.files.paths():
             place = f"{skill.path}/{path}" if skill.path else ""
             if path != skill.files.skill_file and is_utf16(skill.files.read(path, 0, 64).data) and _is_text(path):
-                report.add("L16", f"{path!r} is in UTF-16, and not in UTF-8", path=place, severity="warning")
+                report.add("L16", f"{path!r} is in UTF-16 instead of UTF-8", path=place, severity="warning")
                 continue
             is_run = path in run_directly
             if not (is_run or path.startswith(_FOLDERS)):

@@ -77,10 +77,8 @@ def is_utf16(data: bytes) -> bool:
     return len(start) >= 4 and any(not any(start[at::2]) and all(start[1 - at :: 2]) for at in (0, 1))
 
 
-def not_text(data: bytes, size: int) -> str:
-    """Return what a file with NUL bytes is."""
+def not_text(path: str, data: bytes, size: int) -> str:
+    """Return why a model cannot read a file with NUL bytes, and what to do."""
     if is_utf16(data):
-        return (
-            f"is text in UTF-16 of {size} bytes, and only UTF-8 can be read: convert it with iconv -f UTF-16 -t UTF-8"
-        )
-    return f"is a binary file of {size} bytes"
+        return f"{path!r} is in UTF-16 and has {size} bytes; convert it with iconv -f UTF-16 -t UTF-8 in a command"
+    return f"{path!r} is a binary file of {size} bytes; use it through a command"

@@ -427,9 +427,9 @@ GOOD_EVAL = {"id": 1, "prompt": "Count.", "expected_output": "42", "files": ["ev
             [
                 "evals[0] has the field 'assertion', which the format does not have: did you mean 'assertions'?",
                 "evals[0].id is not a number",
-                "evals[0].prompt is not a text",
-                "evals[0].expected_output is not a text",
-                "evals[0].files is not a list of texts",
+                "evals[0].prompt is not a string, or empty",
+                "evals[0].expected_output is not a string, or empty",
+                "evals[0].files is not a list of strings",
                 "evals[1] is not an object",
             ],
         ),

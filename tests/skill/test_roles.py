@@ -1,7 +1,4 @@
-"""Roles of files: generated files, tests and proofs are not part of a skill, wherever its files come from.
-
-A state of an earlier release has digests of its rule, so the internals that compare them are examined.
-"""
+"""Roles of files: generated files, tests and proofs are not part of a skill, wherever its files come from."""
 
 from __future__ import annotations
 
@@ -14,12 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.agents.state.notices import outdated
 from flink_skills.errors import ConfigError, ResourceError
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.skill import AgentSkill, Limits, Report, digest_of, find_skills, inspect_skill, load_folder
-from flink_skills.tools import SkillState, load_effect
-from flink_skills.tools.skills.context import skill_block
 from tests.kit.skills import skill_text, write_skill
 
 GENERATED = [
@@ -242,10 +236,13 @@ def test_a_digest_of_an_earlier_rule_is_recognized(generated: bool, tmp_path: Pa
     assert skill.has_digest(earlier)
     assert skill.has_digest(skill.digest)
     assert not skill.has_digest("0" * 64)
-    state = SkillState()
-    state.apply(load_effect("greet", earlier))
-    view = SkillView([skill])
-    assert outdated(state, view) == []
-    assert "has changed" not in skill_block("greet", state["greet"], view, max_doc_chars=1000)
-    state.apply(load_effect("greet", "0" * 64))
-    assert [notice.skill for notice in outdated(state, view)] == ["greet"]
+
+
+def test_a_folder_with_tools_and_without_a_skill_file_is_reported(tmp_path: Path) -> None:
+    for name in ("weather/tools.py", "package/tools.py", "package/__init__.py", "skill/SKILL.md", "skill/lib/tools.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    report = Report()
+    assert [found.folder for found in find_skills(str(tmp_path), report, Limits())] == [str(tmp_path / "skill")]
+    said = [(one.code, one.path, one.message) for one in report.diagnostics]
+    assert said == [("D09", f"{tmp_path}/weather", "the folder has tools.py and no SKILL.md, so it is not read")]

@@ -151,8 +151,10 @@ def _off_note(skill: AgentSkill, services: ToolServices) -> str:
     instead = ""
     if services.shell is not None and not COMMAND_TOOLS.isdisjoint(services.settings.tools):
         instead = " Run its files with commands instead."
-    reason = services.settings.bundled_off or "no sandbox is open here"
-    return f"The tools that it brings{names and f' ({names})'} are not available: {reason}.{instead}"
+    which = f" ({names})" if names else ""
+    if not services.settings.bundled_off:
+        return f"The tools that it brings{which} are not available: no sandbox is open here."
+    return f"The tools that it brings{which} are not available: {services.settings.bundled_off}.{instead}"
 
 
 async def offer_of(

@@ -5,14 +5,16 @@ Examines the internals of tools.skills.context on purpose.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from flink_skills.manager import AgentSkillManager, SkillView
-from flink_skills.skill import AgentSkill
+from flink_skills.skill import AgentSkill, digest_of, load_folder
 from flink_skills.tools import LoadedSkill, SkillState, docs_effect, load_effect, tools_effect
 from flink_skills.tools.skills.context import skill_block, system_block
+from tests.kit.skills import write_skill
 from tests.tools.conftest import Conversation
 
 MAX = 1000
@@ -134,3 +136,15 @@ def test_tools_in_words(view: SkillView) -> None:
     for selected, shown in (((), "none"), ("*", "all")):
         state.apply(tools_effect("weather", selected))  # type: ignore[arg-type]
         assert f"Tools selected: {shown}" in system_block(state, view, max_doc_chars=MAX)
+
+
+def test_a_skill_of_an_earlier_rule_for_digests_has_not_changed(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "greet", evals__a="42")
+    skill = load_folder(str(folder)).skill
+    assert skill is not None
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    earlier = digest_of({path: (len(data), sha256(data).hexdigest()) for path, data in files.items()})
+    view = SkillView([skill])
+    assert earlier != skill.digest
+    assert "Do it." in skill_block("greet", LoadedSkill(earlier), view, max_doc_chars=MAX)
+    assert "has changed since" in skill_block("greet", LoadedSkill("0" * 64), view, max_doc_chars=MAX)

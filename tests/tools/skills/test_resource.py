@@ -326,4 +326,4 @@ async def test_text_in_utf_16_is_named_as_such(tmp_path: Path) -> None:
     view = AgentSkillManager([str(tmp_path)], store_dir=str(tmp_path / "store")).view()
     result = await Conversation(view, None).call(READ, name="index", path="a.md")
     assert result.is_error
-    assert "'a.md' is text in UTF-16 of 14 bytes, and only UTF-8 can be read" in result.content
+    assert "'a.md' is in UTF-16 and has 14 bytes; convert it with iconv" in result.content
