@@ -61,7 +61,7 @@ class SkillSettings:
 
     @property
     def bundled(self) -> bool:
-        """Whether the tools that a skill brings itself are offered."""
+        """True if the tools that a skill brings itself are offered."""
         return not self.bundled_off
 
     def tools_for(self, *, sees_skills: bool) -> tuple[str, ...]:
