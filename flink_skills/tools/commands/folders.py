@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["STDIN_DESCRIPTION", "real_path", "resolve_cwd", "stage_skills", "standard_input", "with_copies"]
 
 #: Description for models: what :func:`standard_input` accepts.
-STDIN_DESCRIPTION = "Text, or $EVENT for the whole event."
+STDIN_DESCRIPTION = "$EVENT: the event"
 _EVENT = ("$EVENT", "${EVENT}")
 # More than a turn can have.
 _MAX_EVENT = 1 << 30

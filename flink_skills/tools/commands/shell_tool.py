@@ -49,7 +49,7 @@ class _ShellArguments(Given):
     ] = _DEFAULT_TIMEOUT
     stdin: Annotated[str | None, Also(blank=True)] = Field(None, description=STDIN_DESCRIPTION)
     cwd: Annotated[str | None, Also("workdir", "working_dir", "working_directory")] = Field(
-        None, description="Relative to that folder, or $WORK_DIR/…"
+        None, description="In that folder, or $WORK_DIR/…"
     )
 
     @field_validator("command")
