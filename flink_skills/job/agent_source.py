@@ -130,7 +130,8 @@ class AgentSources:
             raise read.problem(at, str(error)) from error
 
     def _inline(self, name: str, spec: Mapping[str, Any], at: Path) -> AgentSource:
-        spec = with_absolute_paths({"name": name, **_without_nulls(spec)}, self._read.folder)
+        read = self._read
+        spec = with_absolute_paths({"name": name, **_without_nulls(spec)}, read.folder, read.document, at)
         return _declared(spec, self._read.document, at, self._read.references)
 
 
@@ -144,7 +145,8 @@ def _from_file(read: ReadJob, path: FilePath, at: Path) -> AgentSource:
     search_modules([read.folder, path.parent, FilePath.cwd()])
     if problems or references.problems:
         raise DocumentError([*(hidden(p, references) for p in problems), *references.problems])
-    return _declared(with_absolute_paths({"name": path.stem, **data}, path.parent), document, (), references)
+    spec = with_absolute_paths({"name": path.stem, **data}, path.parent, document)
+    return _declared(spec, document, (), references)
 
 
 def _declared(spec: Mapping[str, Any], document: Document, at: Path, references: References | None) -> AgentSource:

@@ -237,7 +237,7 @@ class _Checker:
         given = read.document.data.get("agent")
         spec = sound_part(read, given, ("agent",)) if isinstance(given, Mapping) else {}
         skills = {"skills": spec["skills"]} if "skills" in spec else {}
-        spec = with_absolute_paths({"name": read.job.name, "model": "offline", **skills}, read.folder)
+        spec = with_absolute_paths({"name": read.job.name, "model": "offline", **skills}, read.folder, read.document)
         try:
             plan = graph.compile(DeclarativeAgent.from_spec(spec), check_skills=False)
             if plan.scopes:

@@ -3,7 +3,8 @@
 ``${env:NAME:-default}`` has a default for a variable that is not set or is empty; ``$${`` stands for ``${``. What is
 inserted is not searched again, and is remembered, so that it can be taken out of every message.
 
-Some values stay references, because those who use them read them themselves, on the TaskManagers: URLs of skills,
+Some values stay references, because those who use them read them themselves, on the TaskManagers: URLs of skills, MCP
+servers,
 ``skills.source.options``, custom keys (``skills.user.*``), and options that *must* be references, such as
 ``skills.env.*``.
 """
@@ -152,7 +153,7 @@ def _fix(message: str) -> str:
 def _is_late(path: Path) -> bool:
     """Whether the value at ``path`` is read by those who use it."""
     agent = path[1:] if path[:1] == ("agent",) else path[2:] if path[:1] == ("agents",) else path
-    if agent[:2] == ("skills", "urls"):
+    if agent[:2] == ("skills", "urls") or agent[:1] == ("mcp_servers",):
         return True
     if path[:1] != ("options",) or len(path) < 2:
         return False

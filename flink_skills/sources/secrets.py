@@ -1,4 +1,7 @@
-"""Secrets by reference: ``${env:NAME}`` and ``${file:/path}``, read where they are used and nowhere else."""
+"""Secrets by reference: ``${env:NAME}`` and ``${file:/path}``, read where they are used and nowhere else.
+
+``${env:NAME:-default}`` has a default for a variable that is not set or is empty.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def replacements(text: str) -> list[tuple[str, str]]:
     found = []
     for reference in _REFERENCE.finditer(text):
         with suppress(ConfigError):  # then nothing was inserted
-            found.append((_value(reference), reference[0]))
+            name, has_default, _ = reference[2].partition(":-")
+            if not has_default or os.environ.get(name):  # a default is public
+                found.append((_value(reference), reference[0]))
     return sorted(found, key=lambda pair: -len(pair[0]))
 
 
@@ -72,8 +77,11 @@ def expand_values(value: Any) -> Any:
     return value
 
 
-def _env(name: str) -> str:
+def _env(text: str) -> str:
+    name, has_default, default = text.partition(":-")
     value = os.environ.get(name) if name else None
+    if has_default and name and not value:
+        return default
     if value is None:
         message = f"the environment variable {name!r}, which ${{env:{name}}} asks for, is not set"
         raise ConfigError(f"{message}; set it on every machine that runs the job")

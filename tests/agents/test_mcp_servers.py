@@ -233,7 +233,7 @@ async def test_mistakes_are_found_at_submission(open_agent: OpenAgent) -> None:
         def shop(self) -> Any:
             return {"uri": "http://h"}
 
-    with pytest.raises(PlanError, match=r"@mcp_server shop\(\): an MCP server's mapping does not fit: .*uri"):
+    with pytest.raises(PlanError, match=r"@mcp_server shop\(\): unknown key 'uri' in MCP server shop"):
         await open_agent(Wrong)
 
 

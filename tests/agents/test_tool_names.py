@@ -287,14 +287,31 @@ async def test_a_server_that_does_not_have_the_tool_to_approve_is_an_error(
         load_agent_yaml(file)
 
 
-async def test_a_filter_of_a_server_and_tools_of_a_model_that_match_nothing_are_warnings(
-    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+async def test_a_filter_of_a_required_server_that_matches_nothing_is_an_error(
+    open_agent: OpenAgent, script: Script
 ) -> None:
     class Filtered(Agent):
         name = "clerk"
         model = "scripted:m"
 
         @mcp_server(prefix="shop_", tools=["count", "cuont"])
+        def shop(self) -> Any:
+            return SERVER
+
+    script(["done"])
+    wrong = "tools of MCP server 'shop': 'shop_cuont' matches no tool of agent 'clerk'. Did you mean 'shop_count'"
+    with pytest.raises(ConfigError, match=wrong):
+        await open_agent(Filtered)
+
+
+async def test_a_filter_of_an_optional_server_that_matches_nothing_is_a_warning(
+    open_agent: OpenAgent, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Filtered(Agent):
+        name = "clerk"
+        model = "scripted:m"
+
+        @mcp_server(prefix="shop_", tools=["count", "cuont"], required=False)
         def shop(self) -> Any:
             return SERVER
 

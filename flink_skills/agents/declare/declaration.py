@@ -358,12 +358,28 @@ def _read_tool_set(found: Declaration, agent: Agent, name: str, mark: Mark) -> N
         found.add_tool(pool_item(item, where), where)
 
 
-def mcp_tool_set(name: str, server: Any, arguments: Mapping[str, Any], place: str) -> BaseToolSet:
-    """The tools of an MCP server that an agent declares; raises :class:`PlanError` naming ``place``."""
+_MCP_NAMES = {"tools": "tool_filter"}
+
+
+def mcp_tool_set(name: str, server: Any, arguments: Mapping[str, Any], place: str) -> BaseToolSet | None:
+    """The tools of an MCP server that an agent declares, None if it is disabled.
+
+    A mapping can have the arguments as well. Raises :class:`PlanError` naming ``place``.
+    """
     try:
         # What it needs is an extra.
         from flink_skills.tools.mcp import McpToolSet
+        from flink_skills.tools.mcp.mcp_json import TOOL_SET_KEYS, own_server
 
+        if isinstance(server, Mapping):
+            server = own_server(f"MCP server {name}", server)
+            if server is None:
+                return None
+            said = {_MCP_NAMES.get(key, key): server.pop(key) for key in TOOL_SET_KEYS if key in server}
+            twice = [key for key in said if arguments.get(key, MCP_DEFAULTS[key]) != MCP_DEFAULTS[key]]
+            if twice:
+                raise ConfigError(f"{', '.join(twice)}: given by @mcp_server and by the mapping; remove one of them")
+            arguments = {**arguments, **said}
         return McpToolSet(server, name=name, **arguments)
     except (ConfigError, TypeError) as error:
         raise PlanError(f"{place}: {error}") from error
@@ -380,7 +396,9 @@ def _read_mcp_server(found: Declaration, agent: Agent, name: str, mark: Mark) ->
             )
         found.toolsets.append(value)
         return
-    found.toolsets.append(mcp_tool_set(name, value, mark.arguments, place))
+    toolset = mcp_tool_set(name, value, mark.arguments, place)
+    if toolset is not None:
+        found.toolsets.append(toolset)
 
 
 def _read_pool(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:

@@ -47,7 +47,8 @@ def load_agent_yaml(path: str | FilePath) -> Agent:
     problems = schema_problems(document, AgentSpec)
     if problems:
         raise DocumentError(problems)
-    spec = with_absolute_paths({"name": FilePath(path).stem, **document.data}, FilePath(path).absolute().parent)
+    spec = {"name": FilePath(path).stem, **document.data}
+    spec = with_absolute_paths(spec, FilePath(path).absolute().parent, document)
     agent = agent_of(spec, document, ())
     # Sources of skills are those of the job as well, and are not known yet.
     problems = setup_problems(spec, document, (), has_sources=True, config=SkillConfig())
@@ -56,8 +57,20 @@ def load_agent_yaml(path: str | FilePath) -> Agent:
     return agent
 
 
-def with_absolute_paths(spec: Mapping[str, Any], folder: FilePath) -> dict[str, Any]:
-    """Return ``spec`` with the relative paths of its skills below ``folder``, the folder of the agent's file."""
+def with_absolute_paths(spec: Mapping[str, Any], folder: FilePath, document: Document, at: Path = ()) -> dict[str, Any]:
+    """Return ``spec`` with the relative paths of its skills below ``folder``, the folder of the agent's file.
+
+    The servers of ``.mcp.json`` files become its own. Raises :class:`DocumentError` for a file that cannot be used.
+    """
+    servers = spec.get("mcp_servers")
+    if isinstance(servers, Mapping) and (isinstance(servers.get("file"), str) or "mcpServers" in servers):
+        # Workers do not have the file.
+        from flink_skills.tools.mcp.servers_file import servers_of
+
+        try:
+            spec = {**spec, "mcp_servers": servers_of(servers, folder)}
+        except ConfigError as error:
+            raise DocumentError([document.problem((*at, "mcp_servers"), str(error))]) from None
     skills = spec.get("skills")
     if not isinstance(skills, Mapping) or not isinstance(skills.get("paths"), list):
         return dict(spec)

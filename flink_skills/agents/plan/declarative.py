@@ -55,7 +55,6 @@ _KEYS = (
     # For an agent of a job file: each tool with the agent that it calls.
     "agent_tools",
 )
-_MCP_ARGUMENTS = ("prefix", "tools", "prompts", "resources", "interval", "required", "approve")
 _TYPES = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "any": Any}
 
 
@@ -168,11 +167,9 @@ class DeclarativeAgent(Agent):
             found.add_tool(item, place)
         for name, value in _section(self.spec, "mcp_servers"):
             place = f"mcp_servers.{name}"
-            server = dict(_mapping(value, place))
-            arguments = {key: server.pop(key) for key in _MCP_ARGUMENTS if key in server}
-            if "tools" in arguments:
-                arguments["tool_filter"] = arguments.pop("tools")
-            found.toolsets.append(mcp_tool_set(name, _stdio(server), arguments, place))
+            toolset = mcp_tool_set(name, _mapping(value, place), {}, place)
+            if toolset is not None:
+                found.toolsets.append(toolset)
         found.pool += [item for _, item in _tools(self.spec, "tool_pool")]
         for name, value in _section(self.spec, "agent_tools"):
             found.add_agent(name, _callee(_mapping(value, f"agent_tools.{name}"), name), f"agent_tools.{name}")
@@ -220,14 +217,6 @@ def _callee(value: Mapping[str, Any], tool: str) -> DeclaredAgent:
     spec, path = said.pop("spec", None), said.pop("class", None)
     agent = DeclarativeAgent.from_spec(spec) if path is None else instantiate(_load(path, f"agent_tools.{tool}"))
     return DeclaredAgent(str(description), agent, said)
-
-
-def _stdio(server: dict[str, Any]) -> dict[str, Any]:
-    """``command`` may be a list, as commands are elsewhere in YAML."""
-    command = server.get("command")
-    if isinstance(command, list) and command:
-        return {**server, "command": str(command[0]), "args": [*map(str, command[1:]), *server.get("args", [])]}
-    return server
 
 
 def _tools(spec: Mapping[str, Any], key: str) -> Iterator[tuple[str, PoolItem]]:

@@ -205,8 +205,10 @@ class AgentParts(StrictPart):
     chat_model_setups: dict[Text, SetupSpec] | None = Field(None, description="Chat models by name.")
     prompts: dict[Text, StrictStr | PromptSpec] | None = Field(None, description="Prompts by name.")
     tools: list[Text | ToolEntry] | None = Field(None, description="Tools of the models, each `module:function`.")
-    mcp_servers: dict[Text, dict[Text, Any]] | None = Field(
-        None, description="MCP servers by name, each with `url` or `command`, whose tools the models have."
+    mcp_servers: dict[Text, dict[Text, Any] | Text] | None = Field(
+        None,
+        description="MCP servers by name, each with `url` or `command`, whose tools the models have. `file` names a "
+        "`.mcp.json`, and `mcpServers` is the object of such a file.",
     )
     tool_pool: list[Text | ToolEntry] | None = Field(
         None, description="Tools that a model gets with a skill that names them."

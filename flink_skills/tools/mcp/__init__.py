@@ -1,17 +1,20 @@
 """Tools of MCP servers (Model Context Protocol): one connection for each server in a worker, shared by all turns."""
 
 from flink_skills.tools.mcp.parameters import (
+    McpClientCredentials,
     McpStdioServerParameters,
     SseConnectionParams,
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
-from flink_skills.tools.mcp.toolset import McpToolSet
+from flink_skills.tools.mcp.toolset import McpToolSet, mcp_servers_from
 
 __all__ = [
+    "McpClientCredentials",
     "McpStdioServerParameters",
     "McpToolSet",
     "SseConnectionParams",
     "StdioConnectionParams",
     "StreamableHTTPConnectionParams",
+    "mcp_servers_from",
 ]

@@ -13,6 +13,7 @@ from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.failures import first_of, is_broken, is_closed, is_end, is_lost, words_of
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
+from flink_skills.tools.mcp.questions import HeldCalls, OpenQuestions, Questions
 from flink_skills.tools.mcp.said import SaidLines
 from flink_skills.tools.mcp.transports import TransportReports, transport
 
@@ -72,6 +73,7 @@ class McpConnection:
     A task of its own opens and closes each connection, because what the package ``mcp`` opens must be closed by the
     task that opened it. ``on_open`` is called with the client after each connecting, every ``interval``
     seconds, and when the server says that its tools have changed: an error of it is an end of the connection.
+    ``on_omitted`` gets the name of each tool that is none, with the reason.
     ``on_change`` is called when the server is reached or lost. What is ``hidden`` is in no log and no message.
     """
 
@@ -83,6 +85,8 @@ class McpConnection:
         shell: ShellRunner | None,
         on_open: Callable[[Any], Awaitable[None]],
         interval: float,
+        answer_within: float,
+        on_omitted: Callable[[str, str], None],
         on_change: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
@@ -95,6 +99,7 @@ class McpConnection:
         self._on_open = on_open
         self._interval = interval
         self._on_change = on_change
+        self._on_omitted = on_omitted
         self._client: Any = None
         self._up = asyncio.Event()
         self._lost = asyncio.Event()
@@ -109,7 +114,12 @@ class McpConnection:
         self._said = SaidLines(_log, name, self._hide)
         self._down_since = 0.0
         self._heard = 0.0
+        #: Seconds that a question of the server waits for its answer.
+        self.answer_within = answer_within
         self._asking = 0
+        #: Calls of turns that are stopped.
+        self.held = HeldCalls()
+        self._open = OpenQuestions(name)
         # Servers of before 2026 may answer nothing to the newer handshake.
         self._mode = "auto"
 
@@ -130,6 +140,13 @@ class McpConnection:
         problem = self._problem or "the server did not answer"
         if self._status is not None and str(self._status[0]) not in problem:
             problem += f" (HTTP {self._status[0]} {self._status[1]})"
+        if self._status is not None and self._status[0] in (401, 403):
+            has_auth = getattr(self._params, "auth", None) is not None
+            problem += (
+                "; the server accepts the token no longer or for other scopes: check the client and the scopes in auth"
+                if has_auth
+                else "; give it a token in headers, or client credentials in auth, by reference"
+            )
         return f"{problem}; its stderr ends with: {self._said.last}" if self._said.last else problem
 
     async def open(self, patience: float | None) -> None:
@@ -151,8 +168,8 @@ class McpConnection:
         finally:
             tried.cancel()
 
-    async def ask(self, request: Callable[[Any], Awaitable[T]]) -> T:
-        """What the server answers to ``request``, which gets the client.
+    async def ask(self, request: Callable[[Any], Awaitable[T]], questions: Questions | None = None) -> T:
+        """Return the answer of the server to ``request``, which gets the client. ``questions`` receives its questions.
 
         Raises :class:`McpLostError` where there is no connection and none within the time for connecting since it was
         lost, or it breaks meanwhile; :class:`McpAnswerError` for what is no answer; and the client's ``MCPError`` for
@@ -162,7 +179,8 @@ class McpConnection:
 
         client = await self._there()
         lost = asyncio.ensure_future(self._lost.wait())
-        asking = asyncio.ensure_future(request(client))
+        with self._open.asked_by(questions):
+            asking = asyncio.ensure_future(request(client))
         self._asking += 1
         unanswered = False
         try:
@@ -193,6 +211,7 @@ class McpConnection:
             self._lose(client, problem)
         finally:
             self._asking -= 1
+            self._open.end(questions, asking.done())
             lost.cancel()
             await _abandon(asking)
         if unanswered:
@@ -226,6 +245,7 @@ class McpConnection:
         life, self._life = self._life, None
         if life is None:
             return
+        self.held.give_up()
         life.cancel()
         # Ending a connection has a limit of its own.
         await asyncio.gather(life, return_exceptions=True)
@@ -305,13 +325,16 @@ class McpConnection:
             if type(message).__name__ == "ToolListChangedNotification":
                 self.changed()
 
+        self._open.gave_up.clear()
         self._problem = "the server closed the connection"
         self._reason = ""
         self._status = None
         self._said = SaidLines(_log, self.name, self._hide)
-        reports = TransportReports(self.hidden, self._said, self._ended, self._refused)
+        reports = TransportReports(self.hidden, self._said, self._ended, self._refused, self._on_omitted)
         streams = transport(self._params, self.name, self._shell, reports)
-        async with Client(streams, message_handler=on_message, cache=None, mode=self._mode) as client:
+        async with Client(
+            streams, message_handler=on_message, cache=None, mode=self._mode, elicitation_callback=self._open.elicit
+        ) as client:
             # The package validates results in the event loop, with patterns and references of the server, which may
             # take hours. Nothing here relies on the server's own schema.
             session: Any = client.session
@@ -414,7 +437,8 @@ class McpConnection:
             self._lose(self._client, problem)
 
     def _refused(self, status: int, text: str) -> None:
-        self._status = (status, text)
+        # Some servers of events have other addresses for messages.
+        self._status = (status, text) if status >= 400 else None
 
     def _hide(self, text: str) -> str:
         return self.hidden.in_text(self._shell.hidden.in_text(text) if self._shell is not None else text)

@@ -35,6 +35,7 @@ def limited_client(
     timeout: httpx2.Timeout | None = None,
     auth: Any = None,
     *,
+    url: str = "",
     on_status: Callable[[int, str], None] | None = None,
 ) -> httpx2.AsyncClient:
     """A client for the transports of the package ``mcp``.
@@ -42,12 +43,12 @@ def limited_client(
     To read an answer that is longer than 16 MiB, that has more than 500,000 objects and lists, or that is compressed
     although nothing of the kind was asked for, raises ``httpx2.StreamError``. Streams of events have no end: these are
     the limits of each event, with ``httpx2.SSEError``. ``on_status`` receives the number and the text of each status
-    of 400 and more.
+    of ``url``, and not those of authorization servers.
     """
     import httpx2
 
     async def limit(response: httpx2.Response) -> None:
-        if on_status is not None and response.status_code >= 400:
+        if on_status is not None and str(response.request.url) == url:
             on_status(response.status_code, response.reason_phrase)
         encoding = response.headers.get("content-encoding", "identity")
         if encoding != "identity":

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
 from flink_skills.endpoint import check_endpoint, redact
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.hints import none_is_default
+from flink_skills.sources.secrets import has_references
+from flink_skills.tools.mcp.mcp_json import TOOL_SET_KEYS, own_server
 
 __all__ = [
     "ConnectionParams",
+    "McpClientCredentials",
     "McpStdioServerParameters",
     "SseConnectionParams",
     "StdioConnectionParams",
@@ -25,11 +29,12 @@ __all__ = [
 @dataclass(frozen=True)
 class McpStdioServerParameters:
     """A program that is an MCP server on its stdin and stdout. It gets ``env`` and the few variables that every command
-    has, and no other of the worker's."""
+    has, and no other of the worker's. ``cwd`` is an absolute path; default: its workspace, or the worker's folder."""
 
     command: str
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str = ""
 
     def __post_init__(self) -> None:
         words = (
@@ -38,6 +43,12 @@ class McpStdioServerParameters:
         if not self.command or words is None or not all(isinstance(word, str) for word in words):
             raise ConfigError("an MCP server on stdio has a command, a string, and args, a list of strings")
         _check_texts("env", self.env)
+        if not isinstance(self.cwd, str) or not (self.cwd == "" or self.cwd.startswith(("/", "${"))):
+            raise ConfigError(f"cwd={self.cwd!r} of an MCP server: write an absolute path on the TaskManagers")
+        _set(self, "command", _own_references("command", self.command))
+        _set(self, "args", tuple(_own_references("args", word) for word in self.args))
+        _set(self, "env", {key: _own_references(f"env.{key}", of) for key, of in self.env.items()})
+        _set(self, "cwd", _own_references("cwd", self.cwd))
 
 
 @none_is_default
@@ -66,6 +77,81 @@ class StdioConnectionParams:
 
 @none_is_default
 @dataclass(frozen=True)
+class McpClientCredentials:
+    """The grant *client credentials* of OAuth, for a server whose clients are machines.
+
+    The worker asks the authorization server of the MCP server for a token, and for another one when it expires. One of
+    ``client_secret`` and ``private_key`` is needed, by reference.
+
+    Args:
+        client_id: The id of the client.
+        client_secret: ``${env:NAME}`` or ``${file:/path}`` of its secret.
+        private_key: The reference of a private key (PEM) that signs a JWT instead of a secret.
+        scopes: The scopes to ask for. Empty: those that the server names.
+        issuer: The URL of the authorization server. The credentials are sent to no other one.
+        token_endpoint_auth_method: ``client_secret_basic`` or ``client_secret_post``.
+        signing_algorithm: The algorithm of the JWT.
+
+    Raises :class:`ConfigError` for other grants, and for a secret that is written literally.
+
+    >>> McpClientCredentials("stock-agent", "${env:STOCK_SECRET}", issuer="https://login.example.com").client_id
+    'stock-agent'
+    """
+
+    client_id: str
+    client_secret: str = field(default="", repr=False)
+    private_key: str = field(default="", repr=False)
+    scopes: Sequence[str] = ()
+    issuer: str = ""
+    token_endpoint_auth_method: str = "client_secret_basic"  # noqa: S105 - a method
+    signing_algorithm: str = "RS256"
+
+    def __post_init__(self) -> None:
+        scopes = self.scopes.split() if isinstance(self.scopes, str) else self.scopes
+        texts = [self.client_id, self.client_secret, self.private_key, self.issuer, self.signing_algorithm]
+        if not all(isinstance(text, str) for text in [*texts, *scopes]) or not self.client_id:
+            raise ConfigError("auth of an MCP server: client_id is missing, or a value is of another type than string")
+        if bool(self.client_secret) == bool(self.private_key):
+            raise ConfigError("auth of an MCP server: write client_secret or private_key, as ${env:NAME}")
+        if self.token_endpoint_auth_method not in ("client_secret_basic", "client_secret_post"):
+            raise ConfigError(
+                f"auth of an MCP server: token_endpoint_auth_method {self.token_endpoint_auth_method!r} is not "
+                "supported; write client_secret_basic or client_secret_post, or use private_key for a signed JWT"
+            )
+        if self.issuer:
+            check_http_url(self.issuer, "issuer in auth of an MCP server")
+        _set(self, "scopes", tuple(scopes))
+        for name in ("client_id", "client_secret", "private_key"):
+            _set(self, name, _own_references(f"auth.{name}", getattr(self, name)))
+        for name in ("client_secret", "private_key"):
+            if getattr(self, name) and not has_references(getattr(self, name)):
+                raise ConfigError(
+                    f"auth of an MCP server: {name} is written literally; write ${{env:NAME}} or ${{file:/path}}"
+                )
+
+
+def _credentials(value: Any) -> McpClientCredentials | None:
+    if value is None or isinstance(value, McpClientCredentials):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"auth of an MCP server is a {type(value).__name__}: give McpClientCredentials or a mapping")
+    said = dict(value)
+    grant = said.pop("grant_type", "client_credentials")
+    if grant != "client_credentials":
+        raise ConfigError(
+            f"auth of an MCP server: the grant {str(grant)[:80]!r} needs a person with a browser, and a job has none; "
+            "use client_credentials"
+        )
+    known = list(McpClientCredentials.__dataclass_fields__)
+    for key in said:
+        if key not in known:
+            raise ConfigError(str(UnknownNameError("key", str(key), known, place="auth of an MCP server")))
+    said.setdefault("client_id", "")
+    return McpClientCredentials(**said)
+
+
+@none_is_default
+@dataclass(frozen=True)
 class SseConnectionParams:
     """A server behind HTTP with server-sent events. ``timeout`` (seconds) is for connecting and each request's begin,
     ``sse_read_timeout`` for the silence between two events."""
@@ -74,6 +160,7 @@ class SseConnectionParams:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout: float = 5.0
     sse_read_timeout: float = 300.0
+    auth: McpClientCredentials | None = None
 
     def __post_init__(self) -> None:
         _check_http(self)
@@ -95,6 +182,7 @@ class StreamableHTTPConnectionParams:
     timeout: float = 5.0
     sse_read_timeout: float = 300.0
     terminate_on_close: bool = True
+    auth: McpClientCredentials | None = None
 
     def __post_init__(self) -> None:
         _check_http(self)
@@ -126,36 +214,78 @@ def connection_params(value: Any) -> ConnectionParams:
     if isinstance(value, str) and value.startswith(("http://", "https://", "${")):
         return StreamableHTTPConnectionParams(value)
     if isinstance(value, Mapping):
-        return _from_mapping(dict(value))
+        return _from_mapping(value)
     if all(hasattr(value, name) for name in ("command", "args", "env")):
         # The parameters of the package mcp, and of those that have copied them.
-        return StdioConnectionParams(McpStdioServerParameters(value.command, tuple(value.args), dict(value.env or {})))
+        cwd = str(getattr(value, "cwd", None) or "")
+        server = McpStdioServerParameters(value.command, tuple(value.args), dict(value.env or {}), cwd)
+        return StdioConnectionParams(server)
     raise ConfigError(
         f"an MCP server is described by a {type(value).__name__}: give StdioConnectionParams, SseConnectionParams, "
         "StreamableHTTPConnectionParams, a URL or a mapping with command or url"
     )
 
 
-def _from_mapping(value: dict[str, Any]) -> ConnectionParams:
+def _from_mapping(given: Mapping[str, Any]) -> ConnectionParams:
+    value = own_server("an MCP server", given)
+    if value is None:
+        raise ConfigError("an MCP server is disabled: omit it where it is declared")
     transport = value.pop("transport", None)
-    try:
-        if "command" in value and transport in (None, "stdio"):
-            server = {key: value.pop(key) for key in ("command", "args", "env") if key in value}
-            return StdioConnectionParams(McpStdioServerParameters(**server), **value)
-        if transport == "sse":
-            return SseConnectionParams(**value)
-        if transport in (None, "streamable-http", "streamable_http", "http"):
-            return StreamableHTTPConnectionParams(**value)
-    except TypeError as error:
-        raise ConfigError(f"an MCP server's mapping does not fit: {error}") from None
-    raise ConfigError(f"transport {transport!r} of an MCP server is not known; write stdio, sse or streamable-http")
+    kind: Any = SseConnectionParams if transport == "sse" else StreamableHTTPConnectionParams
+    if "command" in value:
+        kind = StdioConnectionParams
+    server = {key: value.pop(key) for key in ("command", "args", "env", "cwd") if key in value}
+    known = [name for name in kind.__dataclass_fields__ if name != "server_params"]
+    for key in [*server, *value]:
+        if key in TOOL_SET_KEYS:
+            raise ConfigError(f"{key!r} of an MCP server is an argument of @mcp_server or McpToolSet: give it there")
+        if key not in known and not (kind is StdioConnectionParams and key in server):
+            raise ConfigError(f"an MCP server with {'command' if 'command' in server else 'url'} has no {key!r}")
+    if transport is not None and (transport == "stdio") != (kind is StdioConnectionParams):
+        raise ConfigError(f"an MCP server of the transport {transport} has {'url' if 'url' in value else 'command'!r}")
+    if kind is StdioConnectionParams:
+        return StdioConnectionParams(McpStdioServerParameters(**server), **value)
+    http: ConnectionParams = kind(**value)
+    return http
+
+
+def _set(params: Any, name: str, value: Any) -> None:
+    object.__setattr__(params, name, value)
+
+
+_FOREIGN = re.compile(r"\$\{(?!(?:env|file):)([^{}]*)\}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?::-.*)?", re.DOTALL)
+
+
+def _own_references(place: str, text: str) -> str:
+    """Return ``text`` with ``${NAME}`` as ``${env:NAME}``. Raises :class:`ConfigError` for what no worker can resolve.
+
+    >>> _own_references("url", "https://${HOST:-mcp.shop}/mcp")
+    'https://${env:HOST:-mcp.shop}/mcp'
+    """
+
+    def own(match: re.Match[str]) -> str:
+        if not _VARIABLE.fullmatch(match[1]):
+            raise ConfigError(
+                f"{place} of an MCP server: {match[0][:80]} cannot be resolved in a job; write ${{env:NAME}} for an "
+                "environment variable of the TaskManagers, ${file:/path} for a file, or the value itself"
+            )
+        return f"${{env:{match[1]}}}"
+
+    return _FOREIGN.sub(own, text)
 
 
 def _check_http(params: SseConnectionParams | StreamableHTTPConnectionParams) -> None:
+    if isinstance(params.url, str):
+        _set(params, "url", _own_references("url", params.url))
     # The worker replaces a leading reference, and checks the result.
     if not (isinstance(params.url, str) and params.url.startswith("${")):
         check_http_url(params.url, "url of an MCP server", references=True)
     _check_texts("headers", params.headers)
+    _set(params, "headers", {key: _own_references(f"headers.{key}", of) for key, of in params.headers.items()})
+    _set(params, "auth", _credentials(params.auth))
+    if params.auth is not None and any(key.lower() == "authorization" for key in params.headers):
+        raise ConfigError("an MCP server has auth and a header Authorization: remove one of them")
     _check_seconds("timeout", params.timeout)
     _check_seconds("sse_read_timeout", params.sse_read_timeout)
 

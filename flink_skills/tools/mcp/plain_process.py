@@ -44,14 +44,20 @@ class PlainProcess(asyncio.SubprocessProtocol):
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], env: Mapping[str, str], on_output: Callable[[int, bytes], None]
+        cls,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        on_output: Callable[[int, bytes], None],
+        cwd: str | None = None,
     ) -> PlainProcess:
         """Start ``command``. Raise :class:`OSError` if that fails."""
         words = list(command)
         if sys.platform == "linux":
             words = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_PARENT, str(os.getpid()), *words]
         process = cls(on_output)
-        await asyncio.get_running_loop().subprocess_exec(lambda: process, *words, env=dict(env), start_new_session=True)
+        await asyncio.get_running_loop().subprocess_exec(
+            lambda: process, *words, env=dict(env), cwd=cwd, start_new_session=True
+        )
         return process
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import ConfigError, ExecutionError
@@ -31,6 +33,7 @@ _WAITING_MESSAGES = 64
 async def plain_program(
     command: Sequence[str],
     env: Mapping[str, str],
+    cwd: str | None,
     *,
     name: str,
     said: SaidLines,
@@ -46,7 +49,9 @@ async def plain_program(
     if shutil.which(command[0], path=variables.get("PATH")) is None:
         raise ConfigError(f"the MCP server {name!r}: there is no program {command[0]!r} on this machine")
     output = _Output(said)
-    process = await PlainProcess.start(command, variables, output.take)
+    if cwd is not None and not await asyncio.to_thread(os.path.isdir, cwd):
+        raise ConfigError(f"the MCP server {name!r}: there is no folder {cwd!r} (cwd) on this machine")
+    process = await PlainProcess.start(command, variables, output.take, cwd)
 
     async def outcome() -> str:
         code = await process.wait()
@@ -60,6 +65,7 @@ async def plain_program(
 async def sandboxed_program(
     command: Sequence[str],
     env: Mapping[str, str],
+    cwd: str | None,
     *,
     name: str,
     shell: ShellRunner,
@@ -72,6 +78,7 @@ async def sandboxed_program(
         command,
         workspace=shell.workspaces.for_key(f"mcp\0{name}"),
         on_output=output.take,
+        cwd=None if cwd is None else Path(cwd),
         env=env,
         timeout=_LIFE,
         judged=False,

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
 
+from pydantic import PlainValidator
+
+from flink_skills.errors import WaitCancelled, WaitTimeout
 from flink_skills.skill.text import clean
 from flink_skills.telemetry.activity import current_activity
+from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.mcp.connection import McpAnswerError, McpConnection, McpLostError
+from flink_skills.tools.mcp.questions import HeldCall, Questions
 from flink_skills.tools.media import Media
+from flink_skills.tools.schemas import fit_schema
 
 __all__ = ["McpTool", "block_parts", "requested", "resource_media", "sectioned"]
 
+_log = logging.getLogger("flink_skills.mcp")
 T = TypeVar("T")
 _MAX_MESSAGE_LENGTH = 4_000
 # Characters of JSON. What code gets of a result is journalled, so it is part of each checkpoint of a turn under way.
@@ -49,12 +59,17 @@ class McpTool(Tool):
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         meta: Any = {"flink_skills/call_id": context.call_id, "flink_skills/attempt": context.attempt}
-        result = await requested(
-            self._connection,
-            lambda client: client.call_tool(self._theirs, dict(arguments), meta=meta),
-            self._spec.name,
-            idempotent=self.idempotent,
-        )
+
+        def called(questions: Questions | None) -> Awaitable[Any]:
+            return requested(
+                self._connection,
+                lambda client: client.call_tool(self._theirs, dict(arguments), meta=meta),
+                self._spec.name,
+                idempotent=self.idempotent,
+                questions=questions,
+            )
+
+        result: Any = await (called(None) if context.waits is None else self._called(called, arguments, context))
         if isinstance(result, ToolResult):
             return result
         texts, media = block_parts(result.content)
@@ -69,9 +84,115 @@ class McpTool(Tool):
         text = text or "(no content)"
         return ToolResult(text, is_error=bool(result.is_error), value=value, sections=sections, media=media)
 
+    async def _called(
+        self, called: Callable[[Questions], Awaitable[Any]], to_call: Mapping[str, Any], context: ToolContext
+    ) -> Any:
+        """Return the result of a call. Questions of the server are waits of the turn, in the task of the call.
+
+        While the turn is stopped, the connection holds the call, and the next attempt continues it.
+        """
+        connection = self._connection
+        key = f"{context.call_id} {json.dumps([self._theirs, to_call], sort_keys=True, default=str)}"
+
+        def begun() -> HeldCall:
+            questions = Questions(context.call_id)
+            return HeldCall(questions, asyncio.ensure_future(called(questions)))
+
+        def again() -> HeldCall:
+            # The connection did not last as long as the wait. The repeated call asks again, and has the answer.
+            if context.waits is not None:
+                context.waits.begin_again()
+            return begun()
+
+        held = connection.held.pop(key, None) or begun()
+        try:
+            # The turn has stopped meanwhile: its waits are requested again, in their order.
+            for number, (params, answer) in enumerate(held.asked):
+                reply = await self._reply(params, context)
+                if number == len(held.asked) - 1 and not answer.done():
+                    answer.set_result(reply)
+            if held.is_lost:
+                held = again()
+            while await held.next_question():
+                params, answer = held.asked[-1]
+                reply = await self._reply(params, context)
+                if not answer.done():
+                    answer.set_result(reply)
+                if held.is_lost:
+                    held = again()
+            return held.calling.result()
+        except asyncio.CancelledError:
+            if held.is_waiting:
+                connection.held.hold(key, held)
+            else:
+                held.give_up()
+            raise
+
+    async def _reply(self, params: Any, context: ToolContext) -> Any:
+        """Return what a person answers to a question of the server."""
+        from mcp.types import ElicitResult
+
+        schema = dict(params.requested_schema)
+        name, server = self._spec.name, self._connection.name
+        try:
+            action, content = await context.wait(
+                name,
+                {"server": server, "schema": schema},
+                question=clean(params.message)[:_MAX_MESSAGE_LENGTH],
+                timeout=self._connection.answer_within,
+                answer_type=Annotated[Any, PlainValidator(partial(_form_answer, schema))],
+            )
+        except WaitCancelled:
+            action, content = "cancel", None
+        except WaitTimeout:
+            action, content = "decline", None
+        if action != "accept":
+            _log.warning("tool %s: the answer to the question of the MCP server %s is %r", name, server, action)
+        return ElicitResult(action=action, content=content)
+
+
+def _form_answer(schema: Mapping[str, Any], value: Any) -> tuple[str, dict[str, Any] | None]:
+    """Return the action and the content of an answer, with defaults. Raises :class:`ValueError` if it does not fit.
+
+    >>> _form_answer({"properties": {"size": {"type": "integer", "default": 3}}}, {})
+    ('accept', {'size': 3})
+    """
+    found = schema.get("properties")
+    fields: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    if value in ("decline", "cancel"):
+        return value, None
+    if isinstance(value, Mapping) and "action" not in fields and value.get("action") in ("accept", "decline", "cancel"):
+        if value["action"] != "accept":
+            return value["action"], None
+        value = value.get("content")
+    if value is None:
+        value = {}
+    if not isinstance(value, Mapping):
+        if len(fields) != 1 or (isinstance(value, (list, str)) and not value):
+            raise ValueError(f"write an object with {', '.join(fields)}, 'decline' or 'cancel'")
+        value = {next(iter(fields)): value}
+    try:
+        content = fit_schema("the answer", value, {**schema, "type": "object", "additionalProperties": False})
+    except ArgumentError as error:
+        raise ValueError(str(error)) from None
+    for name, of in content.items():
+        about = fields.get(name)
+        if not isinstance(about, Mapping) or not isinstance(of, (str, list)):
+            continue
+        kind = "Length" if isinstance(of, str) else "Items"
+        least, most = about.get(f"min{kind}"), about.get(f"max{kind}")
+        if (isinstance(least, int) and len(of) < least) or (isinstance(most, int) and len(of) > most):
+            raise ValueError(f"{name} has the length {len(of)}; the server wants {least or 0} to {most or 'any'}")
+    return "accept", content
+
 
 async def requested(
-    connection: McpConnection, request: Callable[[Any], Awaitable[T]], name: str, *, idempotent: bool
+    connection: McpConnection,
+    request: Callable[[Any], Awaitable[T]],
+    name: str,
+    *,
+    idempotent: bool,
+    questions: Questions | None = None,
 ) -> T | ToolResult:
     """What the server answers, or what to tell the model of ``name`` where that is no answer."""
     from mcp.shared.exceptions import MCPError
@@ -80,7 +201,7 @@ async def requested(
     if activity is not None:
         activity.attributes["mcp_server"] = connection.name
     try:
-        return await connection.ask(request)
+        return await connection.ask(request, questions)
     except McpLostError as error:
         if activity is not None:
             activity.attributes["mcp_failed"] = True

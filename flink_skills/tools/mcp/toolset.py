@@ -6,10 +6,12 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from flink_skills.errors import ConfigError
@@ -17,18 +19,20 @@ from flink_skills.hints import none_is_default
 from flink_skills.skill.text import hidden_characters
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
-from flink_skills.tools.mcp.connection import McpConnection
+from flink_skills.tools.mcp.connection import McpConnection, McpStartError
+from flink_skills.tools.mcp.mcp_json import TOOL_SET_KEYS
 from flink_skills.tools.mcp.more import prompt_tools, resource_tools
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams, connection_params
+from flink_skills.tools.mcp.servers_file import servers_of
 from flink_skills.tools.mcp.tool import McpTool
 from flink_skills.tools.mcp.transports import need_mcp
-from flink_skills.tools.name_patterns import NameUse, has_wildcard, literal_start, matches, starts_match
+from flink_skills.tools.name_patterns import NameUse, has_wildcard, hint, literal_start, matches, starts_match
 from flink_skills.tools.schemas import schema_problem
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["McpToolSet", "ToolFilter"]
+__all__ = ["McpToolSet", "ToolFilter", "mcp_servers_from"]
 
 _log = logging.getLogger("flink_skills.mcp")
 
@@ -36,6 +40,8 @@ _log = logging.getLogger("flink_skills.mcp")
 ToolFilter = Union[Sequence[str], Callable[[str, ToolContext], bool]]
 # Seconds. A job opens no later for an optional server that is slow or down; its tools come when it does.
 _ANSWERED_WITHIN = 20.0
+# Seconds. A job without answers must not wait forever.
+_ANSWERED_BY_PEOPLE_WITHIN = 86_400.0
 _MAX_PREFIX_LENGTH = 40
 
 
@@ -109,6 +115,7 @@ class McpToolSet(BaseToolSet):
         self._made: dict[str, tuple[str, Tool | None]] = {}
         self._more: dict[str, Tool] = {}
         self._said: set[str] = set()
+        self._omitted: dict[str, str] = {}
         self._was_listed = self._reports_changes = False
 
     def attach(self, services: JobServices) -> None:
@@ -128,15 +135,33 @@ class McpToolSet(BaseToolSet):
             self._params,
             shell=self._shell,
             on_open=self._read_tools,
+            answer_within=_ANSWERED_BY_PEOPLE_WITHIN,
+            on_omitted=self._omit,
             interval=self._interval,
             on_change=self._tell,
         )
         await connection.open(None if self.required else min(_ANSWERED_WITHIN, self._params.timeout))
         if connection.connected:
             _log.info("MCP server %s: %d tools", self.name, len(self._tools))
+            if problem := self._filter_problem():
+                if self.required:
+                    await self.close()
+                    raise McpStartError(problem, retryable=False)
+                _log.warning("%s", problem)
         elif self.required and not connection.was_reached:
             await self.close()
             raise connection.start_error()
+
+    def _filter_problem(self) -> str:
+        """Return why models have none of the server's tools although names of tools are given."""
+        if callable(self._filter) or not self._filter or any(matches(name, self._filter) for name in self._tools):
+            return ""
+        omitted = [f"{name!r} is omitted: {why}" for name, why in self._omitted.items() if matches(name, self._filter)]
+        why = "; ".join(omitted[:3]) or hint(self._filter[0], self._tools)
+        return (
+            f"tools of the MCP server {self.name!r} ({self._params.shown}): {', '.join(self._filter)[:200]!r} selects "
+            f"none of its {len(self._tools)} tools. {why.rstrip('.')}. Correct the names, or set 'required' to false"
+        )
 
     def _tell(self) -> None:
         if self.on_change is not None:
@@ -206,7 +231,9 @@ class McpToolSet(BaseToolSet):
             pattern, is_all = self._with_prefix(own), self._approves_all
             yield NameUse(f"approve of {self.label}", pattern, is_strict=True, approves=True, only_warns=is_all)
         for own in () if self._filter is None or callable(self._filter) else self._filter:
-            yield NameUse(f"tools of {self.label}", self._with_prefix(own), is_strict=True, only_warns=True)
+            yield NameUse(
+                f"tools of {self.label}", self._with_prefix(own), is_strict=True, only_warns=not self.required
+            )
 
     def _with_prefix(self, own: str) -> str:
         return self._prefix + own if has_wildcard(own) else _usable(self._prefix + own)
@@ -269,14 +296,19 @@ class McpToolSet(BaseToolSet):
     def _make(self, connection: McpConnection, listed: Listed, name: str, problem: str) -> Tool | None:
         unseen = _name_problem(listed.theirs.input_schema)
         if unseen:
-            self._say(f"the tool {listed.name[:80]!r} is omitted: {unseen}")
+            self._omit(listed.name, unseen)
             return None
         if problem:
-            self._say(f"the tool {listed.name[:80]!r} is omitted: model providers reject its schema: {problem}")
+            self._omit(listed.name, f"model providers reject its schema: {problem}")
             return None
         tool = McpTool(connection, listed.theirs, name, self._place)
         tool.approve = matches(listed.name, self._approve)
         return tool
+
+    def _omit(self, name: str, why: str) -> None:
+        if len(self._omitted) < _MAX_TOOLS:
+            self._omitted[name] = why
+        self._say(f"the tool {name[:80]!r} is omitted: {why}")
 
     def _say(self, text: str) -> None:
         if text not in self._said and len(self._said) < 200:
@@ -285,6 +317,31 @@ class McpToolSet(BaseToolSet):
 
 
 _params = connection_params
+
+
+def mcp_servers_from(path: str | os.PathLike[str], servers: Mapping[str, Any] | None = None) -> list[McpToolSet]:
+    """Return the tools of the servers in a file of other clients, such as ``.mcp.json``.
+
+    Workers read it as well: it has to be where the module of the agent is.
+
+    Args:
+        path: The file, which has the object ``mcpServers``.
+        servers: Arguments of ``@mcp_server`` by the name of a server, such as ``prefix`` and ``tools``.
+
+    Raises :class:`ConfigError`, which names the file, the server and the key.
+
+    >>> class Clerk(Agent):  # doctest: +SKIP
+    ...     @tool_set
+    ...     def servers(self):
+    ...         return mcp_servers_from(Path(__file__).with_name(".mcp.json"), {"shop": {"prefix": "shop_"}})
+    """
+    file = Path(path).absolute()
+    found = []
+    for name, server in servers_of({**(servers or {}), "file": file.name}, file.parent, str(file)).items():
+        said = {key: server.pop(key) for key in TOOL_SET_KEYS if key in server}
+        tools = said.pop("tools", None)
+        found.append(McpToolSet(server, name=name, tool_filter=tools, **said))
+    return found
 
 
 def _are_names(value: Any) -> bool:

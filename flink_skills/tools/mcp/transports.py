@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flink_skills.errors import ConfigError
 from flink_skills.sources.secrets import expand, replacements
@@ -13,13 +14,14 @@ from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.limited import limited_client
 from flink_skills.tools.mcp.parameters import (
     ConnectionParams,
+    McpClientCredentials,
     SseConnectionParams,
     StdioConnectionParams,
     check_http_url,
 )
 from flink_skills.tools.mcp.programs import plain_program, sandboxed_program
 from flink_skills.tools.mcp.said import SaidLines
-from flink_skills.tools.mcp.unanswered import with_few_unanswered
+from flink_skills.tools.mcp.unanswered import checked_messages
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
@@ -44,13 +46,15 @@ class TransportReports(NamedTuple):
         hidden: Receives the values of references.
         said: Receives the stderr of a program.
         on_end: Receives the reason why there will be no more, from transports that have one.
-        on_status: Receives the number and the text of each HTTP status of 400 and more.
+        on_status: Receives the number and the text of each HTTP status of the server.
+        on_omitted: Receives the name of a tool that is none, and the reason.
     """
 
     hidden: HiddenValues
     said: SaidLines
     on_end: Callable[[str], None]
     on_status: Callable[[int, str], None]
+    on_omitted: Callable[[str, str], None]
 
 
 @asynccontextmanager
@@ -71,7 +75,7 @@ async def transport(
     Raises :class:`ConfigError` for a reference that cannot be read, and what the transports raise.
     """
     opened = _opened(params, name, shell, reports)
-    async with with_few_unanswered(opened, reports.on_end) as streams:
+    async with checked_messages(opened, reports.on_end, reports.on_omitted) as streams:
         yield streams
 
 
@@ -81,13 +85,14 @@ def _opened(
     shell: ShellRunner | None,
     reports: TransportReports,
 ) -> AbstractAsyncContextManager[Any]:
-    hidden, said, on_end, on_status = reports
+    hidden, said, on_end, on_status, _ = reports
     if isinstance(params, StdioConnectionParams):
         server = params.server_params
         env = {key: _expanded(value, hidden) for key, value in server.env.items()}
-        command = (server.command, *server.args)
+        command = [_expanded(word, hidden) for word in (server.command, *server.args)]
+        cwd = _expanded(server.cwd, hidden) or None
         if not params.sandbox:
-            return plain_program(command, env, name=name, said=said, on_end=on_end)
+            return plain_program(command, env, cwd, name=name, said=said, on_end=on_end)
         if shell is None:
             raise ConfigError(
                 f"the MCP server {name!r} runs in the sandbox, and this job runs no commands: set "
@@ -96,28 +101,81 @@ def _opened(
         for key, value in env.items():
             if value != server.env[key]:
                 shell.hidden.add(f"mcp.{name}.{key}", value)
-        return sandboxed_program(command, env, name=name, shell=shell, said=said, on_end=on_end)
+        return sandboxed_program(command, env, cwd, name=name, shell=shell, said=said, on_end=on_end)
     url = _expanded(params.url, hidden)
     check_http_url(url, f"url of the MCP server {name}")
     headers = {key: _expanded(value, hidden) for key, value in params.headers.items()}
+    auth = None if params.auth is None else _provider(params.auth, url, hidden)
+    client = partial(limited_client, url=url, on_status=on_status)
     if isinstance(params, SseConnectionParams):
         from mcp.client.sse import sse_client
 
-        client = partial(limited_client, on_status=on_status)
-        return sse_client(url, headers, params.timeout, params.sse_read_timeout, httpx_client_factory=client)
-    return _streamable(url, headers, params, on_status)
+        return sse_client(url, headers, params.timeout, params.sse_read_timeout, client, auth)
+    return _streamable(url, headers, params, client, auth)
+
+
+class _Tokens:
+    """The tokens of a connection. They are stored nowhere else, and hidden in messages."""
+
+    def __init__(self, hidden: HiddenValues) -> None:
+        self._hidden = hidden
+        self._tokens: Any = None
+
+    async def get_tokens(self) -> Any:
+        return self._tokens
+
+    async def set_tokens(self, tokens: Any) -> None:
+        for name in ("access_token", "refresh_token"):
+            if getattr(tokens, name, None):
+                self._hidden.add(f"OAuth {name}", getattr(tokens, name))
+        self._tokens = tokens
+
+    async def get_client_info(self) -> None:
+        return None
+
+    async def set_client_info(self, client_info: Any) -> None:
+        """Do nothing: the client is configured."""
+
+
+def _provider(auth: McpClientCredentials, url: str, hidden: HiddenValues) -> Any:
+    """Return the package's provider of tokens. Raises :class:`ConfigError` for a reference that cannot be read."""
+    from mcp.client.auth.extensions.client_credentials import (
+        ClientCredentialsOAuthProvider,
+        PrivateKeyJWTOAuthProvider,
+        SignedJWTParameters,
+    )
+
+    client_id, scope = _expanded(auth.client_id, hidden), " ".join(auth.scopes) or None
+    arguments: dict[str, Any] = {"server_url": url, "storage": _Tokens(hidden), "client_id": client_id, "scope": scope}
+    with warnings.catch_warnings():
+        # Without an issuer, the server of the tools names the one that receives the credentials, as docs/mcp.md says.
+        warnings.simplefilter("ignore")
+        if auth.client_secret:
+            return ClientCredentialsOAuthProvider(
+                **arguments,
+                client_secret=_expanded(auth.client_secret, hidden),
+                token_endpoint_auth_method=cast(Any, auth.token_endpoint_auth_method),
+                issuer=auth.issuer or None,
+            )
+        key = _expanded(auth.private_key, hidden)
+        signed = SignedJWTParameters(
+            issuer=client_id, subject=client_id, signing_key=key, signing_algorithm=auth.signing_algorithm
+        )
+        return PrivateKeyJWTOAuthProvider(
+            **arguments, assertion_provider=signed.create_assertion_provider(), issuer=auth.issuer or None
+        )
 
 
 @asynccontextmanager
 async def _streamable(
-    url: str, headers: Mapping[str, str], params: Any, on_status: Callable[[int, str], None]
+    url: str, headers: Mapping[str, str], params: Any, client_of: Callable[..., Any], auth: Any
 ) -> AsyncIterator[Any]:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
     timeout = httpx2.Timeout(params.timeout, read=params.sse_read_timeout)
     async with (
-        limited_client(headers, timeout, on_status=on_status) as client,
+        client_of(headers, timeout, auth) as client,
         streamable_http_client(
             url,
             http_client=client,

@@ -1,4 +1,4 @@
-"""Limit on the requests of an MCP server that wait for an answer of the worker."""
+"""Checks of the messages of an MCP server before the package ``mcp`` reads them."""
 
 from __future__ import annotations
 
@@ -6,38 +6,91 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-__all__ = ["MAX_UNANSWERED", "with_few_unanswered"]
+__all__ = ["GIVEN_UP", "MAX_UNANSWERED", "checked_messages"]
 
 #: Each of them holds a task of the worker. Servers that read the answers have a few.
 MAX_UNANSWERED = 256
+#: The message of an error that is not sent: the call that it belongs to is made again.
+GIVEN_UP = "the call has been given up"
 
 
 @asynccontextmanager
-async def with_few_unanswered(streams: Any, on_end: Callable[[str], None]) -> AsyncIterator[Any]:
-    """Enter ``streams`` of a transport, and end them after 256 requests whose answers the server did not read.
+async def checked_messages(
+    streams: Any, on_end: Callable[[str], None], on_omitted: Callable[[str, str], None]
+) -> AsyncIterator[Any]:
+    """Enter ``streams`` of a transport, end them after 256 requests whose answers the server did not read, and omit
+    tools that the package ``mcp`` refuses: it would refuse the list with them.
 
     Args:
         streams: A context manager with the read and the write stream.
         on_end: Receives the reason.
+        on_omitted: Receives the name of a tool, and the reason.
 
-    >>> async with with_few_unanswered(streams, on_end) as (read, write): ...
+    >>> async with checked_messages(streams, on_end, on_omitted) as (read, write): ...
     """
     async with streams as (read, write):
-        count = _Count()
-        yield _Requests(read, count, on_end), _Answers(write, count)
+        shared = _Shared(on_end, on_omitted)
+        yield _Requests(read, shared), _Answers(write, shared)
 
 
-class _Count:
-    def __init__(self) -> None:
-        self.value = 0
+class _Shared:
+    def __init__(self, on_end: Callable[[str], None], on_omitted: Callable[[str, str], None]) -> None:
+        self.on_end, self.on_omitted = on_end, on_omitted
+        self.unanswered = 0
+        self.version = ""
+        # Requests for lists of tools, and the version that they state.
+        self.lists: dict[Any, str] = {}
+
+    def read_answer(self, message: Any) -> None:
+        result = message.result
+        if message.id in self.lists:
+            _keep_sound(result, self.lists.pop(message.id) or self.version, self.on_omitted)
+        elif isinstance(result.get("protocolVersion"), str):
+            self.version = result["protocolVersion"]
+
+
+def _keep_sound(result: dict[str, Any], stated: str, on_omitted: Callable[[str, str], None]) -> None:
+    """Remove invalid tools from a list."""
+    from mcp.shared.inbound import find_invalid_x_mcp_header
+    from mcp.types import Tool
+    from mcp_types.methods import SERVER_RESULTS, validate_server_result
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+    from pydantic import ValidationError
+
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        return
+    version = stated if ("tools/list", stated) in SERVER_RESULTS else "2025-11-25"
+    kept = []
+    others = {key: value for key, value in result.items() if key not in ("tools", "nextCursor")}
+    try:
+        validate_server_result("tools/list", version, {**others, "tools": []})
+    except ValidationError:
+        return  # the package reports it
+    for tool in tools:
+        try:
+            validate_server_result("tools/list", version, {**others, "tools": [tool]})
+            Tool.model_validate(tool, by_name=False)
+            reason = find_invalid_x_mcp_header(tool["inputSchema"]) if version in MODERN_PROTOCOL_VERSIONS else None
+            if reason is None:
+                kept.append(tool)
+                continue
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)[0]
+            where = [str(part) for part in found["loc"]]
+            at = where.index("tools") + 2 if "tools" in where else 0
+            reason = f"{'.'.join(where[at:]) or 'the tool'}: {found['msg']}"
+        name = tool.get("name") if isinstance(tool, dict) else None
+        on_omitted(str(name)[:80] if isinstance(name, str) else "", reason[:300])
+    result["tools"] = kept
 
 
 class _Stream:
-    """Stream of a transport that shares a count."""
+    """Stream of a transport that shares what is known of the connection."""
 
-    def __init__(self, stream: Any, count: _Count) -> None:
+    def __init__(self, stream: Any, shared: _Shared) -> None:
         self._stream = stream
-        self._count = count
+        self._shared = shared
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -51,20 +104,20 @@ class _Stream:
 
 
 class _Requests(_Stream):
-    def __init__(self, stream: Any, count: _Count, on_end: Callable[[str], None]) -> None:
-        super().__init__(stream, count)
-        self._on_end = on_end
-
     async def receive(self) -> Any:
         import anyio
 
         item = await self._stream.receive()
         message = getattr(item, "message", None)
         if hasattr(message, "method") and hasattr(message, "id"):
-            self._count.value += 1
-            if self._count.value > MAX_UNANSWERED:
-                self._on_end(f"the server sends requests and does not read the answers to {MAX_UNANSWERED} of them")
+            self._shared.unanswered += 1
+            if self._shared.unanswered > MAX_UNANSWERED:
+                self._shared.on_end(
+                    f"the server sends requests and does not read the answers to {MAX_UNANSWERED} of them"
+                )
                 raise anyio.EndOfStream
+        elif isinstance(getattr(message, "result", None), dict):
+            self._shared.read_answer(message)
         return item
 
     def __aiter__(self) -> Any:
@@ -81,6 +134,12 @@ class _Requests(_Stream):
 
 class _Answers(_Stream):
     async def send(self, item: Any) -> None:
-        await self._stream.send(item)
-        if not hasattr(item.message, "method"):
-            self._count.value -= 1
+        message = item.message
+        if getattr(message, "method", None) == "tools/list" and hasattr(message, "id"):
+            stated = ((message.params or {}).get("_meta") or {}).get("io.modelcontextprotocol/protocolVersion")
+            self._shared.lists[message.id] = str(stated or "")
+        # A server that has an answer to the question of a call that was given up may continue that call.
+        if getattr(getattr(message, "error", None), "message", None) != GIVEN_UP:
+            await self._stream.send(item)
+        if not hasattr(message, "method"):
+            self._shared.unanswered -= 1

@@ -8,11 +8,14 @@ import sys
 import venv
 from pathlib import Path
 
-__all__ = ["EVERYTHING", "everything", "python_server"]
+__all__ = ["EVERYTHING", "conformance", "everything", "python_server"]
 
 ROOT = Path(__file__).resolve().parents[3]
 REQUIREMENTS = Path(__file__).with_name("real_servers.txt")
 EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
+CONFORMANCE = "@modelcontextprotocol/conformance@0.1.16"
+#: The suite needs it.
+NODE = "node@22"
 SECONDS = 600
 
 
@@ -34,16 +37,35 @@ def everything() -> tuple[str, str]:
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         raise RuntimeError("there is no node, or no npm, on this machine")
-    folder = ROOT / "build" / "mcp-server-everything"
-    stamp = folder / "version.txt"
-    if not stamp.is_file() or stamp.read_text() != EVERYTHING:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        words = ["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts"]
-        _run([npm, *words, "--prefix", str(folder), EVERYTHING])
-        stamp.write_text(EVERYTHING)
+    folder = _from_npm(npm, "mcp-server-everything", EVERYTHING)
     package = folder / "node_modules" / "@modelcontextprotocol" / "server-everything"
     return node, str(package / "dist" / "index.js")
+
+
+def conformance() -> tuple[str, str]:
+    """The words that start the conformance suite of the protocol. Raises :class:`RuntimeError` with the reason."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        raise RuntimeError("there is no node, or no npm, on this machine")
+    folder = _from_npm(npm, "mcp-conformance", CONFORMANCE)
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(version.lstrip("v").split(".")[0]) < 22:
+        other = _from_npm(npm, "node-22", NODE, scripts=True)
+        node = str(other / "node_modules" / ".bin" / "node")
+    package = folder / "node_modules" / "@modelcontextprotocol" / "conformance"
+    return node, str(package / "dist" / "index.js")
+
+
+def _from_npm(npm: str, name: str, package: str, *, scripts: bool = False) -> Path:
+    folder = ROOT / "build" / name
+    stamp = folder / "version.txt"
+    if not stamp.is_file() or stamp.read_text() != package:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        words = ["install", "--silent", "--no-audit", "--no-fund", "--no-save"]
+        _run([npm, *words, *(() if scripts else ("--ignore-scripts",)), "--prefix", str(folder), package])
+        stamp.write_text(package)
+    return folder
 
 
 def _run(command: list[str]) -> None:

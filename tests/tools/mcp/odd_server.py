@@ -37,6 +37,18 @@ def listed(params):
         return {"tools": [tool(f"t{number}", inputSchema={**old, "enum": values}) for number in range(20)]}
     if WHAT == "bad names":
         return {"tools": [tool(""), tool("a.b"), tool("a:b")]}
+    if WHAT == "bad tools":
+        return {
+            "tools": [
+                tool("good"),
+                tool("no type", inputSchema={}),
+                tool("result", outputSchema={"properties": {}}),
+                tool("number", inputSchema=5),
+                tool(5),
+                tool("hints", annotations="many"),
+                tool("last"),
+            ]
+        }
     if WHAT == "bad schemas":
         return {
             "tools": [

@@ -1,0 +1,216 @@
+"""Servers as other clients configure them: ``.mcp.json`` files, their keys and variables."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flink_skills import ConfigError, ExecutionError, ToolContext, load_agent_yaml
+from flink_skills.agents.declare.declaration import read_declaration
+from flink_skills.tools.mcp import (
+    McpClientCredentials,
+    McpStdioServerParameters,
+    McpToolSet,
+    SseConnectionParams,
+    StdioConnectionParams,
+    StreamableHTTPConnectionParams,
+    mcp_servers_from,
+)
+from tests.tools.mcp.conftest import SERVER, OpenToolSet
+from tests.tools.mcp.test_hostile import ODD
+
+pytestmark = pytest.mark.row("J7")
+
+PUBLIC: dict[str, Any] = {
+    "mcpServers": {
+        "issues": {
+            "type": "http",
+            "url": "https://mcp.issues.example/mcp",
+            "headers": {"Authorization": "Bearer ${ISSUES_TOKEN}"},
+            "alwaysAllow": ["search"],
+            "timeout": 60000,
+        },
+        "search": {"httpUrl": "https://${SEARCH_HOST:-search.example}/mcp", "description": "The web."},
+        "docs": {"serverUrl": "https://docs.example/sse", "type": "sse"},
+        "old": {"command": "no-such-program", "disabled": True},
+        "files": {
+            "command": "files-server",
+            "args": ["--token", "${env:FILES_TOKEN}", "/srv"],
+            "env": {"A": "${A}"},
+            "cwd": "/srv",
+            "autoApprove": [],
+        },
+        "stock": {
+            "type": "streamableHttp",
+            "url": "https://stock.example/mcp",
+            "oauth": {"clientId": "agent", "clientSecret": "${STOCK_SECRET}", "scopes": ["read"], "callbackPort": 1},
+        },
+    }
+}
+
+
+def written(folder: Path, data: Any) -> Path:
+    path = folder / ".mcp.json"
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def params_of(toolset: Any) -> Any:
+    return toolset._params
+
+
+def test_a_public_file_is_understood(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    written(tmp_path, PUBLIC)
+    agent = tmp_path / "clerk.yaml"
+    agent.write_text("model: offline\nmcp_servers:\n  file: .mcp.json\n  issues: {prefix: issues_, required: false}\n")
+    found = {of.name: of for of in read_declaration(load_agent_yaml(agent)).toolsets}  # type: ignore[attr-defined]
+    assert params_of(found["issues"]) == StreamableHTTPConnectionParams(
+        "https://mcp.issues.example/mcp", {"Authorization": "Bearer ${env:ISSUES_TOKEN}"}
+    )
+    assert found["issues"]._prefix == "issues_"  # type: ignore[attr-defined]
+    assert not found["issues"].required  # type: ignore[attr-defined]
+    assert params_of(found["search"]).url == "https://${env:SEARCH_HOST:-search.example}/mcp"
+    assert params_of(found["docs"]) == SseConnectionParams("https://docs.example/sse")
+    assert params_of(found["files"]).server_params == McpStdioServerParameters(
+        "files-server", ("--token", "${env:FILES_TOKEN}", "/srv"), {"A": "${env:A}"}, "/srv"
+    )
+    assert params_of(found["stock"]).auth == McpClientCredentials("agent", "${env:STOCK_SECRET}", scopes=("read",))
+    assert "old" not in found
+    said = caplog.text
+    for text in (
+        "'old' is disabled",
+        "alwaysAllow has no effect",
+        "timeout has no effect",
+        "callbackPort has no effect",
+    ):
+        assert text in said, text
+    assert str(tmp_path / ".mcp.json") in said
+
+
+def test_the_object_itself_and_python_take_the_same(tmp_path: Path) -> None:
+    path = written(tmp_path, {"servers": PUBLIC["mcpServers"], "inputs": []})
+    by_file = {of.name: params_of(of) for of in mcp_servers_from(path)}
+    agent = tmp_path / "clerk.yaml"
+    agent.write_text(json.dumps({"model": "offline", "mcp_servers": PUBLIC}))
+    by_object = {of.name: params_of(of) for of in read_declaration(load_agent_yaml(agent)).toolsets}  # type: ignore[attr-defined]
+    assert by_file == by_object
+    assert len(by_file) == 5
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ({"url": "https://a.example", "ulr": 1}, "unknown key 'ulr' in .*server 'x'.* 'url'"),
+        ({"url": "https://a.example", "type": "ws"}, "type: 'ws' is not supported; write stdio"),
+        ({"command": "a", "envFile": ".env"}, "envFile: a job does not read this file; write each variable"),
+        ({"url": "https://a.example", "excludeTools": ["a"]}, "excludeTools: .*'tools'"),
+        ({"url": "https://a.example", "headersHelper": "a.sh"}, "headersHelper: .*file:/path"),
+        ({"url": "https://a.example", "oauth": {"clientId": "a"}}, "oauth: a job has no browser.*clientSecret"),
+        (
+            {"url": "https://a.example", "oauth": {"clientId": "a", "clientSecret": "s3cr3t"}},
+            "client_secret is written literally; write ..env:NAME",
+        ),
+        ({"url": "https://a.example", "headers": {"A": "${input:x}"}}, "headers.A .*input:x.* write ..env:NAME"),
+        ({"command": "a", "args": ["${workspaceFolder}/b", "${input:c}"]}, "args .*input:c"),
+        ({"url": "https://a.example", "command": "a"}, "either 'command' .* or 'url'"),
+        ({}, "either 'command' .* or 'url'"),
+        ({"url": "https://a.example", "httpUrl": "https://b.example"}, "httpUrl: .*twice"),
+        ({"url": "https://a.example", "args": ["a"]}, "has no 'args'"),
+        ({"url": "https://a.example", "disabled": "yes"}, "disabled: is 'yes'; write true or false"),
+    ],
+)
+def test_unusable_key_is_named_with_file_server_and_fix(tmp_path: Path, server: Any, words: str) -> None:
+    path = written(tmp_path, {"mcpServers": {"x": server}})
+    with pytest.raises(ConfigError, match=words) as caught:
+        mcp_servers_from(path)
+    assert str(path) in str(caught.value)
+    assert "'x'" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+    agent = tmp_path / "clerk.yaml"
+    agent.write_text("model: offline\nmcp_servers: {file: .mcp.json}\n")
+    with pytest.raises(ConfigError, match=rf"clerk\.yaml:2:.*{words}"):
+        load_agent_yaml(agent)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"mcpServers": {}, // a\n}', "is not JSON .*line 1.*remove comments"),
+        ('{"mcpServers": {"a": {"url": "http://a"}, "a": {"url": "http://b"}}}', "duplicate key 'a'"),
+        ('{"theme": "dark"}', "has no servers; write them in the object 'mcpServers'"),
+        ("[]", "is a list; write a mapping"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        mcp_servers_from(written(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.json cannot be read"):
+        mcp_servers_from(tmp_path / "nothing.json")
+
+
+@pytest.mark.row("J8")
+async def test_variables_are_resolved_in_the_worker(
+    opened: OpenToolSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SERVER_FILE", str(SERVER))
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    monkeypatch.setenv("SHOP_SECRET", "s3cr3t-of-the-shop")
+    server = {
+        "command": "${PYTHON_OF_SERVER:-" + sys.executable + "}",
+        "args": ["${SERVER_FILE}", "${env:KIND:-stdio}"],
+        "env": {"SHOP_TOKEN": "${SHOP_SECRET}"},
+        "cwd": "${FOLDER}",
+        "sandbox": False,
+    }
+    toolset = await opened(server)
+    assert "s3cr3t" not in repr(params_of(toolset))
+    assert await toolset.get_tools(ToolContext())
+
+
+def odd(what: str) -> StdioConnectionParams:
+    return StdioConnectionParams(McpStdioServerParameters(sys.executable, (str(ODD), what)), sandbox=False)
+
+
+async def test_a_bad_tool_takes_no_other_tool_away(opened: OpenToolSet, caplog: pytest.LogCaptureFixture) -> None:
+    toolset = await opened(odd("bad tools"), name="shop")
+    tools = {of.spec.name: of for of in await toolset.get_tools(ToolContext())}
+    assert sorted(tools) == ["good", "last"]
+    for name, reason in (
+        ("no type", "inputSchema"),
+        ("result", "outputSchema"),
+        ("number", "inputSchema"),
+        ("", "Input should be a valid string"),
+        ("hints", "annotations"),
+    ):
+        (line,) = [r.getMessage() for r in caplog.records if f"the tool {name!r} is omitted" in r.getMessage()]
+        assert line.startswith("MCP server shop: ")
+        assert reason in line
+    result = await tools["last"].call({"text": "abc"}, ToolContext())
+    assert not result.is_error
+    assert toolset._connection is not None
+    toolset._connection.changed()
+    assert sorted(of.spec.name for of in await toolset.get_tools(ToolContext())) == ["good", "last"]
+
+
+@pytest.mark.parametrize("chosen", [["god"], ["no type"], ["x_*"]])
+async def test_a_filter_that_selects_nothing_is_an_error(
+    chosen: list[str], opened: OpenToolSet, caplog: pytest.LogCaptureFixture
+) -> None:
+    toolset = McpToolSet(odd("bad tools"), name="shop", tool_filter=chosen)
+    with pytest.raises(ExecutionError, match="selects none of its 2 tools") as caught:
+        await toolset.initialize()
+    assert not getattr(caught.value, "retryable", True)
+    reason = {"god": "Did you mean 'good'", "no type": "'no type' is omitted: inputSchema", "x_*": "Tools: good, last"}
+    assert reason[chosen[0]] in str(caught.value)
+    optional = await opened(odd("bad tools"), name="shop", tool_filter=chosen, required=False)
+    assert list(await optional.get_tools(ToolContext())) == []
+    assert "selects none of its 2 tools" in caplog.text
