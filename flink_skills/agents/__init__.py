@@ -8,6 +8,7 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.agents.declare.answers import AnswerType as AnswerType
+    from flink_skills.agents.declare.declaration import read_declaration as read_declaration
     from flink_skills.agents.open.open_agent import OpenAgent as OpenAgent
     from flink_skills.agents.open.plan_opening import open_plan as open_plan
     from flink_skills.agents.open.redaction import Redactor as Redactor
@@ -100,6 +101,7 @@ _HOMES = {
     "WaitChange": "state.waits",
     "WaitOperation": "state.waits",
     "compile_plan": "plan.compilation",
+    "read_declaration": "declare.declaration",
     "decode": "state.codec",
     "encode": "state.codec",
     "event_files": "state.files",

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, mcp_server
-from flink_skills.tools.mcp.connection import McpConnection
 from tests.kit.ports import free_port, listens
 from tests.kit.waiting import wait_until
 
@@ -23,9 +22,8 @@ SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "form_server.py"
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     if request.param.startswith("old"):
         # A server of the package answers the newer handshake as well.
-        monkeypatch.setattr(
-            McpConnection, "_mode", property(lambda self: "legacy", lambda self, value: None), raising=False
-        )
+        legacy = property(lambda self: "legacy", lambda self, value: None)
+        monkeypatch.setattr("flink_skills.tools.mcp.connection.McpConnection._mode", legacy, raising=False)
     if request.param.endswith("stdio"):
         yield {"command": sys.executable, "args": [str(SERVER), request.param], "sandbox": False}
         return

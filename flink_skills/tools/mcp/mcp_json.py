@@ -52,11 +52,9 @@ _REFUSED = {
         ("excludeTools", "disabledTools", "disabled_tools"),
         "tools are selected and not excluded; name those that models can use in 'tools'",
     ),
-    "headersHelper": "no program is run for headers; write ${file:/path} in 'headers' for a token that is renewed",
+    "headersHelper": "A job runs no program for headers. Write ${file:/path} in 'headers' for a token that is renewed.",
     "authProviderType": "a job has only client credentials; write 'auth' with client_id and client_secret",
-    **dict.fromkeys(
-        ("sandboxEnabled", "dev", "debug", "watch", "roots"), "it has no counterpart in a job; remove the key"
-    ),
+    **dict.fromkeys(("sandboxEnabled", "dev", "debug", "watch", "roots"), "A job has no counterpart. Remove the key."),
 }
 _OAUTH = {
     "clientId": "client_id",
@@ -73,7 +71,7 @@ _OAUTH = {
 _OAUTH_WITHOUT_EFFECT = {
     **dict.fromkeys(
         ("authorizationUrl", "authorizationEndpoint", "callbackPort", "redirectUri", "redirectUris"),
-        "it is for people with a browser",
+        "It needs a browser.",
     ),
     **dict.fromkeys(
         ("tokenUrl", "tokenEndpoint", "authServerMetadataUrl"), "the server names its authorization server itself"
@@ -161,7 +159,7 @@ def _oauth(place: str, value: Any) -> dict[str, Any] | None:
     found = {_OAUTH.get(key, key): of for key, of in said.items()}
     if "client_secret" not in found and "private_key" not in found:
         raise ConfigError(
-            f"{place}: a job has no browser in which somebody could sign in; add the clientSecret or the privateKey "
+            f"{place}: a job has no browser for a login; add the clientSecret or the privateKey "
             "of a client with the grant client_credentials, as ${NAME}, or write a token in 'headers'"
         )
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flink_skills import ConfigError, ExecutionError, ToolContext, load_agent_yaml
-from flink_skills.agents.declare.declaration import read_declaration
+from flink_skills.agents import read_declaration
 from flink_skills.tools.mcp import (
     McpClientCredentials,
     McpStdioServerParameters,
