@@ -15,7 +15,7 @@ from flink_skills.tools.mcp.failures import first_of, is_broken, is_closed, is_e
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
 from flink_skills.tools.mcp.questions import HeldCalls, OpenQuestions, Questions
 from flink_skills.tools.mcp.said import SaidLines
-from flink_skills.tools.mcp.transports import TransportReports, transport
+from flink_skills.tools.mcp.transports import McpSignInError, TransportReports, transport
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
@@ -313,8 +313,12 @@ class McpConnection:
     def _note_end(self, error: BaseException) -> None:
         """Store the reason why a connection ended, unless the transport has reported a better one."""
         status = self._status[0] if self._status is not None else 500
-        local = isinstance(first_of(error), ConfigError) or isinstance(self._params, StdioConnectionParams)
+        first = first_of(error)
+        local = isinstance(first, ConfigError) or isinstance(self._params, StdioConnectionParams)
         self._retryable = not local and (status >= 500 or status in _RETRIED_STATUSES)
+        if isinstance(first, McpSignInError):
+            # The status is that of the request without a token.
+            self._retryable, self._status = first.retryable, None
         if not (self._reason and is_end(error)):
             self._problem = self._words(error)
 

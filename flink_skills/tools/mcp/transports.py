@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from urllib.parse import parse_qs
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, ExecutionError
+from flink_skills.skill.text import clean
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.limited import limited_client
@@ -26,9 +29,20 @@ from flink_skills.tools.mcp.unanswered import checked_messages
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["TransportReports", "need_mcp", "transport"]
+__all__ = ["McpSignInError", "TransportReports", "need_mcp", "transport"]
 
 _MAX_EVENT = 16 << 20
+_MAX_REASON = 300
+# Statuses of an authorization server that is overloaded or not ready.
+_RETRIED_STATUSES = (408, 425, 429)
+
+
+class McpSignInError(ExecutionError):
+    """The worker gets no token for an MCP server. ``retryable``: it may get one later."""
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 def need_mcp() -> None:
@@ -105,7 +119,7 @@ def _opened(
     url = _expanded(params.url, hidden)
     check_http_url(url, f"url of the MCP server {name}")
     headers = {key: _expanded(value, hidden) for key, value in params.headers.items()}
-    auth = None if params.auth is None else _provider(params.auth, url, hidden)
+    auth = None if params.auth is None else _sign_in(params.auth, url, params.timeout, reports)
     client = partial(limited_client, url=url, on_status=on_status)
     if isinstance(params, SseConnectionParams):
         from mcp.client.sse import sse_client
@@ -147,23 +161,124 @@ def _provider(auth: McpClientCredentials, url: str, hidden: HiddenValues) -> Any
 
     client_id, scope = _expanded(auth.client_id, hidden), " ".join(auth.scopes) or None
     arguments: dict[str, Any] = {"server_url": url, "storage": _Tokens(hidden), "client_id": client_id, "scope": scope}
+    provider: Any
     with warnings.catch_warnings():
         # Without an issuer, the server of the tools names the one that receives the credentials, as docs/mcp.md says.
         warnings.simplefilter("ignore")
         if auth.client_secret:
-            return ClientCredentialsOAuthProvider(
+            provider = ClientCredentialsOAuthProvider(
                 **arguments,
                 client_secret=_expanded(auth.client_secret, hidden),
                 token_endpoint_auth_method=cast(Any, auth.token_endpoint_auth_method),
                 issuer=auth.issuer or None,
             )
-        key = _expanded(auth.private_key, hidden)
-        signed = SignedJWTParameters(
-            issuer=client_id, subject=client_id, signing_key=key, signing_algorithm=auth.signing_algorithm
-        )
-        return PrivateKeyJWTOAuthProvider(
-            **arguments, assertion_provider=signed.create_assertion_provider(), issuer=auth.issuer or None
-        )
+        else:
+            signed = SignedJWTParameters(
+                issuer=client_id,
+                subject=client_id,
+                signing_key=_expanded(auth.private_key, hidden),
+                signing_algorithm=auth.signing_algorithm,
+            )
+            provider = PrivateKeyJWTOAuthProvider(
+                **arguments, assertion_provider=signed.create_assertion_provider(), issuer=auth.issuer or None
+            )
+    perform = provider._perform_authorization
+
+    async def perform_with_scopes() -> Any:
+        # The package requests the scopes that the server names instead.
+        if scope is not None:
+            provider.context.client_metadata.scope = scope
+        return await perform()
+
+    provider._perform_authorization = perform_with_scopes
+    return provider
+
+
+def _sign_in(auth: McpClientCredentials, url: str, timeout: float, reports: TransportReports) -> Any:
+    """Return what adds tokens to requests: the package's provider, which holds its lock while a token is requested and
+    not during the calls, and whose failures end the connection with their reason."""
+    import httpx2
+
+    provider, hidden = _provider(auth, url, reports.hidden), reports.hidden
+    wrong = f"Check {'client_secret' if auth.client_secret else 'private_key'}, client_id, issuer and scopes in auth"
+
+    def failed(reason: str, *, retryable: bool) -> McpSignInError:
+        fix = "Check the authorization server" if retryable else wrong
+        # To the package, `reason` would be an error of its own, which it logs with all that it knows.
+        error = McpSignInError(f"sign-in failed: {hidden.in_text(reason)}. {fix}", retryable=retryable)
+        reports.on_end(str(error))
+        return error
+
+    async def answer_of(request: httpx2.Request) -> httpx2.Response:
+        is_token = request.method == "POST"
+        if is_token:
+            # Servers repeat what they receive in their errors.
+            hidden.add("OAuth client", request.headers.get("authorization", "").removeprefix("Basic "))
+            for value in parse_qs(request.content.decode("utf-8", "replace")).get("client_assertion", ()):
+                hidden.add("OAuth assertion", value)
+        try:
+            async with limited_client(timeout=httpx2.Timeout(timeout)) as client:
+                response: httpx2.Response = await client.send(request)
+        except httpx2.HTTPError as error:
+            raise failed(f"{request.url} cannot be reached ({type(error).__name__}: {error})", retryable=True) from None
+        if is_token and (problem := _token_problem(response)):
+            status = response.status_code
+            raise failed(
+                f"{request.url} gave no token: {problem}", retryable=status >= 500 or status in _RETRIED_STATUSES
+            )
+        return response
+
+    class SignIn(httpx2.Auth):
+        async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            context = provider.context
+            refused = context.current_tokens
+            if context.is_token_valid():
+                provider._add_auth_header(request)
+            response = yield request
+            if response.status_code not in (401, 403):
+                return
+            async with aclosing(provider.async_auth_flow(request)) as flow:
+                try:
+                    following = await flow.__anext__()
+                    # Until there is another token, which another request may have got meanwhile.
+                    while following is not request or context.current_tokens is refused:
+                        reply = response if following is request else await answer_of(following)
+                        following = await flow.asend(reply)
+                except StopAsyncIteration:
+                    return
+                except McpSignInError:
+                    raise
+                except Exception as error:
+                    words = " ".join(str(error).split())[:_MAX_REASON]
+                    raise failed(f"{type(error).__name__}: {words}", retryable=False) from None
+            provider._add_auth_header(request)
+            yield request
+
+    return SignIn()
+
+
+def _token_problem(response: Any) -> str:
+    """Return why a response has no token. Return an empty string if it has one.
+
+    What the server writes beyond the fields of OAuth is not shown: it may contain a token.
+    """
+    from mcp.shared.auth import OAuthToken
+    from pydantic import ValidationError
+
+    status = f"HTTP {response.status_code} {response.reason_phrase}"
+    try:
+        if response.status_code in (200, 201):
+            OAuthToken.model_validate_json(response.content)
+            return ""
+        said = json.loads(response.content)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[0]
+        return f"{status}: {'.'.join(map(str, found['loc']))}: {found['msg']}"
+    except (ValueError, RecursionError):
+        said = None
+    words = [said.get(name) for name in ("error", "error_description")] if isinstance(said, dict) else []
+    text = ": ".join(" ".join(word.split()) for word in words if isinstance(word, str) and word)
+    return f"{status} {clean(text)[:_MAX_REASON]}".rstrip()
 
 
 @asynccontextmanager
