@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, mcp_server
+from flink_skills.agents import TurnStatus
+from tests.kit.agents import OpenAgent
 from tests.kit.ports import free_port, listens
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import until, wait_until
+from tests.kit.waits import WaitBench, WaitOperation
 
 pytestmark = pytest.mark.row("J7")
 SERVER = Path(__file__).parents[1] / "tools" / "mcp" / "form_server.py"
@@ -99,3 +104,118 @@ def test_a_request_for_a_url_is_declined(server: Any, caplog: pytest.LogCaptureF
 def test_a_call_that_waits_is_made_once_while_its_worker_lives(server: Any) -> None:
     (result,) = run(server, [{"note": "x"}], item="cups").to_list(raise_on_error=True)
     assert result.endswith("calls=1")
+
+
+# Attempt by attempt
+
+
+class Buyer(Agent):
+    """Buys what the event names. Attempts end with what the tool says."""
+
+    name = "buyer"
+    model = "offline"
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+
+    @mcp_server
+    def shop(self) -> Any:
+        return dict(self.server)
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        return (await ctx.call_tool("buy", item=event["item"]))["result"]
+
+
+def benches(opened: Any, *items: str) -> list[WaitBench]:
+    return [WaitBench(opened, key=f'"{item}"', event={"item": item}) for item in items]
+
+
+def question(bench: WaitBench) -> str:
+    (asked,) = [of for of in bench.records() if of["status"] == "open"]
+    return str(asked["question"])
+
+
+async def test_two_keys_at_once_get_their_own_questions_only(
+    server: Any, open_agent: OpenAgent, request: pytest.FixtureRequest
+) -> None:
+    opened = await open_agent(Buyer(server))
+    both = benches(opened, "cups", "plates")
+    outcomes = await asyncio.gather(*(bench.turn() for bench in both))
+    is_named = "old-stdio" not in request.node.callspec.id
+    for bench, outcome, item in zip(both, outcomes, ("cups", "plates"), strict=True):
+        if outcome.status == TurnStatus.WAITING:
+            assert question(bench) == f"How many {item}?"
+        else:
+            assert not is_named
+            assert outcome.outputs[0][1].startswith("decline None")
+    waiting = [bench for bench in both if bench.open]
+    assert len(waiting) == 2 or not is_named
+    for bench in reversed(waiting):
+        note = bench.start["event"]["item"][:5]
+        outcome = await bench.turn(bench.answer("buy", {"note": note}))
+        assert f"'note': '{note}'" in outcome.outputs[0][1]
+        assert bench.count(WaitOperation.OPEN) == 1
+
+
+@pytest.mark.parametrize("server", ["old-stdio"], indirect=True)
+async def test_a_question_that_names_no_call_is_not_shown_while_another_call_waits(
+    server: Any, open_agent: OpenAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = await open_agent(Buyer(server))
+    first, second = benches(opened, "cups", "plates")
+    assert (await first.turn()).status == TurnStatus.WAITING
+    outcome = await second.turn()
+    assert outcome.outputs[0][1].startswith("decline None")
+    assert second.changes == []
+    assert "skills.tool.max-concurrent" in caplog.text
+    outcome = await first.turn(first.answer("buy", {"note": "x"}))
+    assert outcome.outputs[0][1].startswith("accept {'size': 3")
+
+
+async def test_a_worker_that_ends_while_a_question_is_open_asks_it_once(server: Any, open_agent: OpenAgent) -> None:
+    killed = await open_agent(Buyer(server))
+    (bench,) = benches(killed, "cups")
+    assert (await bench.turn()).status == TurnStatus.WAITING
+    await killed.runtime.close()
+    bench.bench = await open_agent(Buyer(server))
+    answer = bench.answer("buy", {"note": "x"})
+    outcome = await bench.turn(answer, crashes=1)
+    assert outcome.outputs[0][1].startswith("accept {'size': 3, 'color': 'red', 'note': 'x'}")
+    assert (bench.count(WaitOperation.OPEN), bench.count(WaitOperation.CLOSE)) == (1, 1)
+    # The answer is in the journal.
+    again = await bench.turn(crashes=2)
+    assert again.outputs == outcome.outputs
+    assert bench.count(WaitOperation.OPEN) == 1
+
+
+@pytest.mark.parametrize("server", ["stdio", "old-stdio"], indirect=True)
+async def test_a_server_that_ends_while_a_question_is_open_is_called_again_with_the_answer(
+    server: Any, open_agent: OpenAgent
+) -> None:
+    opened = await open_agent(Buyer(server))
+    (bench,) = benches(opened, "cups")
+    assert (await bench.turn()).status == TurnStatus.WAITING
+    programs = [of for of in psutil.Process().children(recursive=True) if str(SERVER) in of.cmdline()]
+    assert programs
+    for program in programs:
+        program.kill()
+    await until(lambda: opened.runtime.figures()["mcpReconnects"] == 1)
+    outcome = await bench.turn(bench.answer("buy", {"note": "x"}))
+    assert outcome.outputs[0][1].startswith("accept {'size': 3, 'color': 'red', 'note': 'x'}")
+    assert bench.count(WaitOperation.OPEN) == 1
+
+
+@pytest.mark.parametrize("server", ["old-stdio", "old-http"], indirect=True)
+async def test_a_call_that_is_held_for_too_long_is_made_again(
+    server: Any, open_agent: OpenAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flink_skills.tools.mcp.questions._HELD_SECONDS", 0.0)
+    opened = await open_agent(Buyer(server))
+    (bench,) = benches(opened, "cups")
+    assert (await bench.turn()).status == TurnStatus.WAITING
+    # The program has answered nothing since, and another key may be asked.
+    (other,) = benches(opened, "plates")
+    await other.turn()
+    outcome = await bench.turn(bench.answer("buy", {"note": "x"}))
+    assert outcome.outputs[0][1] == "accept {'size': 3, 'color': 'red', 'note': 'x'} calls=3"
+    assert bench.count(WaitOperation.OPEN) == 1
