@@ -16,7 +16,7 @@ from flink_skills.sources.secrets import expand
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.hidden import HiddenValues
 
-__all__ = ["SkillVariables", "call_variables"]
+__all__ = ["SkillVariables", "call_variables", "name_problem"]
 
 _log = logging.getLogger("flink_skills.shell")
 
@@ -94,6 +94,25 @@ class SkillVariables:
         return found
 
 
+def name_problem(name: str, taken: Container[str] = ()) -> str:
+    """Return why a call cannot set the variable ``name``. Return an empty string if it can.
+
+    >>> name_problem("HOME")
+    'HOME is set for every command, to what belongs to its workspace: leave it out, or choose another name'
+    """
+    try:
+        check_name("env", name)
+    except ConfigError as error:
+        return str(error).removeprefix("option env: ")
+    if name in taken:
+        return f"{name} is set for this skill by the job: leave it out"
+    if name in _RESERVED and name != _OUTPUT_DIR:
+        return (
+            f"{name} is set for every command, to what belongs to its workspace: leave it out, or choose another name"
+        )
+    return ""
+
+
 def call_variables(env: Mapping[str, str], workspace: Workspace, taken: Container[str] = ()) -> dict[str, str]:
     """The variables that a model asks for in one call, checked; ``taken`` are names that the job has set for the skill.
 
@@ -105,19 +124,10 @@ def call_variables(env: Mapping[str, str], workspace: Workspace, taken: Containe
     """
     found: dict[str, str] = {}
     for name, value in env.items():
-        try:
-            check_name("env", name)
-        except ConfigError as error:
-            raise ArgumentError(str(error).removeprefix("option ")) from None
+        if problem := name_problem(name, taken):
+            raise ArgumentError(f"env: {problem}")
         if "\0" in value:
             raise ArgumentError(f"env: the value of {name} holds a NUL character: remove it")
-        if name in taken:
-            raise ArgumentError(f"env: {name} is set for this skill by the job: leave it out")
-        if name in _RESERVED and name != _OUTPUT_DIR:
-            raise ArgumentError(
-                f"env: {name} is set for every command, to what belongs to its workspace: leave it out, or choose "
-                "another name"
-            )
         found[name] = _output_dir(value, workspace) if name == _OUTPUT_DIR else value
     return found
 

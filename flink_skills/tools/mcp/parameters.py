@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from flink_skills.endpoint import check_endpoint, redact
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.hints import none_is_default
 from flink_skills.sources.secrets import has_references
+from flink_skills.tools.commands.skill_env import name_problem
 from flink_skills.tools.mcp.mcp_json import TOOL_SET_KEYS, own_server
 
 __all__ = [
@@ -23,6 +26,8 @@ __all__ = [
     "check_http_url",
     "connection_params",
 ]
+
+_log = logging.getLogger("flink_skills.mcp")
 
 
 @none_is_default
@@ -47,7 +52,7 @@ class McpStdioServerParameters:
             raise ConfigError(f"cwd={self.cwd!r} of an MCP server: write an absolute path on the TaskManagers")
         _set(self, "command", _own_references("command", self.command))
         _set(self, "args", tuple(_own_references("args", word) for word in self.args))
-        _set(self, "env", {key: _own_references(f"env.{key}", of) for key, of in self.env.items()})
+        _set(self, "env", _usable_variables(self.env, lambda key, of: _own_references(f"env.{key}", of)))
         _set(self, "cwd", _own_references("cwd", self.cwd))
 
 
@@ -68,6 +73,9 @@ class StdioConnectionParams:
         _check_seconds("timeout", self.timeout)
         if not isinstance(self.sandbox, bool):
             raise ConfigError("sandbox of an MCP server is true or false")
+        if self.sandbox and isinstance(self.server_params, McpStdioServerParameters):
+            env = _usable_variables(self.server_params.env, _sandboxed)
+            _set(self, "server_params", replace(self.server_params, env=env))
 
     @property
     def shown(self) -> str:
@@ -251,6 +259,38 @@ def _from_mapping(given: Mapping[str, Any]) -> ConnectionParams:
 
 def _set(params: Any, name: str, value: Any) -> None:
     object.__setattr__(params, name, value)
+
+
+def _usable_variables(env: Mapping[str, str], used: Callable[[str, str], str]) -> dict[str, str]:
+    """Return ``env`` with the values of ``used``. Variables that it refuses are omitted if they are copies of the
+    process's own, as in ``os.environ.copy()``. Raises :class:`ConfigError` for all others in one message."""
+    found: dict[str, str] = {}
+    omitted, problems = [], []
+    for key, value in env.items():
+        try:
+            found[key] = used(key, value)
+            if os.environ.get(key) != value or (found[key] == value and not has_references(value)):
+                continue
+            del found[key]  # its text is no reference of the user
+        except ConfigError as error:
+            if os.environ.get(key) != value:
+                problems.append(str(error))
+                continue
+        omitted.append(key)
+    if problems:
+        raise ConfigError("; ".join(problems))
+    if omitted:
+        _log.warning(
+            "env of an MCP server: %s are copies of variables of this process that its program cannot get, and omitted",
+            ", ".join(sorted(omitted)),
+        )
+    return found
+
+
+def _sandboxed(key: str, value: str) -> str:
+    if problem := name_problem(key):
+        raise ConfigError(f"env of an MCP server in the sandbox: {problem}")
+    return value
 
 
 _FOREIGN = re.compile(r"\$\{(?!(?:env|file):)([^{}]*)\}")

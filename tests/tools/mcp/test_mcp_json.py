@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,31 @@ async def test_variables_are_resolved_in_the_worker(
     toolset = await opened(server)
     assert "s3cr3t" not in repr(params_of(toolset))
     assert await toolset.get_tools(ToolContext())
+
+
+@pytest.mark.parametrize("sandbox", [True, False])
+def test_a_copy_of_the_environment_loses_what_the_program_cannot_get(
+    sandbox: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PS1", "${chroot:+x} ")
+    monkeypatch.setenv("LATER", "${NOT_SET}/x")
+    monkeypatch.setenv("LD_DEBUG", "")
+    monkeypatch.setenv("BASH_FUNC_x%%", "() { :; }")
+    monkeypatch.setenv("SHOP_TOKEN", "s3cr3t-of-the-shop")
+    env = os.environ.copy()
+    server = StdioConnectionParams(McpStdioServerParameters("shop", env=env), sandbox=sandbox).server_params
+    assert server.env["SHOP_TOKEN"] == "s3cr3t-of-the-shop"
+    gone = {"PS1", "LATER"} | ({"LD_DEBUG", "BASH_FUNC_x%%", "HOME"} if sandbox else set())
+    assert gone <= env.keys() - server.env.keys()
+    assert {"LD_DEBUG", "HOME"} <= server.env.keys() or sandbox
+    assert "s3cr3t" not in caplog.text
+    for name in gone:
+        assert name in caplog.text
+    given = {"LD_DEBUG": "all", "HOME": "/srv", "A": "${input:a}", "SHOP_TOKEN": "x"}
+    with pytest.raises(ConfigError, match="A of an MCP server: .*input:a" if not sandbox else "LD_DEBUG.*; .*HOME"):
+        if sandbox:
+            del given["A"]
+        StdioConnectionParams(McpStdioServerParameters("shop", env=given), sandbox=sandbox)
 
 
 def odd(what: str) -> StdioConnectionParams:
