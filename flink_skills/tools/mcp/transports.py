@@ -14,6 +14,7 @@ from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.skill.text import clean
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.mcp.checked_messages import checked_messages
 from flink_skills.tools.mcp.limited import limited_client
 from flink_skills.tools.mcp.parameters import (
     ConnectionParams,
@@ -24,7 +25,6 @@ from flink_skills.tools.mcp.parameters import (
 )
 from flink_skills.tools.mcp.programs import plain_program, sandboxed_program
 from flink_skills.tools.mcp.said import SaidLines
-from flink_skills.tools.mcp.unanswered import checked_messages
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
