@@ -271,7 +271,7 @@ def _usable_variables(env: Mapping[str, str], used: Callable[[str, str], str]) -
             found[key] = used(key, value)
             if os.environ.get(key) != value or (found[key] == value and not has_references(value)):
                 continue
-            del found[key]  # its text is no reference of the user
+            del found[key]  # literal text of a shell
         except ConfigError as error:
             if os.environ.get(key) != value:
                 problems.append(str(error))

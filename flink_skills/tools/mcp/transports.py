@@ -204,8 +204,8 @@ def _sign_in(auth: McpClientCredentials, url: str, timeout: float, reports: Tran
 
     def failed(reason: str, *, retryable: bool) -> McpSignInError:
         fix = "Check the authorization server" if retryable else wrong
-        # To the package, `reason` would be an error of its own, which it logs with all that it knows.
-        error = McpSignInError(f"sign-in failed: {hidden.in_text(reason)}. {fix}", retryable=retryable)
+        # The package would log this failure with the whole response.
+        error = McpSignInError(f"sign-in failed: {hidden.in_text(reason).rstrip('.')}. {fix}", retryable=retryable)
         reports.on_end(str(error))
         return error
 
@@ -214,14 +214,14 @@ def _sign_in(auth: McpClientCredentials, url: str, timeout: float, reports: Tran
         if is_token:
             # Servers repeat what they receive in their errors.
             hidden.add("OAuth client", request.headers.get("authorization", "").removeprefix("Basic "))
-            for value in parse_qs(request.content.decode("utf-8", "replace")).get("client_assertion", ()):
+            for value in parse_qs((await request.aread()).decode("utf-8", "replace")).get("client_assertion", ()):
                 hidden.add("OAuth assertion", value)
         try:
             async with limited_client(timeout=httpx2.Timeout(timeout)) as client:
                 response: httpx2.Response = await client.send(request)
         except httpx2.HTTPError as error:
             raise failed(f"{request.url} cannot be reached ({type(error).__name__}: {error})", retryable=True) from None
-        if is_token and (problem := _token_problem(response)):
+        if is_token and not response.has_redirect_location and (problem := _token_problem(response)):
             status = response.status_code
             raise failed(
                 f"{request.url} gave no token: {problem}", retryable=status >= 500 or status in _RETRIED_STATUSES
@@ -240,7 +240,7 @@ def _sign_in(auth: McpClientCredentials, url: str, timeout: float, reports: Tran
             async with aclosing(provider.async_auth_flow(request)) as flow:
                 try:
                     following = await flow.__anext__()
-                    # Until there is another token, which another request may have got meanwhile.
+                    # Until a token replaces the refused one. A concurrent request may have requested it.
                     while following is not request or context.current_tokens is refused:
                         reply = response if following is request else await answer_of(following)
                         following = await flow.asend(reply)

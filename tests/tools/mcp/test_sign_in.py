@@ -46,6 +46,7 @@ class Shop:
         self.lives = 3600
         self.advertised: list[str] | None = None
         self.token_status = 200
+        self.moved = False
         self.token_type = "Bearer"
         self.login = f"http://127.0.0.1:{self.port}"
         self.valid: dict[str, float] = {}
@@ -120,7 +121,9 @@ class Shop:
                     "grant_types_supported": ["client_credentials"],
                 }
             )
-        if path == "/token":
+        if path == "/token" and self.moved:
+            return Response("", 307, {"Location": "/new/token"})
+        if path.endswith("/token"):
             return self._token(request.headers, (await request.body()).decode())
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if self.valid.get(token, 0) > time.monotonic():
@@ -180,6 +183,12 @@ async def test_a_client_signs_in_one_time_for_all_requests(shop: Shop, opened: O
         result = await priced(toolset, article)
         assert (result.is_error, result.content) == (False, str(len(article)))
     assert len(shop.requests) == 1
+
+
+@over_http
+async def test_a_token_endpoint_may_move_on_its_server(shop: Shop, opened: OpenToolSet) -> None:
+    shop.moved = True
+    assert (await priced(await opened(shop.declared(issuer=shop.base)))).content == "3"
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["by the time", "by a refusal"])
