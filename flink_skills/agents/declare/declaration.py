@@ -371,6 +371,10 @@ def mcp_tool_set(name: str, server: Any, arguments: Mapping[str, Any], place: st
         from flink_skills.tools.mcp import McpToolSet
         from flink_skills.tools.mcp.mcp_json import TOOL_SET_KEYS, own_server
 
+        if isinstance(server, ResourceDescriptor):
+            if server.clazz != ResourceName.MCP_SERVER:
+                raise ConfigError(f"a ResourceDescriptor has clazz {server.clazz!r}: write ResourceName.MCP_SERVER")
+            server = {{"endpoint": "url"}.get(key, key): value for key, value in server.arguments.items()}
         if isinstance(server, Mapping):
             server = own_server(f"MCP server {name}", server)
             if server is None:

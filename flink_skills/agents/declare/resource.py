@@ -24,6 +24,7 @@ class ResourceName(metaclass=_Names):
     """Names for ``ResourceDescriptor(clazz=…)``."""
 
     SKILLS_MANAGER = "skills.manager"
+    MCP_SERVER = "mcp.server"
 
     class ChatModel(metaclass=_Names):
         """Connections and setups of chat models, by provider.
@@ -63,7 +64,8 @@ class ResourceDescriptor:
             do not know it; ``cache_read`` and ``cache_write`` are the prices of tokens of caches), ``fallback`` (a list
             of chat models of the agent, or of ``provider:model``, that answer if this one does not), and model settings
             such as ``temperature`` and ``max_tokens``. Skills take ``paths``, ``resources``, ``urls``, ``skills`` (a
-            list of :class:`AgentSkill`) and ``skill_names``.
+            list of :class:`AgentSkill`) and ``skill_names``. An MCP server (streamable HTTP) takes ``endpoint``,
+            ``headers``, ``timeout`` (seconds), ``sse_read_timeout`` (seconds) and ``auth``.
 
     >>> ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, paths=["/opt/skills"]).arguments
     {'paths': ['/opt/skills']}
