@@ -44,7 +44,7 @@ def script() -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three skills, each in a folder of its own, with a document and a script."""
+    """Three skills, each with a document and a script."""
     for name in NAMES:
         place = tmp_path / "opt/skills" / name
         (place / "scripts").mkdir(parents=True)
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def archive(folder: Path, tmp_path: Path) -> Path:
-    """The same skills in a zip file."""
+    """A zip file of these skills."""
     file = tmp_path / "opt/skills.zip"
     with zipfile.ZipFile(file, "w") as made:
         for path in sorted(folder.rglob("*")):
@@ -106,7 +106,7 @@ def tools_in_order(request: Any) -> Any:
 
 
 def check_requests(model: Any) -> None:
-    """The first request has names and descriptions only; each later one has what the last tool returned."""
+    """Check that the first request has names and descriptions, and each later one the result of the last tool."""
     first, *later = model.requests
     assert parse_menu(first.system) == [(name, f"Counts in {name}.") for name in NAMES]
     assert "STEPS" not in f"{first.system}{first.messages}"

@@ -40,8 +40,8 @@ _LINES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("skill_select_docs",), "- Document: skill_select_docs, only those needed now."),
     (
         ("skill_run",),
-        "- Execute: skill_run, for commands that a skill asks for; no general shell. Inputs in $WORK_DIR/inputs are "
-        "read-only; write results to $OUTPUT_DIR.",
+        "- Execute: skill_run, for commands that a skill asks for; no general shell. Inputs are in "
+        "$WORK_DIR/inputs; write results to $OUTPUT_DIR.",
     ),
     (
         ("skill_exec", "skill_write_stdin"),

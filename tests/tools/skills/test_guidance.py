@@ -54,6 +54,7 @@ def test_the_work_from_beginning_to_end() -> None:
     steps = ["Discover", "Inspect", "Load", "Optimize", "Document", "Execute"]
     assert re.findall(r"^- (\w+):", text, re.MULTILINE) == steps
     assert len(text) <= 1300
+    assert "read-only" not in text, "commands can write to inputs/"
 
 
 @pytest.mark.row("E2")
