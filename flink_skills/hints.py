@@ -29,17 +29,21 @@ def none_is_default(cls: C) -> C:
     name = "__init__" if "__init__" in vars(cls) else "__new__"
     make = vars(cls)[name]
     make = getattr(make, "__func__", make)
-    signature = inspect.signature(make)
-    defaults = {each.name for each in signature.parameters.values() if each.default is not each.empty}
+    parameters = inspect.signature(make).parameters
+    names = tuple(parameters)
+    # Others have None as their default, or none.
+    others = frozenset(each.name for each in parameters.values() if each.default not in (each.empty, None))
 
     @functools.wraps(make)
     def made(*args: Any, **given: Any) -> Any:
-        if any(value is None for value in args) or any(value is None for value in given.values()):
-            bound = signature.bind(*args, **given)
-            for of in [each for each, value in bound.arguments.items() if value is None and each in defaults]:
-                del bound.arguments[of]
-            bound.apply_defaults()
-            args, given = bound.args, bound.kwargs
+        for at, value in enumerate(args):
+            if value is None and names[at] in others:
+                # The arguments behind it move to their names.
+                given.update(zip(names[at:], args[at:], strict=False))
+                args = args[:at]
+                break
+        if any(value is None for value in given.values()):
+            given = {each: value for each, value in given.items() if value is not None or each not in others}
         return make(*args, **given)
 
     setattr(cls, name, made)

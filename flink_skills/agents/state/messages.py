@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Union
 
-from flink_skills.hints import none_is_default
 from flink_skills.tools.base import ToolSpec
 from flink_skills.tools.media import Media
 
@@ -46,7 +45,6 @@ class ToolCall:
     arguments: Mapping[str, Any] | str
 
 
-@none_is_default
 @dataclass(frozen=True)
 class Usage:
     """Tokens and requests. Adds up with ``+``.
@@ -173,7 +171,6 @@ class ModelRequest:
     attempt: int = 0
 
 
-@none_is_default
 @dataclass(frozen=True)
 class ModelResponse:
     """An answer of a model: text, tool calls or both.
