@@ -117,7 +117,7 @@ _MCP = "declare a method with @mcp_server that returns the parameters of the con
 _MCP_PARAMETERS = "import it from flink_skills.tools.mcp"
 _TOOLS = "import it from flink_skills.tools"
 _WORKSPACES = "commands run in the sandbox of the job: set the options skills.shell.* and skills.workspace.*"
-_TODO = "keep the list in ctx.state, or in a file of the workspace"
+_TASKS = "keep the list in ctx.state, or in a file of the workspace"
 _FILTERS = "override around_tool of the agent, or use @tool(around=function) for one tool"
 
 #: Arguments for a tool or a tool set.
@@ -198,7 +198,7 @@ IMPORTS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("FileToolSet", "WebFetchTool", "WebSearchTool"), _TOOLS),
     "LongRunningFunctionTool": "call await context.wait(name) in a tool: the turn waits without a worker",
-    **dict.fromkeys(("TodoWriteTool", "TaskToolSet", "TaskCreateTool", "GoalToolSet"), _TODO),
+    **dict.fromkeys(("TodoWriteTool", "TaskToolSet", "TaskCreateTool", "GoalToolSet"), _TASKS),
     **dict.fromkeys(("SetModelResponseTool", "LoadMemoryResponse"), _OUTPUT),
     **dict.fromkeys(("register_tool_set", "get_tool_set", "ToolRegistry"), "return tools from a method with @tool_set"),
     **dict.fromkeys(("BaseFilter", "register_filter", "register_checker"), _FILTERS),

@@ -152,7 +152,7 @@ def test_a_session_is_told_of_a_changed_skill_once_also_over_a_restart(conversat
     talk.await_gauge("generation", 2)
     told = talk.say("hello")
     assert notices(told) == [{"greet"}]
-    assert notices(told[-1:]) == [{"greet"}], "the note stands before the event"
+    assert notices(told[-1:]) == [{"greet"}], "the note precedes the event"
     assert notices(talk.say("hello")) == [{"greet"}], "it is part of the conversation, and not said again"
     assert notices(talk.say("load")) == [{"greet"}]
     talk.rewrite("other", "Nobody has loaded this one.")

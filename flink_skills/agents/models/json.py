@@ -74,8 +74,8 @@ class JsonActions(WrappedModel):
 class AnswerText:
     r"""Reader of the answer in the pieces of ``{"next": {"action": "answer", "arguments": {"content": "…"}}}``.
 
-    Only where the fields come in this order, as models write them that are held to the schema. Of anything else, calls
-    of tools among them, nothing is found. Each piece is looked at once.
+    The fields must have this order, in which models write them under the schema. Other content, such as tool calls,
+    gives no text. Each piece is read one time.
 
     >>> answer = AnswerText()
     >>> answer.feed('{"action": "answer", "arguments": {"content": "one\\'), answer.feed('n'), answer.feed('two"}}')

@@ -32,7 +32,7 @@ class JobServices(Protocol):
 
 
 class _Nothing:
-    """What a method without an effect returns, for callers that wait for it and for those that do not."""
+    """Result of a method without an effect. Callers can await it or ignore it."""
 
     def __await__(self) -> Iterator[Any]:
         return iter(())

@@ -19,7 +19,7 @@ _MAX_COMPARED_LINES = 400
 
 @dataclass(frozen=True)
 class Match:
-    """Characters ``start`` to ``end`` of the text, and what is to stand there. None: its indentation is not known."""
+    """Characters ``start`` to ``end`` of the text, and their replacement. None: its indentation is not known."""
 
     start: int
     end: int

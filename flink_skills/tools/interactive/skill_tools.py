@@ -86,7 +86,7 @@ class SkillExec(SkillFace[ExecArguments]):
                 skill_name=prepared.skill_name,
                 env=prepared.env,
                 stdin=prepared.stdin,
-                # What has all its input waits for no more of it.
+                # A command that got its input waits for no more input.
                 stdin_ends=bool(prepared.stdin) and not asked.tty,
                 tty=asked.tty,
                 timeout=prepared.timeout,

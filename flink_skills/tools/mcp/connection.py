@@ -169,11 +169,11 @@ class McpConnection:
             tried.cancel()
 
     async def ask(self, request: Callable[[Any], Awaitable[T]], questions: Questions | None = None) -> T:
-        """Return the answer of the server to ``request``, which gets the client. ``questions`` receives its questions.
+        """Send ``request``, which gets the client, and return the response. ``questions`` receives the questions in it.
 
-        Raises :class:`McpLostError` where there is no connection and none within the time for connecting since it was
-        lost, or it breaks meanwhile; :class:`McpAnswerError` for what is no answer; and the client's ``MCPError`` for
-        an error that the server answers.
+        Raises :class:`McpLostError` if the connection is missing for longer than the time for connecting, or breaks
+        during the request; :class:`McpAnswerError` for an invalid response; and the client's ``MCPError`` for an
+        error that the server returns.
         """
         from mcp.shared.exceptions import MCPError
 

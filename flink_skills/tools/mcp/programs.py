@@ -295,7 +295,7 @@ class _PlainProcess(asyncio.SubprocessProtocol):
             self._ended.set_result(self._code or 0)
 
     async def write(self, data: bytes) -> None:
-        """Write to stdin; wait while the process does not read.
+        """Write to stdin, and wait until the process reads it.
 
         Raises:
             ExecutionError: The process exited or closed its stdin.
@@ -322,7 +322,7 @@ class _PlainProcess(asyncio.SubprocessProtocol):
             stdout.resume_reading()
 
     async def wait(self) -> int:
-        """Wait for the exit, and return the exit code; negative is the number of a signal."""
+        """Wait for the exit, and return the exit code. A negative code is the number of a signal."""
         return await asyncio.shield(self._ended)
 
     async def terminate(self, grace: float = 2.0) -> None:

@@ -11,7 +11,7 @@ _SECTION = re.compile(r"(Args|Arguments|(?:Other )?Parameters|Returns?|Raises|Yi
 # A program of a skill may write what it likes: no part of these patterns can match what the next one matches as well.
 _ARGUMENT = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\)\s*)?:\s*(.*)")
 # Sections that are not part of the description: arguments have their own, and the result its own form.
-_TOLD_APART = frozenset(
+_SEPARATE = frozenset(
     {"Args", "Arguments", "Parameters", "Other Parameters", "Raises", "Return", "Returns", "Yield", "Yields"}
 )
 _UNDERLINE = re.compile(r"-{3,}\s*")
@@ -109,7 +109,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _paragraphs(lines: list[str]) -> tuple[list[str], list[str]]:
-    """Return the paragraphs before the first section and those after it, without sections that are told apart."""
+    """Return the paragraphs before the first section and those after it, without those in ``_SEPARATE``."""
     found: tuple[list[str], list[str]] = ([], [])
     blocks: list[list[str]] = [[]]
     ends = -1
@@ -121,7 +121,7 @@ def _paragraphs(lines: list[str]) -> tuple[list[str], list[str]]:
             continue
         if is_heading or section or _is_field(line):
             name = line.strip().rstrip(":") if is_heading or section else ""
-            skips, in_numpy = name in _TOLD_APART or not name, is_heading
+            skips, in_numpy = name in _SEPARATE or not name, is_heading
             ends = len(blocks) if ends < 0 else ends
             blocks.append([] if skips else [f"{name}:"])
         elif line.strip() and not line[0].isspace() and not in_numpy and skips:
