@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from flink_skills.cli.output import print_error
 from flink_skills.cli.problems import report_omitted_skills
 from flink_skills.cli.questions import count_unanswered, report_unanswered, terminal_ask
 from flink_skills.cli.run import BAD_LINE, Sink, private_stdout
-from flink_skills.cli.signals import exit_on_signals
+from flink_skills.cli.signals import exit_on_signals, run_until_signal
 from flink_skills.errors import TurnError
 from flink_skills.job.local import LocalJob
 from flink_skills.job.reading import read_job
@@ -66,7 +65,7 @@ def run_locally(file: Path, assignments: tuple[str, ...], request: LocalRequest)
             else:
                 events.append((line.key, line.event))
         try:
-            turns, unanswered = asyncio.run(_run(job, entry, events, sink))
+            turns, unanswered = run_until_signal(_run(job, entry, events, sink))
         except TurnError as error:
             print_error(f"the job failed: {error}")
             return FAILED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -26,7 +25,7 @@ from flink_skills.cli.output import counted, print_error, print_line
 from flink_skills.cli.problems import report_omitted_skills
 from flink_skills.cli.progress import Progress
 from flink_skills.cli.questions import count_unanswered, report_unanswered, terminal_ask
-from flink_skills.cli.signals import exit_on_signals
+from flink_skills.cli.signals import exit_on_signals, run_until_signal
 from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError, SkillsError, TurnError
 from flink_skills.job.settings import split_assignments
@@ -68,7 +67,7 @@ def run_job(request: RunRequest) -> int:
         run = _Run(request, setup=setup, agent=agent, options=options, lines=lines, sink=sink)
         try:
             if request.local:
-                asyncio.run(run.local())
+                run_until_signal(run.local())
             else:
                 run.minicluster(flink_options)
         except TurnError as error:

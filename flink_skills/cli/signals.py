@@ -8,11 +8,13 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["SignalGuard", "exit_on_signals"]
+__all__ = ["SignalGuard", "exit_on_signals", "run_until_signal"]
 
-_TERMINATING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_T = TypeVar("_T")
+_EXITING = (signal.SIGTERM, signal.SIGHUP)
+_TERMINATING = (signal.SIGINT, *_EXITING)
 
 
 class SignalGuard:
@@ -25,8 +27,9 @@ class SignalGuard:
     ...     asyncio.run(guard.run_cancellable(work()))
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: tuple[signal.Signals, ...] = _TERMINATING) -> None:
         self.number = 0
+        self._numbers = numbers
         self._stop: Callable[[], object] | None = None
         self._previous: dict[int, Any] = {}
 
@@ -40,20 +43,20 @@ class SignalGuard:
         """Return the exit code that shells report for a process terminated by the signal."""
         return 128 + self.number
 
-    async def run_cancellable(self, work: Awaitable[None]) -> None:
-        """Wait for ``work``. A signal cancels ``work`` and raises :class:`asyncio.CancelledError` after it finishes."""
+    async def run_cancellable(self, work: Awaitable[_T]) -> _T:
+        """Return the result of ``work``. A signal cancels ``work`` and raises :class:`asyncio.CancelledError` after it finishes."""
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
         self._stop = lambda: loop.call_soon_threadsafe(task.cancel)
         try:
             if self.number:
                 task.cancel()
-            await task
+            return await task
         finally:
             self._stop = None
 
     def __enter__(self) -> SignalGuard:
         if threading.current_thread() is threading.main_thread():
-            for number in _TERMINATING:
+            for number in self._numbers:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._previous[number] = signal.signal(number, self._on_signal)
         return self
@@ -76,16 +79,35 @@ class SignalGuard:
 def exit_on_signals() -> Iterator[None]:
     """Raise :class:`SystemExit` on SIGTERM and SIGHUP, with the exit code that shells expect.
 
-    Signals that the process ignores stay ignored.
+    Signals that the process ignores stay ignored. Coroutines run in :func:`run_until_signal`, because an exception that
+    a handler raises inside an event loop ends an arbitrary callback of the loop.
     """
 
     def exit_process(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    numbers = [n for n in _EXITING if signal.getsignal(n) is not signal.SIG_IGN]
     previous = [(number, signal.signal(number, exit_process)) for number in numbers]
     try:
         yield
     finally:
         for number, handler in previous:
             signal.signal(number, handler)
+
+
+def run_until_signal(work: Awaitable[_T]) -> _T:
+    """Run ``work`` in an event loop and return its result.
+
+    Ctrl-C, SIGTERM and SIGHUP cancel ``work``.
+
+    Raises:
+        SystemExit: SIGTERM or SIGHUP arrived. The cleanup of ``work`` has ended.
+        KeyboardInterrupt: SIGINT arrived. The cleanup of ``work`` has ended.
+    """
+    with SignalGuard(_EXITING) as guard:
+        try:
+            return asyncio.run(guard.run_cancellable(work))
+        except asyncio.CancelledError:
+            if not guard.number:
+                raise
+            raise SystemExit(guard.exit_code) from None
