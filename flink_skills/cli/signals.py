@@ -44,7 +44,10 @@ class SignalGuard:
         return 128 + self.number
 
     async def run_cancellable(self, work: Awaitable[_T]) -> _T:
-        """Return the result of ``work``. A signal cancels ``work`` and raises :class:`asyncio.CancelledError` after it finishes."""
+        """Return the result of ``work``.
+
+        A signal cancels ``work`` and raises :class:`asyncio.CancelledError` after it finishes.
+        """
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
         self._stop = lambda: loop.call_soon_threadsafe(task.cancel)
         try:
