@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills import Agent, ChatModel, ResourceDescriptor, SkillConfig, chat_model_setup, tool
-from flink_skills.agents.models.registry import ModelSetup, Provider, register_provider
-from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall, ToolMessage, Usage
+from flink_skills.models.messages import ModelRequest, ModelResponse, ToolCall, ToolMessage, Usage
+from flink_skills.models.registry import ModelSetup, Provider, register_provider
 
 ANSWER = "This is the answer of a model of no particular wisdom, about as long as a short answer is."
 

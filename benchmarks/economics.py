@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import business_tools, own_texts, report, sessions
 from benchmarks.sessions import FIVE_TURNS, ONE_TURN, Mode, Setting
-from flink_skills.agents.state.messages import ModelRequest
+from flink_skills.models.messages import ModelRequest
 from flink_skills.tools.base import ToolSpec
 from flink_skills.tools.profiles import TOOL_NAMES
 

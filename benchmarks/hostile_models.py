@@ -18,9 +18,8 @@ from typing import Any
 
 from benchmarks import report
 from flink_skills import ToolSpec
-from flink_skills.agents import ModelRequest, UserMessage
-from flink_skills.agents.models import ModelSetup, create_model
 from flink_skills.errors import ModelError
+from flink_skills.models import ModelRequest, ModelSetup, UserMessage, create_model
 
 _STEP = 0.001
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from flink_skills.agents.models.permits import Permits
-from flink_skills.agents.models.quota import Quota
-from flink_skills.agents.state.messages import ModelRequest, Usage, UserMessage
+from flink_skills.models.messages import ModelRequest, Usage, UserMessage
+from flink_skills.models.permits import Permits
+from flink_skills.models.quota import Quota
 
 LIMITS = (10, 2_000, 20_000)
 PROCESSES = 4

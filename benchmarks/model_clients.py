@@ -32,8 +32,7 @@ _Ask = Callable[[int], Awaitable[str]]
 
 def _ours(url: str) -> _Ask:
     from flink_skills import ToolSpec
-    from flink_skills.agents import ModelRequest, ToolMessage, UserMessage
-    from flink_skills.agents.models import ModelSetup, create_model
+    from flink_skills.models import ModelRequest, ModelSetup, ToolMessage, UserMessage, create_model
 
     model = create_model(ModelSetup("openai-compatible", "stub", base_url=url))
     tools = [ToolSpec(name, text, PARAMETERS) for name, text in TOOLS]

@@ -13,11 +13,11 @@ from benchmarks import business_tools, own_texts
 from benchmarks.business_tools import BusinessTool
 from flink_skills import Agent, ResourceDescriptor, SkillConfig, chat_model_setup, prompt, tool_pool
 from flink_skills.agents.declare.declaration import Declaration, DeclaredTool
-from flink_skills.agents.models.registry import Provider, register_provider
 from flink_skills.agents.plan.compilation import compile_plan
-from flink_skills.agents.state.messages import AssistantMessage, ModelRequest, ToolCall, ToolMessage
 from flink_skills.agents.turn.local import run_list
 from flink_skills.manager import SkillScope
+from flink_skills.models.messages import AssistantMessage, ModelRequest, ToolCall, ToolMessage
+from flink_skills.models.registry import Provider, register_provider
 from flink_skills.testing import ScriptedModel, call, calls
 from flink_skills.testing.scripted_model import Answer
 from flink_skills.tools.base import ToolSpec

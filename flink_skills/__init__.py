@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.declare.resource import ResourceDescriptor as ResourceDescriptor
     from flink_skills.agents.declare.resource import ResourceName as ResourceName
     from flink_skills.agents.declare.route import Route as Route
-    from flink_skills.agents.models.base import ChatModel as ChatModel
     from flink_skills.agents.plan.agent_file import load_agent_yaml as load_agent_yaml
     from flink_skills.agents.plan.plan import AgentPlan as AgentPlan
     from flink_skills.agents.state.event import Record as Record
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from flink_skills.flink.configuration import AgentsConfiguration as AgentsConfiguration
     from flink_skills.flink.environment import AgentsExecutionEnvironment as AgentsExecutionEnvironment
     from flink_skills.manager import AgentSkillManager as AgentSkillManager
+    from flink_skills.models.base import ChatModel as ChatModel
     from flink_skills.options import Option as Option
     from flink_skills.options import SkillConfig as SkillConfig
     from flink_skills.options import SkillOptions as SkillOptions
@@ -95,7 +95,7 @@ _HOMES = {
     "AgentsConfiguration": "flink.configuration",
     "AgentsExecutionEnvironment": "flink.environment",
     "BaseToolSet": "tools.dynamic.toolset_base",
-    "ChatModel": "agents.models.base",
+    "ChatModel": "models.base",
     "ConfigError": "errors",
     "Diagnostic": "skill",
     "ExecutionError": "errors",

@@ -34,7 +34,7 @@ class Resource:
     """The base of what an agent or a job declares by name.
 
     Subclasses are :class:`~flink_skills.AgentSkillManager`, :class:`~flink_skills.ChatModel` (a connection to a
-    provider), :class:`~flink_skills.agents.models.ModelSetup` (a chat model with its settings),
+    provider), :class:`~flink_skills.models.ModelSetup` (a chat model with its settings),
     :class:`~flink_skills.Prompt` and :class:`~flink_skills.Tool`.
 
     Attributes:

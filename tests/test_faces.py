@@ -19,7 +19,7 @@ import flink_skills
 LAZY = (
     "flink_skills",
     "flink_skills.agents",
-    "flink_skills.agents.models",
+    "flink_skills.models",
     "flink_skills.execution.backends",
     "flink_skills.execution.isolation",
     "flink_skills.flink",

@@ -17,17 +17,17 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents import AnswerType, Message, ModelRequest, ToolMessage, UserMessage, named_in_notice
-from flink_skills.agents.models import OfflineModel
-from flink_skills.agents.models.actions import all_actions
-from flink_skills.agents.models.instructions import first_command, first_paragraph
-from flink_skills.agents.models.matching import features
-from flink_skills.agents.models.native import calls_in_text
-from flink_skills.agents.models.transcript import render_system
+from flink_skills.agents import AnswerType
 from flink_skills.artifacts import ArtifactError, check_name
 from flink_skills.endpoint import redact_text
 from flink_skills.manager import MenuEntry, parse_menu, render_menu
 from flink_skills.manager.activation import safe
+from flink_skills.models import Message, ModelRequest, OfflineModel, ToolMessage, UserMessage, named_in_notice
+from flink_skills.models.actions import all_actions
+from flink_skills.models.instructions import first_command, first_paragraph
+from flink_skills.models.matching import features
+from flink_skills.models.native import calls_in_text
+from flink_skills.models.transcript import render_system
 from flink_skills.skill import file_references, find_credential, split_body, without_code
 from flink_skills.skill.frontmatter import starts_with_front_matter
 from flink_skills.skill.heading import first_heading

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.agents import ModelRequest, ModelResponse
-from flink_skills.agents.models import Provider, register_provider
+from flink_skills.models import ModelRequest, ModelResponse, Provider, register_provider
 from flink_skills.testing import ScriptedModel, call, calls
 
 STEPS: dict[str, tuple[str | ModelResponse, ...]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.agents.models.registry import Provider, register_provider
+from flink_skills.models.registry import Provider, register_provider
 from flink_skills.testing import ScriptedModel, call, calls
 
 #: What the model does, request by request, and what the table says of it.

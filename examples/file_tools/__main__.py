@@ -19,7 +19,7 @@ from rich.text import Text
 from examples.file_tools.agent import ShopDoctor
 from examples.file_tools.model import use_script
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.agents import AssistantMessage, ToolMessage
+from flink_skills.models import AssistantMessage, ToolMessage
 
 SKILLS = Path(__file__).resolve().parent / "skills"
 

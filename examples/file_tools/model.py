@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.agents.models import Provider, register_provider
+from flink_skills.models import Provider, register_provider
 from flink_skills.testing import ScriptedModel, call, calls
 
 STEPS = (

@@ -17,7 +17,7 @@ from rich.text import Text
 from examples.function_tools.agent import Shop
 from examples.function_tools.model import use_script
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.agents import AssistantMessage, ToolMessage
+from flink_skills.models import AssistantMessage, ToolMessage
 from flink_skills.testing import ScriptedModel
 
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from examples.interactive_script.agent import TopicAgent
 from examples.interactive_script.model import use_script
 from flink_skills import AgentsExecutionEnvironment, SkillOptions
-from flink_skills.agents import AssistantMessage, Message, ToolCall, ToolMessage
+from flink_skills.models import AssistantMessage, Message, ToolCall, ToolMessage
 
 SKILLS = Path(__file__).resolve().parent / "skills"
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from examples.load_modes.agent import RulesAgent
 from examples.load_modes.model import QUESTIONS, use_script
 from flink_skills import AgentsExecutionEnvironment, SkillOptions
-from flink_skills.agents import AssistantMessage, ModelRequest, ToolMessage
+from flink_skills.models import AssistantMessage, ModelRequest, ToolMessage
 
 SKILLS = Path(__file__).resolve().parent / "skills"
 #: The first line of its instructions: where this is, the skill is.

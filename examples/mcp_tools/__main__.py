@@ -19,7 +19,7 @@ from rich.table import Table
 from examples.mcp_tools.agent import Traveller
 from examples.mcp_tools.model import use_script
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.agents import ToolMessage
+from flink_skills.models import ToolMessage
 
 
 class Server:

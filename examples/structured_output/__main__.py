@@ -17,7 +17,7 @@ from rich.table import Table
 from examples.structured_output.agent import InvoiceAgent, Verdict
 from examples.structured_output.model import use_script
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.agents import AssistantMessage, Message
+from flink_skills.models import AssistantMessage, Message
 
 SKILLS = Path(__file__).resolve().parent / "skills"
 LINES = [{"article": "lamp", "count": 3, "price": 39.90}, {"article": "chair", "count": 1, "price": 89.00}]

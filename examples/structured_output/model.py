@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.agents import ModelRequest, ModelResponse, ToolMessage
-from flink_skills.agents.models import Provider, register_provider
+from flink_skills.models import ModelRequest, ModelResponse, Provider, ToolMessage, register_provider
 from flink_skills.testing import ScriptedModel, call, calls
 
 

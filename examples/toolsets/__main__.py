@@ -15,7 +15,7 @@ from rich.table import Table
 from examples.toolsets.agent import Shop, ShopTools
 from examples.toolsets.model import use_script
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.agents import ToolMessage
+from flink_skills.models import ToolMessage
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ from examples.web_research.agent import ResearchAgent
 from examples.web_research.model import use_script
 from examples.web_research.site import names, serve
 from flink_skills import AgentsExecutionEnvironment, SkillOptions
-from flink_skills.agents import ToolMessage
+from flink_skills.models import ToolMessage
 from flink_skills.tools.web import WebFetchTool, WebSearchTool
 
 SKILLS = Path(__file__).resolve().parent / "skills"

@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.state.keys import key_failure_text as key_failure_text
     from flink_skills.agents.state.keys import key_from_text as key_from_text
     from flink_skills.agents.state.keys import key_to_text as key_to_text
-    from flink_skills.agents.state.messages import AssistantMessage as AssistantMessage
-    from flink_skills.agents.state.messages import Message as Message
-    from flink_skills.agents.state.messages import ModelRequest as ModelRequest
-    from flink_skills.agents.state.messages import ModelResponse as ModelResponse
-    from flink_skills.agents.state.messages import ToolCall as ToolCall
-    from flink_skills.agents.state.messages import ToolMessage as ToolMessage
-    from flink_skills.agents.state.messages import Usage as Usage
-    from flink_skills.agents.state.messages import UserMessage as UserMessage
-    from flink_skills.agents.state.messages import Verbatim as Verbatim
-    from flink_skills.agents.state.notices import Notice as Notice
-    from flink_skills.agents.state.notices import named_in_notice as named_in_notice
-    from flink_skills.agents.state.notices import notice_message as notice_message
     from flink_skills.agents.state.session import NO_CONVERSATION as NO_CONVERSATION
     from flink_skills.agents.state.session import KeptConversation as KeptConversation
     from flink_skills.agents.state.session import Session as Session
@@ -50,7 +38,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.state.waits import Answer as Answer
     from flink_skills.agents.state.waits import WaitChange as WaitChange
     from flink_skills.agents.state.waits import WaitOperation as WaitOperation
-    from flink_skills.agents.state.well_formed import MAX_VERBATIM as MAX_VERBATIM
     from flink_skills.agents.turn.apart import Apart as Apart
     from flink_skills.agents.turn.apart import is_apart as is_apart
     from flink_skills.agents.turn.local import run_events as run_events
@@ -70,18 +57,12 @@ _HOMES = {
     "AnswerType": "declare.answers",
     "Apart": "turn.apart",
     "AppendStep": "turn.turn",
-    "AssistantMessage": "state.messages",
     "CallIds": "turn.steps",
     "DeclarativeAgent": "plan.declarative",
     "ERROR_TAG": "turn.turn",
     "KeptConversation": "state.session",
-    "MAX_VERBATIM": "state.well_formed",
-    "Message": "state.messages",
     "ModelPlan": "plan.plan",
-    "ModelRequest": "state.messages",
-    "ModelResponse": "state.messages",
     "NO_CONVERSATION": "state.session",
-    "Notice": "state.notices",
     "OpenAgent": "open.open_agent",
     "Redactor": "open.redaction",
     "STATE_VERSION": "state.codec",
@@ -89,15 +70,10 @@ _HOMES = {
     "SessionChange": "state.session",
     "SessionOp": "state.session",
     "Steps": "turn.steps",
-    "ToolCall": "state.messages",
-    "ToolMessage": "state.messages",
     "Turn": "turn.turn",
     "TurnOutcome": "turn.turn",
     "TurnStart": "turn.turn",
     "TurnStatus": "turn.turn",
-    "Usage": "state.messages",
-    "UserMessage": "state.messages",
-    "Verbatim": "state.messages",
     "WaitChange": "state.waits",
     "WaitOperation": "state.waits",
     "compile_plan": "plan.compilation",
@@ -114,8 +90,6 @@ _HOMES = {
     "load_agent": "plan.plan",
     "message_from_json": "state.codec",
     "message_to_json": "state.codec",
-    "named_in_notice": "state.notices",
-    "notice_message": "state.notices",
     "open_plan": "open.plan_opening",
     "run_events": "turn.local",
     "run_list": "turn.local",

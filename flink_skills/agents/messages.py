@@ -1,6 +1,6 @@
 """Messages between agents and chat models, for custom chat models and for tests of agents."""
 
-from flink_skills.agents.state.messages import (
+from flink_skills.models.messages import (
     AssistantMessage,
     Media,
     Message,

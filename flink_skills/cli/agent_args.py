@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.agent_file import load_agent_yaml
 from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError
 from flink_skills.job.agent_source import import_agent, search_modules
 from flink_skills.manager import SkillScope
+from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = ["PlainAgent", "find_agent", "job_scope", "model_setup"]

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
@@ -28,6 +27,7 @@ from flink_skills.cli.questions import ReadLine, ask_person, question_lines, ter
 from flink_skills.cli.signals import exit_on_signals
 from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError
+from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillOptions
 
 __all__ = ["ChatRequest", "run_chat"]

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from flink_skills.agents.state.messages import ModelResponse
 from flink_skills.agents.state.waits import SLEEP
 from flink_skills.cli.output import Styled, print_line, visible
 from flink_skills.execution import CommandResult
+from flink_skills.models.messages import ModelResponse
 from flink_skills.telemetry import CANCELLED, Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta
 
 __all__ = ["ChatView", "LogToView", "truncate"]

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flink_skills.agents import ModelRequest, UserMessage, compile_plan
+from flink_skills.agents import compile_plan
 from flink_skills.agents.declare.declaration import read_declaration
-from flink_skills.agents.models import ModelSetup
-from flink_skills.agents.models.wires.bodies import request_body
 from flink_skills.agents.open.described import described_models
 from flink_skills.agents.open.generation import check_names
-from flink_skills.agents.state.well_formed import well_formed, well_formed_message
 from flink_skills.cli.agent_args import find_agent, job_scope
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.manager import AgentSkillManager
+from flink_skills.models import ModelRequest, ModelSetup, UserMessage
+from flink_skills.models.well_formed import well_formed, well_formed_message
+from flink_skills.models.wires.bodies import request_body
 from flink_skills.options import SkillConfig
 
 __all__ = ["BodyRequest", "SentBody", "sent_body"]

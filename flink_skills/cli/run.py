@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.state.keys import key_to_text
 from flink_skills.agents.turn.local import run_events
@@ -29,6 +28,7 @@ from flink_skills.cli.signals import exit_on_signals, run_until_signal
 from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError, SkillsError, TurnError
 from flink_skills.job.settings import split_assignments
+from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig
 
 __all__ = ["BAD_LINE", "RunRequest", "Sink", "private_stdout", "run_job"]

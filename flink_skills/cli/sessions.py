@@ -11,8 +11,8 @@ from flink_skills.cli.common_options import FAILED, Format, OutputFormat
 from flink_skills.cli.savepoint_args import FlinkOptions, SavepointPath, key_candidates, open_savepoint
 
 if TYPE_CHECKING:
-    from flink_skills.agents.state.messages import Message
     from flink_skills.flink.savepoints import KeyState, Savepoint
+    from flink_skills.models.messages import Message
 
 __all__ = ["sessions"]
 
@@ -119,7 +119,7 @@ def _to_json(state: KeyState) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    from flink_skills.agents.state.messages import AssistantMessage, ToolMessage
+    from flink_skills.models.messages import AssistantMessage, ToolMessage
 
     if isinstance(message, ToolMessage):
         return {"role": "tool", "tool": message.name, "call_id": message.call_id, "content": message.content}

@@ -18,7 +18,6 @@ from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.resource import ResourceDescriptor
 from flink_skills.agents.declare.shared import SharedResources
 from flink_skills.agents.declare.skill_sources import declared_sources
-from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.compilation import compile_plan, instantiate
 from flink_skills.agents.plan.name_checks import (
     NamedAgent,
@@ -38,6 +37,7 @@ from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamI
 from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import SourceItem, check_carried
+from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillOptions
 from flink_skills.prompts import Prompt
 from flink_skills.skill import AgentSkill, Limits

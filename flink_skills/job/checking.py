@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.models.fallback import Fallback
-from flink_skills.agents.models.registry import create_model
 from flink_skills.agents.plan.agent_file import with_absolute_paths
 from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.agents.rows.record_rows import RecordRows
-from flink_skills.agents.state.messages import ModelRequest, UserMessage
 from flink_skills.documents.problems import DocumentError, Problem
 from flink_skills.errors import ConfigError, SkillsError, counted
 from flink_skills.job.advice import job_warnings
@@ -30,6 +27,9 @@ from flink_skills.job.reading import ReadJob, survey_job
 from flink_skills.job.servers_here import declared_servers, reached_servers
 from flink_skills.job.skills_here import SkillsHere, skills_here
 from flink_skills.job.stages import Stage
+from flink_skills.models.fallback import Fallback
+from flink_skills.models.messages import ModelRequest, UserMessage
+from flink_skills.models.registry import create_model
 from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:

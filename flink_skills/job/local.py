@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.columns import OutputShape, checked_path
 from flink_skills.agents.rows.next_event import NextEvent
@@ -19,6 +18,7 @@ from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.building import add_to_environment
 from flink_skills.job.reading import ReadJob
 from flink_skills.job.stages import Stage
+from flink_skills.models.setup import ModelSetup
 
 __all__ = ["LocalJob"]
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flink_skills.agents.models.registry import create_model
 from flink_skills.documents.problems import Path as ProblemPath
 from flink_skills.documents.problems import Problem
 from flink_skills.errors import SkillsError, UnknownNameError
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder
 from flink_skills.job.isolation_probe import check_isolation
+from flink_skills.models.registry import create_model
 from flink_skills.options import SkillConfig, SkillOptions
 
 if TYPE_CHECKING:

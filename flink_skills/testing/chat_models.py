@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from flink_skills.agents.models.base import ChatModel
-from flink_skills.agents.state.messages import (
+from flink_skills.models.base import ChatModel
+from flink_skills.models.messages import (
     AssistantMessage,
     Message,
     ModelRequest,

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from flink_skills.agents.models.base import ChatModel
-from flink_skills.agents.state.messages import ModelRequest, ModelResponse, ToolCall, Usage
 from flink_skills.errors import counted
 from flink_skills.hints import none_is_default
+from flink_skills.models.base import ChatModel
+from flink_skills.models.messages import ModelRequest, ModelResponse, ToolCall, Usage
 
 __all__ = ["Answer", "ScriptedModel", "call", "calls"]
 

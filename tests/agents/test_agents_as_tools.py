@@ -9,7 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, PlanError, agent_tool
-from flink_skills.agents import AssistantMessage, ToolMessage, UserMessage, decode
+from flink_skills.agents import decode
+from flink_skills.models import AssistantMessage, ToolMessage, UserMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, chat_model_setup
-from flink_skills.agents import ModelRequest, ToolMessage
 from flink_skills.errors import SkillFormatError
+from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

@@ -27,7 +27,7 @@ from flink_skills import (
     tool,
     tool_set,
 )
-from flink_skills.agents import ModelRequest, ToolMessage
+from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
 
 SEEN: list[Mapping[str, Any]] = []

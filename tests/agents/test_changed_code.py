@@ -18,8 +18,9 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, ResourceDescriptor, ToolContext, agent_tool, chat_model_setup, tool
-from flink_skills.agents import ModelRequest, TurnStatus, decode, encode
+from flink_skills.agents import TurnStatus, decode, encode
 from flink_skills.agents.state.fingerprints import fingerprint
+from flink_skills.models import ModelRequest
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, PlanError, ResourceDescriptor, chat_model_setup, load_agent_yaml
-from flink_skills.agents import UserMessage, decode
+from flink_skills.agents import decode
+from flink_skills.models import UserMessage
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
 

@@ -9,16 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import FRESH, Agent, AgentContext, PlanError, agent_tool
-from flink_skills.agents import (
-    ModelRequest,
-    Session,
-    ToolMessage,
-    TurnOutcome,
-    TurnStatus,
-    UserMessage,
-    compile_plan,
-    decode,
-)
+from flink_skills.agents import Session, TurnOutcome, TurnStatus, compile_plan, decode
+from flink_skills.models import ModelRequest, ToolMessage, UserMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script

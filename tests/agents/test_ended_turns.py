@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from flink_skills import Agent, AgentContext, tool
-from flink_skills.agents import ModelResponse, ToolCall, ToolMessage
+from flink_skills.models import ModelResponse, ToolCall, ToolMessage
 from flink_skills.tools import TurnInterruptedError
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, Media, Record, ResourceDescriptor, SkillsError, chat_model_setup, tool
-from flink_skills.agents import Session, TurnOutcome, TurnStatus, UserMessage, compile_plan, decode
+from flink_skills.agents import Session, TurnOutcome, TurnStatus, compile_plan, decode
+from flink_skills.models import UserMessage
 from flink_skills.testing import Reply, Rule, ScriptedModel, ScriptedModelServer, calls
 from flink_skills.testing import call as call_of
 from tests.kit.agents import OpenAgent

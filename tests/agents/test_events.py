@@ -18,22 +18,10 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, AgentContext, AgentEvent, AgentsExecutionEnvironment, ModelError, SkillConfig
-from flink_skills.agents import (
-    AssistantMessage,
-    ModelRequest,
-    ModelResponse,
-    OpenAgent,
-    Turn,
-    TurnOutcome,
-    TurnStart,
-    TurnStatus,
-    Usage,
-    Verbatim,
-    compile_plan,
-    open_plan,
-)
+from flink_skills.agents import OpenAgent, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
 from flink_skills.agents.open.observers import telemetry_of
 from flink_skills.manager import SkillScope
+from flink_skills.models import AssistantMessage, ModelRequest, ModelResponse, Usage, Verbatim
 from flink_skills.telemetry import (
     EVENT_COLUMNS,
     EVENT_KINDS,

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, agent_tool, chat_model_setup, tool
-from flink_skills.agents import ModelRequest, Session, ToolMessage, TurnOutcome, TurnStatus, decode, message_to_json
+from flink_skills.agents import Session, TurnOutcome, TurnStatus, decode, message_to_json
 from flink_skills.errors import ModelError
+from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

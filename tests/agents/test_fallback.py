@@ -22,9 +22,9 @@ from flink_skills import (
     chat_model_setup,
     tool,
 )
-from flink_skills.agents import ModelResponse, TurnOutcome, TurnStatus, Usage, compile_plan, decode, open_plan
-from flink_skills.agents.models import ModelSetup, Provider, register_provider, unregister_provider
+from flink_skills.agents import TurnOutcome, TurnStatus, compile_plan, decode, open_plan
 from flink_skills.manager import SkillScope
+from flink_skills.models import ModelResponse, ModelSetup, Provider, Usage, register_provider, unregister_provider
 from flink_skills.telemetry import (
     Activity,
     CostObserver,

@@ -15,18 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills import Agent, ModelError, PlanError, tool
-from flink_skills.agents import (
-    AssistantMessage,
-    Message,
-    ModelResponse,
-    Session,
-    SessionOp,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-    compile_plan,
-)
+from flink_skills.agents import Session, SessionOp, compile_plan
 from flink_skills.agents.state.history import about_tokens_of, cut
+from flink_skills.models import AssistantMessage, Message, ModelResponse, ToolCall, ToolMessage, UserMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

@@ -11,16 +11,9 @@ from typing import Any, ClassVar
 import pytest
 
 from flink_skills import Agent, AgentContext, Refusal, ToolContext, ToolInvocation, ToolResult, tool
-from flink_skills.agents import (
-    ModelRequest,
-    ModelResponse,
-    Session,
-    ToolMessage,
-    TurnStatus,
-    UserMessage,
-    decode,
-)
+from flink_skills.agents import Session, TurnStatus, decode
 from flink_skills.errors import ModelError, PlanError
+from flink_skills.models import ModelRequest, ModelResponse, ToolMessage, UserMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.calling import ApprovalRequest
 from tests.kit.agents import OpenAgent

@@ -27,8 +27,7 @@ from flink_skills import (
     load_agent_yaml,
     tool,
 )
-from flink_skills.agents import ModelRequest, ModelResponse, Usage
-from flink_skills.agents.models import Provider, register_provider, unregister_provider
+from flink_skills.models import ModelRequest, ModelResponse, Provider, Usage, register_provider, unregister_provider
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDelta
 from tests.kit.agents import OpenAgent
 from tests.kit.answers import message, reply
@@ -107,7 +106,7 @@ class Lab:
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Lab]]:
     monkeypatch.setenv("TEST_MODEL_KEY", "any")
-    register_provider(Provider("openai-chat", "flink_skills.agents.models.pydantic_ai:create"), replace=True)
+    register_provider(Provider("openai-chat", "flink_skills.models.pydantic_ai:create"), replace=True)
     with ExitStack() as stack:
 
         def make(api: str, *answers: Any, stream: bool = False, options: Any = None, **setup: Any) -> Lab:

@@ -13,15 +13,8 @@ import pytest
 
 from flink_skills import Agent, AgentContext, ResourceDescriptor, SkillConfig, agent_tool, chat_model_setup, tool
 from flink_skills.agents import (
-    MAX_VERBATIM,
-    AssistantMessage,
-    Message,
-    ModelResponse,
     Session,
-    ToolCall,
     TurnStatus,
-    Usage,
-    Verbatim,
     compile_plan,
     decode,
     encode,
@@ -29,6 +22,7 @@ from flink_skills.agents import (
     message_to_json,
     open_plan,
 )
+from flink_skills.models import MAX_VERBATIM, AssistantMessage, Message, ModelResponse, ToolCall, Usage, Verbatim
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script

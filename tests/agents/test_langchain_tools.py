@@ -9,7 +9,7 @@ import pytest
 from langchain_core.tools import tool as langchain_tool
 
 from flink_skills import Agent, PlanError, Tool, tool, tool_pool, tool_set
-from flink_skills.agents import ToolMessage
+from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.langchain import LangChainTool
 from tests.kit.agents import OpenAgent

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ToolContext, tool
-from flink_skills.agents import ToolMessage, decode
+from flink_skills.agents import decode
+from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

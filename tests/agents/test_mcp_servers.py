@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from flink_skills import Agent, ExecutionError, PlanError, SkillConfig, agent_tool, load_agent_yaml, mcp_server, tool
-from flink_skills.agents import ToolMessage, Turn, TurnStart, compile_plan, open_plan
+from flink_skills.agents import Turn, TurnStart, compile_plan, open_plan
+from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.mcp import McpToolSet
 from tests.kit.agents import OpenAgent

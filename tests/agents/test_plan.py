@@ -29,7 +29,7 @@ from flink_skills import (
     tool,
 )
 from flink_skills.agents import compile_plan, load_agent
-from flink_skills.agents.models import ModelSetup
+from flink_skills.models import ModelSetup
 from flink_skills.sources import SourceSpec
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, ResourceDescriptor, chat_model_setup, load_agent_yaml, register_tool, tool_set
-from flink_skills.agents import ToolMessage
+from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.files import FileToolSet
 from flink_skills.tools.web import ScriptedSearch, SearchHit, WebFetchTool, WebSearchTool

@@ -11,20 +11,19 @@ from pathlib import Path
 import pytest
 
 from flink_skills import Agent, ConfigError, ResourceDescriptor, SkillConfig, chat_model_setup
-from flink_skills.agents import (
+from flink_skills.agents import compile_plan, open_plan
+from flink_skills.errors import SkillFormatError, SkillLockError, SourceError
+from flink_skills.manager import SkillLock, SkillScope
+from flink_skills.models import (
     ModelRequest,
     ModelResponse,
     Notice,
     ToolCall,
     ToolMessage,
     UserMessage,
-    compile_plan,
     named_in_notice,
     notice_message,
-    open_plan,
 )
-from flink_skills.errors import SkillFormatError, SkillLockError, SourceError
-from flink_skills.manager import SkillLock, SkillScope
 from flink_skills.skill import load_folder
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, Tool, ToolContext, ToolResult, ToolSpec, TurnError, agent_tool, tool
-from flink_skills.agents import ModelResponse, ToolCall, ToolMessage, TurnStatus, UserMessage, message_to_json
+from flink_skills.agents import TurnStatus, message_to_json
+from flink_skills.models import ModelResponse, ToolCall, ToolMessage, UserMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

@@ -3,16 +3,8 @@ from __future__ import annotations
 import pytest
 
 from flink_skills import Media, WorkerError
-from flink_skills.agents import (
-    NO_CONVERSATION,
-    AssistantMessage,
-    KeptConversation,
-    Session,
-    SessionOp,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from flink_skills.agents import NO_CONVERSATION, KeptConversation, Session, SessionOp
+from flink_skills.models import AssistantMessage, ToolCall, ToolMessage, UserMessage
 
 MESSAGES = [
     UserMessage("hi \ud83d"),

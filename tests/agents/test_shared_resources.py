@@ -23,8 +23,8 @@ from flink_skills import (
     chat_model_connection,
     chat_model_setup,
 )
-from flink_skills.agents.models import ModelSetup
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.models import ModelSetup
 from flink_skills.testing import ScriptedModel
 from tests.kit.models import Script
 

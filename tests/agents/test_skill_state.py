@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, agent_tool, tool
-from flink_skills.agents import ModelRequest, ToolMessage, TurnStatus
+from flink_skills.agents import TurnStatus
+from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

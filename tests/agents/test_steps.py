@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents import CallIds, Steps, Usage
+from flink_skills.agents import CallIds, Steps
 from flink_skills.errors import LimitError
+from flink_skills.models import Usage
 from flink_skills.tools import TurnInterruptedError
 
 IDS = CallIds("shop.Desk", '"k"', 1, b"event")

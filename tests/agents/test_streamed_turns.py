@@ -8,7 +8,7 @@ import pytest
 
 from flink_skills import Agent, SkillConfig
 from flink_skills.agents import Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
-from flink_skills.agents.models import ModelSetup
+from flink_skills.models import ModelSetup
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, Telemetry, TextDelta
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
 

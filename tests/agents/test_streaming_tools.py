@@ -11,7 +11,7 @@ import pytest
 
 from flink_skills import Agent, BaseToolSet, PlanError, SkillConfig, StreamingFunctionTool, ToolContext, tool, tool_set
 from flink_skills.agents import Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
-from flink_skills.agents.models import ModelSetup
+from flink_skills.models import ModelSetup
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDelta, ToolCallDelta
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from flink_skills.tools.streaming import StreamedArguments

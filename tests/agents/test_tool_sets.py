@@ -19,7 +19,7 @@ from flink_skills import (
     tool,
     tool_set,
 )
-from flink_skills.agents import ToolMessage
+from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.calling import ApprovalRequest
 from tests.kit.agents import OpenAgent

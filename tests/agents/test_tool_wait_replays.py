@@ -21,7 +21,8 @@ from flink_skills import (
     later,
     tool,
 )
-from flink_skills.agents import ModelRequest, ToolMessage, TurnStatus, compile_plan, decode, run_events
+from flink_skills.agents import TurnStatus, compile_plan, decode, run_events
+from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

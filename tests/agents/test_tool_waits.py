@@ -16,7 +16,7 @@ from flink_skills import (
     later,
     tool,
 )
-from flink_skills.agents import ModelRequest, ToolMessage
+from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
 
 PAID: list[tuple[str, int]] = []

@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, ModelError, ResourceDescriptor, ToolContext, chat_model_setup, tool
-from flink_skills.agents import ModelResponse, SessionOp, ToolMessage, Turn, TurnStart, TurnStatus, Usage, decode
+from flink_skills.agents import SessionOp, Turn, TurnStart, TurnStatus, decode
+from flink_skills.models import ModelResponse, ToolMessage, Usage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

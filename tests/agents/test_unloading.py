@@ -10,16 +10,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, AgentContext, agent_tool
-from flink_skills.agents import (
-    AssistantMessage,
-    ModelRequest,
-    Session,
-    SessionOp,
-    ToolMessage,
-    TurnOutcome,
-    TurnStatus,
-    encode,
-)
+from flink_skills.agents import Session, SessionOp, TurnOutcome, TurnStatus, encode
+from flink_skills.models import AssistantMessage, ModelRequest, ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script

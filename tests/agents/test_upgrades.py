@@ -11,16 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, ResourceDescriptor, chat_model_setup, tool
-from flink_skills.agents import (
-    AssistantMessage,
-    ModelRequest,
-    Session,
-    ToolMessage,
-    TurnOutcome,
-    TurnStatus,
-    UserMessage,
-    decode,
-)
+from flink_skills.agents import Session, TurnOutcome, TurnStatus, decode
+from flink_skills.models import AssistantMessage, ModelRequest, ToolMessage, UserMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script

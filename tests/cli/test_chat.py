@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents import ModelResponse, Usage
+from flink_skills.models import ModelResponse, Usage
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.cli.conftest import FlinkSkills, Said
 from tests.kit.models import ServerFactory, model_servers, scripted_provider

@@ -28,8 +28,7 @@ from flink_skills import (
     skills,
 )
 from flink_skills.manager import parse_menu
-from flink_skills.testing import Reply, Rule, ScriptedModelServer, call, calls
-from flink_skills.testing.scripts import Call
+from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer, call, calls
 from tests.kit.models import Script, scripted_provider
 from tests.sources.web import Page, Web
 

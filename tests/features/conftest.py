@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, AgentsExecutionEnvironment
-from flink_skills.agents import ModelRequest, ToolCall, ToolMessage
+from flink_skills.models import ModelRequest, ToolCall, ToolMessage
 from flink_skills.testing import calls
 from tests.kit.models import Script, scripted_provider
 from tests.kit.skills import FULL_AND_WORKSPACE

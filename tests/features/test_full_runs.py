@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flink_skills import tool_set
-from flink_skills.agents import ToolCall
+from flink_skills.models import ToolCall
 from flink_skills.testing import call
 from flink_skills.tools.files import FileToolSet
 from tests.features.conftest import Answer, Ask, Plain

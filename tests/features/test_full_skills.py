@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flink_skills import tool
-from flink_skills.agents import ToolCall
+from flink_skills.models import ToolCall
 from flink_skills.testing import call
 from tests.features.conftest import Answer, Ask, Plain
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents import ToolMessage
+from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
 from tests.features.conftest import Run
 from tests.kit.models import Script

@@ -13,7 +13,7 @@ from pyflink.common import Duration, WatermarkStrategy
 from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.agents import UserMessage, named_in_notice
+from flink_skills.models import UserMessage, named_in_notice
 from flink_skills.testing import Call, Reply, ScriptedModelServer
 from flink_skills.testing.flink_rest import FlinkRest, wait_until
 from tests.flink.agents import Scripted

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from flink_skills.agents.models import Provider, register_provider, unregister_provider
+from flink_skills.models import Provider, register_provider, unregister_provider
 from flink_skills.testing import Reply, Rule, ScriptedModel, ScriptedModelServer
 
 __all__ = ["Script", "ServerFactory", "model_servers", "scripted_provider"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flink_skills.agents.models import SkillIndex
+from flink_skills.models import SkillIndex
 from tests.skills.running import DATA, EXAMPLE, LOGS, NAMES, SKILLS, diagnose, load_module
 
 module = load_module(EXAMPLE / "incidents.py")

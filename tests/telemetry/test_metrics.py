@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents import ModelResponse, Usage
-from flink_skills.agents.models import ModelSetup
+from flink_skills.models import ModelResponse, ModelSetup, Usage
 from flink_skills.telemetry import (
     METRICS,
     CostObserver,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, AgentPlan, ConfigError, PlanError, ResourceDescriptor, chat_model_setup
-from flink_skills.agents import ModelResponse, Usage, compile_plan
-from flink_skills.agents.models import ModelSetup, has_listed_price
+from flink_skills.agents import compile_plan
+from flink_skills.models import ModelResponse, ModelSetup, Usage, has_listed_price
 from flink_skills.telemetry import Activity, CostObserver, Observer, Price, Telemetry, TurnScope, observe
 
 

@@ -20,21 +20,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from flink_skills import ModelError, SkillConfig, tool
-from flink_skills.agents import (
-    ModelRequest,
-    ModelResponse,
-    OpenAgent,
-    ToolMessage,
-    Turn,
-    TurnOutcome,
-    TurnStart,
-    TurnStatus,
-    Usage,
-    Verbatim,
-    compile_plan,
-    open_plan,
-)
+from flink_skills.agents import OpenAgent, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
 from flink_skills.manager import SkillScope
+from flink_skills.models import ModelRequest, ModelResponse, ToolMessage, Usage, Verbatim
 from flink_skills.telemetry import Telemetry, key_hash
 from flink_skills.telemetry.tracing import TracingObserver, TurnSampler
 from flink_skills.telemetry.tracing.ids import PresetIds, agent_span_id

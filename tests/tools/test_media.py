@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from flink_skills import ConfigError, Media
-from flink_skills.agents import ToolMessage, UserMessage, message_from_json, message_to_json
+from flink_skills.agents import message_from_json, message_to_json
+from flink_skills.models import ToolMessage, UserMessage
 from tests.kit.media import GIF, JPEG, MP3, PDF, PNG, WAV, WEBP
 
 

@@ -15,7 +15,6 @@ from deploy.check.mounts import files_of, mount_around, within
 from deploy.check.pods import flat
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.shared import SharedResources
-from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError
@@ -23,6 +22,7 @@ from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.reading import ReadJob, read_job
 from flink_skills.job.resources import shared_resources
 from flink_skills.manager import SkillScope
+from flink_skills.models.setup import ModelSetup
 
 __all__ = ["job_files", "model_keys", "read_agents", "references", "setups"]
 

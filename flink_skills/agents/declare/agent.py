@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from flink_skills.agents.declare.context import AgentContext
     from flink_skills.agents.declare.hooks import Refusal, ToolInvocation
-    from flink_skills.agents.models.base import ChatModel
-    from flink_skills.agents.state.messages import ModelRequest, ModelResponse
+    from flink_skills.models.base import ChatModel
+    from flink_skills.models.messages import ModelRequest, ModelResponse
     from flink_skills.telemetry import Observer
     from flink_skills.tools.base import ToolResult
     from flink_skills.tools.calling import Approval, ApprovalRequest

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flink_skills.agents.state.codec import usage_to_json
-from flink_skills.agents.state.messages import NO_USAGE, Usage
 from flink_skills.errors import LimitError
+from flink_skills.models.messages import NO_USAGE, Usage
 
 __all__ = ["NOTHING_SPENT", "NO_BUDGET", "Budget", "BudgetError", "Spent"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.state.messages import Media, Usage
 from flink_skills.errors import near_misses
+from flink_skills.models.messages import Media, Usage
 from flink_skills.options import JobConfig
 from flink_skills.other_frameworks import CONTEXT_WORDS
 from flink_skills.telemetry import MetricGroup

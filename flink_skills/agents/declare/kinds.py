@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from flink_skills.agents.declare.resource import ResourceDescriptor
-from flink_skills.agents.models.base import ChatModel
 from flink_skills.errors import PlanError
 from flink_skills.hints import is_class
+from flink_skills.models.base import ChatModel
 from flink_skills.resource import mark_of
 
 __all__ = ["check_kinds", "not_an_agent"]

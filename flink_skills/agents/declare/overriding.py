@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from flink_skills.agents.models.base import ChatModel
-from flink_skills.agents.models.registry import ModelSetup, check_setup, create_model
-from flink_skills.agents.state.messages import ModelRequest, ModelResponse
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.models.base import ChatModel
+from flink_skills.models.messages import ModelRequest, ModelResponse
+from flink_skills.models.registry import ModelSetup, check_setup, create_model
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta
 

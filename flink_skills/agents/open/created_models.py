@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flink_skills.agents.models.base import ChatModel
-from flink_skills.agents.models.registry import create_model
-from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
+from flink_skills.models.base import ChatModel
+from flink_skills.models.registry import create_model
+from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig
 
 __all__ = ["created_model"]

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.agents.declare.answers import AnswerType
-from flink_skills.agents.models.base import ChatModel
-from flink_skills.agents.models.media import accepted_kinds
 from flink_skills.agents.open.generation import Generation, GenerationParts
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.agents.state.messages import ModelRequest
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import ConfigError
 from flink_skills.execution import IsolationReport, WorkspaceManager
 from flink_skills.execution.backends.hygiene import HygieneBackend
 from flink_skills.manager import SkillView
+from flink_skills.models.base import ChatModel
+from flink_skills.models.media import accepted_kinds
+from flink_skills.models.messages import ModelRequest
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.base import Tool, ToolContext, ToolSpec

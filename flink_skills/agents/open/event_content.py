@@ -13,9 +13,9 @@ from flink_skills.agents.open.turn_media import TurnMedia
 from flink_skills.agents.state.files import EventFile, fields_of_event, file_of, free_name
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.journal import Asked
-from flink_skills.agents.state.messages import Media
 from flink_skills.artifacts import ArtifactError
 from flink_skills.errors import ConfigError, TurnError
+from flink_skills.models.messages import Media
 
 __all__ = ["ContentItem", "ContentScope", "EventContent", "content_items"]
 

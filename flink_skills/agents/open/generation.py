@@ -13,14 +13,14 @@ from functools import cached_property
 from typing import Any
 
 from flink_skills.agents.declare.answers import AnswerType
-from flink_skills.agents.models.base import ChatModel
-from flink_skills.agents.models.fallback import FallbackChain
-from flink_skills.agents.models.permits import Permits
-from flink_skills.agents.models.setup import ModelSetup
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
-from flink_skills.agents.state.messages import Message, ModelRequest
 from flink_skills.errors import TurnError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillView
+from flink_skills.models.base import ChatModel
+from flink_skills.models.fallback import FallbackChain
+from flink_skills.models.messages import Message, ModelRequest
+from flink_skills.models.permits import Permits
+from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillOptions
 from flink_skills.prompts import Prompt
 from flink_skills.tools import SkillState, ToolSet

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.models.registry import has_listed_price
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import PlanError
+from flink_skills.models.registry import has_listed_price
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import CustomMetrics, Observer, Telemetry
 from flink_skills.telemetry.event_deltas import SecretPrefixLength

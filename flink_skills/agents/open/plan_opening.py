@@ -15,8 +15,6 @@ from flink_skills.agents.declare.answers import AnswerType
 from flink_skills.agents.declare.declaration import Declaration, declared_pool, read_declaration
 from flink_skills.agents.declare.overriding import ModelOverrides
 from flink_skills.agents.declare.subagent import AgentTool
-from flink_skills.agents.models.circuit import Circuits
-from flink_skills.agents.models.opened import OpenModels
 from flink_skills.agents.open.created_models import created_model
 from flink_skills.agents.open.generation import GenerationParts
 from flink_skills.agents.open.live_skills import LiveSkills
@@ -37,6 +35,8 @@ from flink_skills.artifacts import ArtifactStore
 from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.configuration import command_user
 from flink_skills.execution.workspace import open_workspaces
+from flink_skills.models.circuit import Circuits
+from flink_skills.models.opened import OpenModels
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.store import usual_folder
 from flink_skills.telemetry import Telemetry

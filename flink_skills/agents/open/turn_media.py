@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from flink_skills.agents.models.media import has_media, messages_with, unaccepted
-from flink_skills.agents.state.messages import Media, Message
 from flink_skills.artifacts import ArtifactError, ArtifactStore, parse_reference
+from flink_skills.models.media import has_media, messages_with, unaccepted
+from flink_skills.models.messages import Media, Message
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.base import ToolResult
 

@@ -23,9 +23,6 @@ from flink_skills.agents.declare.kinds import not_an_agent
 from flink_skills.agents.declare.resource import ResourceDescriptor
 from flink_skills.agents.declare.shared import SharedResources
 from flink_skills.agents.declare.subagent import agent_tool_spec
-from flink_skills.agents.models.registry import ModelSetup, check_setup, provider_names
-from flink_skills.agents.models.setup import SETTINGS, is_setting
-from flink_skills.agents.models.suggestions import class_advice
 from flink_skills.agents.plan.content_checks import check_content
 from flink_skills.agents.plan.model_choice import check_route, with_fallbacks
 from flink_skills.agents.plan.name_checks import NamedAgent, check_own_names
@@ -35,6 +32,9 @@ from flink_skills.agents.plan.wait_checks import check_waits
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
 from flink_skills.hints import is_class
 from flink_skills.manager import SkillScope
+from flink_skills.models.registry import ModelSetup, check_setup, provider_names
+from flink_skills.models.setup import SETTINGS, is_setting
+from flink_skills.models.suggestions import class_advice
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.sources.prefixes import AllowedPrefixes

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from flink_skills.agents.declare.declaration import Declaration, name_list
-from flink_skills.agents.models.fallback import Fallback
-from flink_skills.agents.models.registry import check_setup, provider_names
-from flink_skills.agents.models.setup import SETTINGS, ModelSetup
 from flink_skills.agents.plan.plan import ModelPlan
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
+from flink_skills.models.fallback import Fallback
+from flink_skills.models.registry import check_setup, provider_names
+from flink_skills.models.setup import SETTINGS, ModelSetup
 from flink_skills.tools.name_patterns import matches
 
 __all__ = ["check_route", "with_fallbacks"]

@@ -17,8 +17,6 @@ from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.route import Route
-from flink_skills.agents.models.fallback import Fallback
-from flink_skills.agents.models.registry import ModelSetup
 from flink_skills.agents.plan.sealing import (
     Secrets,
     hidden_urls,
@@ -30,6 +28,8 @@ from flink_skills.agents.plan.sealing import (
 )
 from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.manager import SkillScope
+from flink_skills.models.fallback import Fallback
+from flink_skills.models.registry import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.profiles import COMMAND_TOOLS
 from flink_skills.tools.settings import SkillSettings

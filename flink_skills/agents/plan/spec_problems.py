@@ -11,9 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from flink_skills.agents.declare.shared import SharedResources
-from flink_skills.agents.models.registry import check_setup, provider_names
-from flink_skills.agents.models.setup import SETTINGS, ModelSetup
-from flink_skills.agents.models.suggestions import class_advice
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.plan.spec import SetupSpec
@@ -21,6 +18,9 @@ from flink_skills.documents.document import Document
 from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError, near_misses
 from flink_skills.manager import SkillScope
+from flink_skills.models.registry import check_setup, provider_names
+from flink_skills.models.setup import SETTINGS, ModelSetup
+from flink_skills.models.suggestions import class_advice
 from flink_skills.options import SkillConfig
 from flink_skills.other_frameworks import SETUP_WORDS
 

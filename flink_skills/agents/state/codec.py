@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from flink_skills.agents.state.messages import (
+from flink_skills.errors import WorkerError
+from flink_skills.models.messages import (
     AssistantMessage,
     Media,
     Message,
@@ -23,7 +24,6 @@ from flink_skills.agents.state.messages import (
     UserMessage,
     Verbatim,
 )
-from flink_skills.errors import WorkerError
 from flink_skills.tools.base import ArgumentChange, Repeat, ToolResult
 from flink_skills.tools.media import media_from_json, media_to_json
 

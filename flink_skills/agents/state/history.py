@@ -15,7 +15,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flink_skills.agents.state.messages import DOCUMENTS, AssistantMessage, Message, ToolMessage, UserMessage
+from flink_skills.models.messages import DOCUMENTS, AssistantMessage, Message, ToolMessage, UserMessage
 from flink_skills.skill.inspection import about_tokens
 from flink_skills.tools import SkillState
 from flink_skills.tools.profiles import LOADERS

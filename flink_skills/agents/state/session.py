@@ -15,8 +15,8 @@ from typing import Any
 
 from flink_skills.agents.state.codec import decode_all, encode, message_from_json, message_to_json
 from flink_skills.agents.state.history import about_tokens_of, skill_results
-from flink_skills.agents.state.messages import Message
-from flink_skills.agents.state.well_formed import call_ids, well_formed_conversation
+from flink_skills.models.messages import Message
+from flink_skills.models.well_formed import call_ids, well_formed_conversation
 
 __all__ = [
     "NO_CONVERSATION",

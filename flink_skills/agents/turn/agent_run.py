@@ -15,7 +15,6 @@ from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.state.event import event_text
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.journal import Asked
-from flink_skills.agents.state.messages import Media
 from flink_skills.agents.state.step_codec import StepCodec
 from flink_skills.agents.state.waits import SLEEP, WaitRequest
 from flink_skills.agents.turn.agent_turn import AgentTurn
@@ -32,6 +31,7 @@ from flink_skills.agents.turn.wait_requests import (
 )
 from flink_skills.artifacts import artifact_ref
 from flink_skills.errors import TurnError
+from flink_skills.models.messages import Media
 from flink_skills.telemetry import observe
 from flink_skills.telemetry.event_record import EVENTS_TAG
 from flink_skills.tools.threads import in_thread

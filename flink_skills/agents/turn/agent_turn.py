@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.declare.budget import NO_BUDGET, Budget, Spent
 from flink_skills.agents.open.turn_media import TurnMedia
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
-from flink_skills.agents.state.messages import NO_USAGE, Media, Usage
 from flink_skills.agents.state.session import SESSION_EFFECT, KeptConversation
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT, changed_state
@@ -17,6 +16,7 @@ from flink_skills.agents.state.waits import WaitRequest, WaitResult
 from flink_skills.agents.turn.attempt import Attempt
 from flink_skills.agents.turn.child_sessions import ChildSessions
 from flink_skills.agents.turn.waits import ReadAnswer
+from flink_skills.models.messages import NO_USAGE, Media, Usage
 from flink_skills.tools.base import ToolResult
 from flink_skills.tools.toolset import parsed
 

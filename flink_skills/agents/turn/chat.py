@@ -9,10 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.agents.declare.answers import AnswerType
-from flink_skills.agents.models.endings import AnswerEnd, end_of
-from flink_skills.agents.models.results import empty_answer
 from flink_skills.agents.state.journal import Asked
-from flink_skills.agents.state.messages import (
+from flink_skills.agents.turn.additions import Additions
+from flink_skills.agents.turn.apart import Apart
+from flink_skills.agents.turn.conversation import Repeats
+from flink_skills.agents.turn.materialise import build_request
+from flink_skills.agents.turn.responding import respond
+from flink_skills.agents.turn.shortening import history_of
+from flink_skills.errors import TurnError
+from flink_skills.models.endings import AnswerEnd, end_of
+from flink_skills.models.messages import (
     DOCUMENTS,
     AssistantMessage,
     Media,
@@ -22,15 +28,9 @@ from flink_skills.agents.state.messages import (
     ToolMessage,
     UserMessage,
 )
-from flink_skills.agents.state.notices import Notice, forget, journalled, notice_message, outdated
-from flink_skills.agents.state.well_formed import well_formed_message
-from flink_skills.agents.turn.additions import Additions
-from flink_skills.agents.turn.apart import Apart
-from flink_skills.agents.turn.conversation import Repeats
-from flink_skills.agents.turn.materialise import build_request
-from flink_skills.agents.turn.responding import respond
-from flink_skills.agents.turn.shortening import history_of
-from flink_skills.errors import TurnError
+from flink_skills.models.notices import Notice, forget, journalled, notice_message, outdated
+from flink_skills.models.results import empty_answer
+from flink_skills.models.well_formed import well_formed_message
 from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolResult
 from flink_skills.tools.code import RUN_CODE, code_blocks

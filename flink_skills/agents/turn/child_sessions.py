@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flink_skills.agents.state.codec import message_from_json, message_to_json
-from flink_skills.agents.state.messages import Message
 from flink_skills.agents.state.session import KeptConversation
+from flink_skills.models.messages import Message
 
 __all__ = ["ChildSessions", "session_json"]
 

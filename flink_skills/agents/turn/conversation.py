@@ -16,17 +16,17 @@ from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.history import about_tokens_of, placed, skill_results
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
-from flink_skills.agents.state.messages import Message, ModelResponse
 from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT
-from flink_skills.agents.state.well_formed import call_id, with_call_ids
 from flink_skills.agents.turn.agent_turn import AgentTurn
 from flink_skills.agents.turn.hooks import RequestHooks, ToolHook
 from flink_skills.agents.turn.nested import ToolCaller
 from flink_skills.agents.turn.state_copy import ToolState
 from flink_skills.agents.turn.tool_waits import CallWaits
 from flink_skills.errors import LimitError
+from flink_skills.models.messages import Message, ModelResponse
+from flink_skills.models.well_formed import call_id, with_call_ids
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import ArgumentChange, Repeat, Tool, ToolContext, ToolResult

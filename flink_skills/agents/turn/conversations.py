@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from flink_skills.agents.declare.context import FRESH, Fresh
-from flink_skills.agents.state.messages import Message
 from flink_skills.agents.state.session import KeptConversation
 from flink_skills.agents.turn.agent_turn import AgentTurn
 from flink_skills.agents.turn.conversation import Conversation
 from flink_skills.errors import TurnError
+from flink_skills.models.messages import Message
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime

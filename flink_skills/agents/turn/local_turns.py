@@ -14,11 +14,11 @@ from typing import Any
 from flink_skills.agents.open.open_agent import OpenAgent
 from flink_skills.agents.state.key_selection import KeyText, key_text_of
 from flink_skills.agents.state.keys import key_failure
-from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.state.session import Session
 from flink_skills.agents.state.waits import Answer, WaitChange, WaitOperation, is_wait_id
 from flink_skills.agents.turn.local_waits import GivenAnswer, LocalWaits
 from flink_skills.agents.turn.turn import Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.models.messages import Usage
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flink_skills.agents.declare.answers import AnswerType
-from flink_skills.agents.models.media import has_media
 from flink_skills.agents.state.history import placed
-from flink_skills.agents.state.messages import Message, ModelRequest
-from flink_skills.agents.state.well_formed import well_formed
 from flink_skills.agents.turn.additions import Additions
+from flink_skills.models.media import has_media
+from flink_skills.models.messages import Message, ModelRequest
+from flink_skills.models.well_formed import well_formed
 from flink_skills.options import SkillOptions
 from flink_skills.tools.skills.context import skill_block, system_block
 

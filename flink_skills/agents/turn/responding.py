@@ -12,16 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.hooks import Refusal
-from flink_skills.agents.models.base import tell_whole
-from flink_skills.agents.models.endings import AnswerEnd, checked, end_of
-from flink_skills.agents.models.fallback import Attempt, Candidate
-from flink_skills.agents.models.media import for_model
 from flink_skills.agents.state.codec import response_from_json, response_to_json
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
-from flink_skills.agents.state.messages import ModelRequest, ModelResponse
-from flink_skills.agents.state.notices import Notice
-from flink_skills.agents.state.well_formed import well_formed_response
 from flink_skills.errors import LimitError, ModelError, TurnError, counted
+from flink_skills.models.base import tell_whole
+from flink_skills.models.endings import AnswerEnd, checked, end_of
+from flink_skills.models.fallback import Attempt, Candidate
+from flink_skills.models.media import for_model
+from flink_skills.models.messages import ModelRequest, ModelResponse
+from flink_skills.models.notices import Notice
+from flink_skills.models.well_formed import well_formed_response
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import Delta, Discarded, OnDelta, ToolCallDelta, delta_listener, emit, observe
 from flink_skills.tools.streaming import ArgumentFeed

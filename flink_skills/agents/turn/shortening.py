@@ -8,11 +8,11 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.models.endings import AnswerEnd, end_of
 from flink_skills.agents.state.history import Cut, about_tokens_of, cut, without_verbatim
-from flink_skills.agents.state.messages import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
 from flink_skills.agents.turn.responding import respond
 from flink_skills.errors import ModelError
+from flink_skills.models.endings import AnswerEnd, end_of
+from flink_skills.models.messages import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
 from flink_skills.options import SkillOptions
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
-from flink_skills.agents.state.messages import NO_USAGE, Usage
 from flink_skills.agents.state.waits import APPROVAL, Answer, OpenWait, WaitRequest, WaitResult
 from flink_skills.agents.turn.waits import ReadAnswer, WaitPort, Waits, no_waits
 from flink_skills.errors import LimitError
+from flink_skills.models.messages import NO_USAGE, Usage
 from flink_skills.tools.base import TurnInterruptedError
 
 __all__ = ["CallIds", "Steps"]

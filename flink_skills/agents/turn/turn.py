@@ -12,7 +12,6 @@ from flink_skills.agents.open.supervision import CANCEL_PAUSES, ignore_result, s
 from flink_skills.agents.state.error_text import error_text, plain_message
 from flink_skills.agents.state.journal import JournalMismatchError
 from flink_skills.agents.state.keys import key_failure, key_from_text
-from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.state.session import NO_CONVERSATION, UNCHANGED
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import stored_state
@@ -39,6 +38,7 @@ from flink_skills.agents.turn.turn_waits import (
 from flink_skills.agents.turn.waits import WaitPort, no_waits
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import LimitError, TurnError, WorkerError
+from flink_skills.models.messages import Usage
 from flink_skills.telemetry import CANCELLED, WAITING, ActivityContext, TurnScope, emit
 from flink_skills.tools.base import TurnInterruptedError
 

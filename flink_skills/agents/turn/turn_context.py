@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.declare.context import AgentContext
 
 if TYPE_CHECKING:
-    from flink_skills.agents.state.messages import Media, Usage
     from flink_skills.agents.turn.agent_turn import AgentTurn
+    from flink_skills.models.messages import Media, Usage
     from flink_skills.options import JobConfig
     from flink_skills.telemetry import MetricGroup
 

@@ -15,11 +15,11 @@ from flink_skills.errors import SkillsError
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
     from flink_skills.agents.open.turn_limits import TurnLimits
-    from flink_skills.agents.state.messages import Usage
     from flink_skills.agents.turn.agent_run import AgentRun
     from flink_skills.agents.turn.agent_turn import AgentTurn
     from flink_skills.agents.turn.turn_encoding import Emitted, Encoding
     from flink_skills.agents.turn.turn_record import TurnRecords
+    from flink_skills.models.messages import Usage
 
 __all__ = ["Ending", "emitted", "error_outputs", "failed"]
 

@@ -15,9 +15,9 @@ from flink_skills.agents.rows.column_types import MisfitError
 from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.event import to_plain
-from flink_skills.agents.state.messages import Usage
 from flink_skills.agents.turn.turn_encoding import Emitted
 from flink_skills.agents.turn.turn_ends import ERROR_TAG, TurnStart
+from flink_skills.models.messages import Usage
 
 __all__ = ["TurnRecords"]
 

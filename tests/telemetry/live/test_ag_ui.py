@@ -25,7 +25,7 @@ from flink_skills import (
     tool,
 )
 from flink_skills.agents import Turn, TurnStart, compile_plan, open_plan
-from flink_skills.agents.models import ModelSetup
+from flink_skills.models import ModelSetup
 from flink_skills.telemetry import (
     Activity,
     Discarded,

@@ -19,7 +19,7 @@ from flink_skills import (
     chat_model_setup,
     tool_pool,
 )
-from flink_skills.agents import ToolMessage
+from flink_skills.models import ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
 from flink_skills.tools import TOOL_NAMES, FunctionTool
 from tests.kit.models import scripted_provider

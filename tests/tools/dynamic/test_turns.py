@@ -20,7 +20,7 @@ from flink_skills import (
     tool,
     tool_pool,
 )
-from flink_skills.agents import ToolMessage
+from flink_skills.models import ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.models import scripted_provider
 

@@ -1,0 +1,188 @@
+"""Model errors for exceptions of client libraries: cause, location, retryability and fix."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from flink_skills.endpoint import redact
+from flink_skills.errors import ModelError
+from flink_skills.models.base import OnQuota
+from flink_skills.models.error_bodies import AnswerError, phrase_of, said, visible
+from flink_skills.models.quota import pause_of
+from flink_skills.sources.os_errors import NO_DESCRIPTORS, os_error_hint
+
+__all__ = ["explain"]
+
+_RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
+_FIXES = {
+    400: "the provider does not accept the request: check the model's name and settings",
+    401: "check the API key in {key}",
+    402: "the account has no credit left",
+    403: "the API key in {key} may not use this model",
+    404: "check the model's name and base_url",
+    408: "the provider gave up waiting, it is asked again",
+    409: "the provider is busy with a conflicting request, it is asked again",
+    413: "the conversation is too long: lower skills.prompt.max-chars or the session limits",
+    422: "the provider does not accept the request: check the model's name and settings",
+    429: "too many requests: lower skills.worker.max-in-flight or ask the provider for more",
+}
+# Errors about one request: another one may be answered.
+_REJECTED = frozenset({400, 413, 422})
+_QUOTA = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_error", "exceeded_current_quota_error"}
+)
+_SHORTEST_KEY = 4
+
+_BROKEN = frozenset(
+    {
+        "ReadError",
+        "WriteError",
+        "RemoteProtocolError",
+        "ServerDisconnectedError",
+        "ClientPayloadError",
+        "ClientResponseError",
+    }
+)
+_NO_COMPLETION = frozenset(
+    {"UnexpectedModelBehavior", "ModelAPIError", "APIResponseValidationError", "ValidationError"}
+)
+# What the clients trip over in an answer that is JSON, but of another shape.
+_MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
+
+
+def explain(
+    error: Exception,
+    *,
+    model: str,
+    place: str,
+    timeout: float | None,
+    key_variable: str | None,
+    on_quota: OnQuota | None = None,
+) -> ModelError:
+    """Return the :class:`ModelError` for any exception that a request raised. Its message never contains the key.
+
+    ``on_quota`` receives the pause that the provider asks for, including one that is only in the body.
+    """
+    key = os.environ.get(key_variable, "") if key_variable else ""
+    # Some servers repeat it whole, and not all keys look like one.
+    key = key if len(key) >= _SHORTEST_KEY else ""
+    where = f"model {model}" + (f" at {redact(place)}" if place else "")
+    chain = list(_chain(error))
+    status = next((s for s in map(_status, chain) if s is not None), None)
+    if status is not None:
+        found = _for_status(status, chain, where, key_variable, key)
+        if on_quota is not None and found.retry_after is not None:
+            on_quota({"retry-after": str(found.retry_after)}, status)
+        return found
+    if full := next(filter(None, map(_no_descriptors, chain)), ""):
+        return ModelError(f"{where} cannot be called: {full}", retryable=True)
+    kind = _kind(chain)
+    if kind == "timeout":
+        waited = f" within {timeout:g} s" if timeout is not None else ""
+        return ModelError(
+            f"{where} did not answer{waited}: raise skills.model.timeout if the model is slow", retryable=True
+        )
+    if kind == "connection":
+        reason = _innermost(chain, key)
+        fix = "check base_url and the network"
+        if "CERTIFICATE_VERIFY_FAILED" in reason:
+            fix = "set SSL_CERT_FILE to the file of its certificate authority"
+        return ModelError(f"{where} cannot be reached ({reason}): {fix}", retryable=True)
+    if kind == "garbage":
+        return ModelError(
+            f"{where} returned a response that is not a chat completion ({visible(str(error), key)}): "
+            "check that base_url is the address of the API, and that the client libraries are compatible",
+            retryable=True,
+        )
+    return ModelError(f"{where} could not be called: {type(error).__name__}: {visible(str(error), key)}")
+
+
+def _for_status(status: int, chain: list[BaseException], where: str, key_variable: str | None, key: str) -> ModelError:
+    # The innermost error has the whole body: libraries pass on only a part.
+    bodies = [said(body) for body in map(_body, reversed(chain)) if body]
+    words = next((of.words for of in bodies if of.words), "") or phrase_of(status)
+    # Waiting does not help if the account has no money.
+    no_quota = any(of.names & _QUOTA for of in bodies)
+    retryable = (status in _RETRYABLE_STATUS or status >= 500) and not no_quota
+    if status == 429 and not retryable:
+        fix = "the account has no quota left"
+    elif status >= 500:
+        fix = "the provider has a fault; the request is retried"
+    else:
+        variable = key_variable or "the provider's environment variable"
+        fix = _FIXES.get(status, "see what the provider says about this status").format(key=variable)
+    answer = next((error for error in chain if isinstance(error, AnswerError)), None)
+    inside = ", in a response with status 200" if answer is not None and answer.inside else ""
+    shown = "an error" if answer is not None and answer.is_nameless else f"status {status}"
+    return ModelError(
+        f"{where} answered with {shown}{f' ({visible(words, key)})' if words else ''}{inside}: {fix}",
+        retryable=retryable,
+        retry_after=_pause(chain, [of.retry_after for of in bodies]) if retryable else None,
+        rejects_request=status in _REJECTED,
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) and status >= 300 else None
+
+
+def _no_descriptors(error: BaseException) -> str:
+    """Return the problem of the worker's host and the fix. Libraries report it as a failed connection."""
+    if not isinstance(error, OSError) or error.errno not in NO_DESCRIPTORS:
+        return ""
+    return f"the worker has no file descriptors left ({error.strerror}): {os_error_hint(error)}"
+
+
+def _kind(chain: list[BaseException]) -> str:
+    """What kind of failure it was. The innermost cause says it best: some client libraries report a refused
+    connection as a timeout. Classes are named, not imported: the libraries differ in theirs."""
+    for error in reversed(chain):
+        name = type(error).__name__
+        if "ConnectionTimeout" in name:
+            return "connection"
+        if isinstance(error, (TimeoutError, asyncio.TimeoutError)) or "Timeout" in name:
+            return "timeout"
+        if isinstance(error, OSError) or "Connect" in name or name in _BROKEN:
+            return "connection"
+    if any(isinstance(error, _MALFORMED) or type(error).__name__ in _NO_COMPLETION for error in chain):
+        return "garbage"
+    return "other"
+
+
+def _body(error: BaseException) -> Any:
+    """Return the response body that an error carries."""
+    try:
+        text = getattr(getattr(error, "response", None), "text", None)
+    except RuntimeError:  # httpx: the response was not read
+        text = None
+    return text if isinstance(text, str) and text else getattr(error, "body", None)
+
+
+def _innermost(chain: list[BaseException], key: str) -> str:
+    # The plainest words: "Connection refused" rather than "Connection error."
+    for error in reversed(chain):
+        if str(error).strip():
+            return visible(str(error), key)
+    return type(chain[-1]).__name__
+
+
+def _pause(chain: list[BaseException], of_bodies: list[float | None]) -> float | None:
+    """Return the pause that the provider asks for, in headers or else in the body."""
+    for error in chain:
+        headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
+        if headers is not None and (seconds := pause_of(headers)) is not None:
+            return seconds
+    return next((seconds for seconds in of_bodies if seconds is not None), None)

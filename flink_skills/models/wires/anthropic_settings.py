@@ -1,0 +1,185 @@
+"""The settings of a chat model as fields and headers of Anthropic's messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from flink_skills.models.wires.anthropic_models import Claude
+from flink_skills.models.wires.closed_schema import closed_schema
+from flink_skills.models.wires.json_bytes import dump
+
+__all__ = ["AnthropicSettings"]
+
+_log = logging.getLogger("flink_skills.model")
+
+_SAMPLING = ("temperature", "top_p", "top_k")
+_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 10_000, "high": 16_384, "xhigh": 32_768, "max": 32_768}
+_ROOM = 4096
+_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "max", "max": "max"}
+_TIERS = {"auto": "auto", "default": "standard_only"}
+# Settings that are not fields of a request. All others with the provider's name are.
+_ELSEWHERE = frozenset(
+    {
+        "anthropic_betas",
+        "anthropic_eager_input_streaming",
+        "anthropic_effort",
+        "anthropic_native_schema",
+        "anthropic_task_budget",
+        "anthropic_thinking",
+    }
+)
+_BINDING_BETA = "thinking-binding-controls-2026-08-01"
+_DROP_STALE = {"prefix_mismatch_behavior": "drop_block"}
+# Features that the API accepts only together with their name in a header.
+_BETAS = {
+    "anthropic_context_management": "compact-2026-01-12",
+    "anthropic_speed": "fast-mode-2026-02-01",
+    "anthropic_task_budget": "task-budgets-2026-03-13",
+}
+_MAX = 16
+
+
+class AnthropicSettings:
+    """Encodes settings for one model, and keeps what it encoded last."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._claude = Claude.named(model)
+        # A value holds the settings and the schema, so that no others get their ids.
+        self._kept: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
+
+    def encoded(
+        self, settings: Mapping[str, Any], schema: Mapping[str, Any] | None, *, with_tools: bool, thinks: bool
+    ) -> bytes:
+        """Return the fields as JSON that continues an object: each with a comma before it.
+
+        With ``thinks`` false, a budget for thinking is omitted: the conversation does not allow it.
+        """
+        key = (id(settings), id(schema), with_tools, thinks)
+        kept = self._kept.get(key)
+        if kept is None:
+            if len(self._kept) >= _MAX:
+                self._kept.pop(next(iter(self._kept)))
+            fields = dump(self.fields(settings, schema, with_tools=with_tools, thinks=thinks))
+            kept = self._kept[key] = (settings, schema, b"," + fields[1:-1])
+        return kept[2]
+
+    def fields(
+        self, settings: Mapping[str, Any], schema: Mapping[str, Any] | None, *, with_tools: bool, thinks: bool = True
+    ) -> dict[str, Any]:
+        """Return the fields of a request for settings and an output schema."""
+        thinking = self._thinking(settings)
+        if not thinks and (thinking or {}).get("type") == "enabled":
+            thinking = None
+        found: dict[str, Any] = {"max_tokens": settings.get("max_tokens") or self._max_tokens(thinking)}
+        for name, value in settings.items():
+            if name.startswith("anthropic_") and value is not None and name not in _ELSEWHERE:
+                found[name.removeprefix("anthropic_")] = value
+        if stops := settings.get("stop_sequences"):
+            found["stop_sequences"] = stops
+        if tier := _TIERS.get(str(settings.get("service_tier"))):
+            found.setdefault("service_tier", tier)
+        found.update(self._sampling(settings, thinking))
+        if thinking is not None:
+            found["thinking"] = thinking
+        if config := self._output_config(settings, schema):
+            found["output_config"] = config
+        if with_tools and (parallel := settings.get("parallel_tool_calls")) is not None:
+            found["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": not parallel}
+        # Fields of extra_body replace all others.
+        found.update(settings.get("extra_body") or {})
+        return found
+
+    def headers(self, settings: Mapping[str, Any]) -> dict[str, str]:
+        """Return the headers of a request for settings: theirs, and the names of the features that it uses."""
+        headers = {str(name): str(value) for name, value in (settings.get("extra_headers") or {}).items()}
+        betas = {str(beta) for beta in settings.get("anthropic_betas") or ()}
+        for name in [name for name in headers if name.lower() == "anthropic-beta"]:
+            betas.update(beta.strip() for beta in headers.pop(name).split(","))
+        betas.update(beta for name, beta in _BETAS.items() if settings.get(name) not in (None, "standard"))
+        if "block_binding" in (self._thinking(settings) or {}):
+            betas.add(_BINDING_BETA)
+        if betas:
+            headers["anthropic-beta"] = ",".join(sorted(betas))
+        return headers
+
+    def thinks(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether a request with these settings lets the model think."""
+        thinking = self._thinking(settings)
+        return self._claude.thinks if thinking is None else thinking.get("type") != "disabled"
+
+    def has_budget(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether the model thinks within a budget, so that a tool loop must begin with its thinking."""
+        return (self._thinking(settings) or {}).get("type") == "enabled"
+
+    def takes_schema(self, schema: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+        """Return whether the API enforces a schema: the model must be able to, and no object of it is free-form."""
+        native = settings.get("anthropic_native_schema")
+        return closed_schema(schema) is not None and (self._claude.schemas if native is None else bool(native))
+
+    def _max_tokens(self, thinking: Mapping[str, Any] | None) -> int:
+        budget = (thinking or {}).get("budget_tokens")
+        return max(self._claude.max_tokens, budget + _ROOM if isinstance(budget, int) else 0)
+
+    def _thinking(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        by_user = (settings.get("extra_body") or {}).get("thinking", settings.get("anthropic_thinking"))
+        if by_user:
+            return dict(by_user)
+        thinking = self._wanted(settings.get("thinking"))
+        if self._claude.binds and (thinking or {"type": "adaptive"})["type"] == "adaptive":
+            # The tools and the system text of a session change. The API then drops earlier thinking instead of failing.
+            return {"type": "adaptive", "block_binding": _DROP_STALE}
+        return thinking
+
+    def _wanted(self, thinking: Any) -> dict[str, Any] | None:
+        claude = self._claude
+        if thinking is None:
+            return None
+        if thinking in (False, "none"):
+            if claude.always_thinks:
+                return {"type": "adaptive"} if claude.effort else None
+            if claude.between_tools:
+                return {"type": "between_tools"}
+            return {"type": "disabled"} if claude.thinks else None
+        if claude.adaptive:
+            return {"type": "adaptive"}
+        return {"type": "enabled", "budget_tokens": _BUDGETS.get(thinking, _BUDGETS["medium"])}
+
+    def _output_config(self, settings: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        config: dict[str, Any] = {}
+        if schema is not None:
+            config["format"] = {"type": "json_schema", "schema": closed_schema(schema) or schema}
+        if effort := settings.get("anthropic_effort") or self._effort(settings.get("thinking")):
+            config["effort"] = effort
+        if budget := settings.get("anthropic_task_budget"):
+            config["task_budget"] = budget
+        return config
+
+    def _effort(self, thinking: Any) -> str:
+        highest = self._claude.effort
+        if not highest or thinking in (None, True):
+            return ""
+        if thinking in (False, "none"):
+            return "low" if self._claude.always_thinks else ""
+        if thinking == "xhigh" and highest == "xhigh":
+            return "xhigh"
+        effort = _EFFORTS.get(thinking, "medium")
+        return highest if effort == "max" and highest == "high" else effort
+
+    def _sampling(self, settings: Mapping[str, Any], thinking: Mapping[str, Any] | None) -> dict[str, Any]:
+        given = {name: settings[name] for name in _SAMPLING if settings.get(name) is not None}
+        if not self._claude.sampling:
+            left_out = list(given)
+        elif thinking is not None and thinking.get("type") != "disabled":
+            left_out = [name for name in given if name != "top_p"]
+        else:
+            left_out = []
+        if left_out:
+            _log.warning(
+                "chat model %s does not accept %s while it thinks, so requests omit it",
+                self._model,
+                ", ".join(left_out),
+            )
+        return {name: value for name, value in given.items() if name not in left_out}

@@ -1,0 +1,262 @@
+"""The wire of OpenAI's chat completions, which most other servers speak, too.
+
+The rules are those of https://platform.openai.com/docs/api-reference/chat.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flink_skills.models.endings import AnswerEnd, end_of
+from flink_skills.models.messages import (
+    AssistantMessage,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    Verbatim,
+)
+from flink_skills.models.results import (
+    NO_ANSWER,
+    arguments_of,
+    arguments_to_send,
+    check_number,
+    counted_usage,
+    error_text,
+    identified,
+    in_sequence,
+    instead_of_answer,
+    joined,
+)
+from flink_skills.models.schemas import is_strict, schema_name, tool_schema
+from flink_skills.models.well_formed import sent_name
+from flink_skills.models.wires.chat_settings import ChatSettings
+from flink_skills.models.wires.fixed import Fixed
+from flink_skills.models.wires.json_bytes import dump, object_of
+from flink_skills.models.wires.media_parts import chat_part, heading, user_content
+from flink_skills.models.wires.pieces import content_text, is_thought
+from flink_skills.models.wires.streams import ChatStream
+from flink_skills.models.wires.wire import NoCompletionError, Wire
+from flink_skills.models.wrapped import without_thoughts
+from flink_skills.tools.base import ToolSpec
+
+__all__ = ["ChatCompletions"]
+
+# Fields of a message that say the same as its text and its calls, or are not for the next request.
+_OWN_FIELDS = frozenset({"role", "content", "tool_calls", "refusal", "annotations", "audio", "function_call", "name"})
+# Fields with reasoning in plain text. Servers want it back only together with calls of tools.
+_REASONING = frozenset({"reasoning", "reasoning_content"})
+_CALL_FIELDS = frozenset({"id", "type", "index", "function"})
+
+
+class ChatCompletions(Wire):
+    """Maps a conversation to chat completions.
+
+    Args:
+        label: The label of the model.
+        model: The name of the model.
+        own: Whether the server is OpenAI's or Azure's. Others get the older names of some settings, which all know.
+        path: The path of the API behind the base URL.
+    """
+
+    def __init__(self, label: str, model: str, *, own: bool = False, path: str = "/chat/completions") -> None:
+        super().__init__(label, model)
+        self.path = path
+        self._settings = ChatSettings(model, own=own)
+        self._fixed = Fixed(_tool)
+        self._head = b'{"model":' + dump(model) + b',"messages":['
+
+    def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
+        pieces = [self._head]
+        if request.system:
+            pieces.append(self._fixed.system(request.system, _system))
+            if request.messages:
+                pieces.append(b",")
+        pieces += (self.messages(request.messages), b"]")
+        if request.tools:
+            pieces += (b',"tools":[', self._fixed.tools(request.tools), b"]")
+        if request.output_schema is not None:
+            pieces += (b',"response_format":', dump(_format(request.output_schema)))
+        if stream:
+            pieces.append(b',"stream":true,"stream_options":{"include_usage":true}')
+        encoded = self._settings.encoded(settings, with_tools=bool(request.tools))
+        pieces += (encoded, self.cache_key(request, settings), b"}")
+        return b"".join(pieces)
+
+    def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
+        if isinstance(messages[at], AssistantMessage):
+            said = in_sequence(messages, at, AssistantMessage)
+            message = joined(said)
+            if message.verbatim is not None and message.verbatim.model == self.label:
+                return message.verbatim.raw.encode(), 1
+            return dump(_assistant(message)), len(said)
+        return _results_and_texts(messages, at)
+
+    def response(self, data: Any) -> ModelResponse:
+        answer = object_of(data)
+        choices = answer.get("choices")
+        choice = object_of(choices[0]) if isinstance(choices, list) and choices else {}
+        reason = _reason_of(choice)
+        # Some servers return a filtered or failed answer without a message.
+        message = choice.get("message") or ({} if reason else None)
+        if not isinstance(message, dict):
+            raise NoCompletionError("the response has no choices")
+        calls = _calls(message)
+        text, refusal = content_text(message.get("content")), content_text(message.get("refusal"))
+        response = ModelResponse(
+            text or refusal,
+            tuple(map(_call, calls)),
+            _usage(object_of(answer.get("usage"))),
+            "refusal" if refusal and not text else reason or "",
+            self._verbatim(message, calls),
+            "" if calls or (text or refusal).strip() else _instead(message),
+        )
+        return identified(response, str(answer.get("id") or uuid.uuid4().hex))
+
+    def reader(self) -> ChatStream:
+        return ChatStream(self.response)
+
+    def _verbatim(self, message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> Verbatim | None:
+        """Return the message as it came if it has what its server wants back, such as signatures of its reasoning."""
+        more = {name: value for name, value in message.items() if name not in _OWN_FIELDS and value}
+        if not calls:
+            more = {name: value for name, value in more.items() if name not in _REASONING}
+        signed = any(call.keys() - _CALL_FIELDS for call in calls)
+        if not more and not signed and not (calls and _has_thoughts(message.get("content"))):
+            return None
+        kept = {"role": "assistant", "content": message.get("content") or None, **more}
+        if calls:
+            kept["tool_calls"] = list(map(_to_keep, calls))
+        return Verbatim(self.label, dump(kept).decode())
+
+
+def _system(text: str) -> bytes:
+    return dump({"role": "system", "content": text})
+
+
+def _tool(tool: ToolSpec) -> bytes:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool_schema(tool.parameters)}
+    return dump({"type": "function", "function": function})
+
+
+def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": schema_name(schema), "schema": schema}
+    if "description" in schema:
+        described["description"] = str(schema["description"])
+    if is_strict(schema):
+        described["strict"] = True
+    return {"type": "json_schema", "json_schema": described}
+
+
+def _assistant(message: AssistantMessage) -> dict[str, Any]:
+    if not message.tool_calls:
+        return {"role": "assistant", "content": message.content if message.content.strip() else NO_ANSWER}
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": sent_name(call.name), "arguments": dump(arguments_to_send(call.arguments)).decode()},
+        }
+        for call in message.tool_calls
+    ]
+    return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+
+
+def _results_and_texts(messages: Sequence[Message], at: int) -> tuple[bytes, int]:
+    """Return the results of tools from ``at`` on, or the messages of the user.
+
+    Results contain only text. A message of the user has their media, and the messages behind them.
+    """
+    results = in_sequence(messages, at, ToolMessage)
+    found = [dump({"role": "tool", "tool_call_id": of.call_id, "content": error_text(of)}) for of in results]
+    said = [UserMessage(heading(of.name), of.media) for of in results if of.media]
+    number = len(results)
+    if said or not results:
+        texts = in_sequence(messages, at + number, UserMessage)
+        said += texts
+        number += len(texts)
+    if said:
+        found.append(dump({"role": "user", "content": user_content(said, _text_part, chat_part)}))
+    return b",".join(found), number
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the calls of a message. Some servers have only one, by the older name."""
+    calls = message.get("tool_calls") or []
+    if isinstance(calls, dict):
+        calls = [calls]
+    if not calls and isinstance(message.get("function_call"), dict):
+        calls = [{"function": message["function_call"]}]
+    if not isinstance(calls, list):
+        return []
+    check_number(len(calls))
+    return list(map(object_of, calls))
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = object_of(call.get("function"))
+    return ToolCall(str(call.get("id") or ""), str(function.get("name") or ""), arguments_of(function.get("arguments")))
+
+
+def _to_keep(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call as it came, for a later request. Servers parse its arguments, so a text is wrapped."""
+    kept = {**{name: of for name, of in call.items() if name != "index"}, "type": "function"}
+    function = object_of(call.get("function"))
+    arguments = arguments_of(function.get("arguments"))
+    if isinstance(arguments, str):
+        kept["function"] = {**function, "arguments": dump(arguments_to_send(arguments)).decode()}
+    return kept
+
+
+def _reason_of(choice: Mapping[str, Any]) -> str | None:
+    """Return the reason why a choice ended, with what a router and the filters of Azure add to it. None if it has none.
+
+    >>> _reason_of({"finish_reason": "content_filter", "content_filter_results": {"hate": {"filtered": True}}})
+    'content_filter: hate'
+    """
+    reason = choice.get("finish_reason")
+    if not reason:
+        return None
+    native = str(choice.get("native_finish_reason") or "")
+    found = [str(reason), *([native] if end_of(native) is not AnswerEnd.COMPLETE and native != reason else [])]
+    filters = object_of(choice.get("content_filter_results"))
+    return ": ".join([*found, *(name for name, of in filters.items() if object_of(of).get("filtered") is True)])
+
+
+def _has_thoughts(content: Any) -> bool:
+    if isinstance(content, list):
+        return any(map(is_thought, map(object_of, content)))
+    return isinstance(content, str) and without_thoughts(content) is not content
+
+
+def _instead(message: Mapping[str, Any]) -> str:
+    """Return what a message without text and calls has."""
+    content = message.get("content")
+    thoughts = [part.get("thinking") for part in map(object_of, content)] if isinstance(content, list) else []
+    # Servers state the same reasoning in more than one field.
+    reasoning = next(
+        (text for text in map(content_text, (*map(message.get, sorted(_REASONING)), *thoughts)) if text), ""
+    )
+    others = (name for name, value in message.items() if value and name not in _REASONING | {"role", "content"})
+    return instead_of_answer([reasoning], others)
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    read = object_of(usage.get("prompt_tokens_details")).get("cached_tokens")
+    if read is None:
+        read = usage.get("prompt_cache_hit_tokens")  # DeepSeek
+    return counted_usage(
+        usage.get("prompt_tokens"),
+        usage.get("completion_tokens"),
+        read=read,
+        reasoning=object_of(usage.get("completion_tokens_details")).get("reasoning_tokens"),
+    )

@@ -1,0 +1,111 @@
+"""The interface of a wire, which maps conversations to the JSON of one HTTP API and back."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flink_skills.models.messages import AssistantMessage, Message, ModelRequest, ModelResponse
+from flink_skills.models.wires.prefix import Prefixes
+from flink_skills.telemetry import OnDelta
+
+__all__ = ["NoCompletionError", "StreamReader", "Wire"]
+
+
+class NoCompletionError(ValueError):
+    """An answer with a good status that is not an answer of this wire."""
+
+
+class StreamReader(ABC):
+    """Folds the events of one streamed answer into the shape of a whole body, which the wire reads."""
+
+    @abstractmethod
+    def event(self, data: Mapping[str, Any], on_delta: OnDelta) -> None:
+        """Take one event, and pass its text and tool calls on. An event of another kind is ignored.
+
+        Raises :class:`ValueError` for a piece that belongs to no part of the answer, and for too many parts.
+        """
+
+    @abstractmethod
+    def body(self) -> Mapping[str, Any] | None:
+        """Return the body as far as it arrived. Return None if the answer has not ended."""
+
+    @abstractmethod
+    def response(self) -> ModelResponse | None:
+        """Return the response of the body. Return None if the stream ended before the answer did."""
+
+
+class Wire(ABC):
+    """One HTTP API. It has no state of a conversation, and serves all requests of one model.
+
+    ``label`` is the label of the model, and ``path`` the part of the address behind the base URL.
+    """
+
+    path: str
+
+    def __init__(self, label: str, model: str) -> None:
+        self.label = label
+        self.model = model
+        self._prefixes = Prefixes(self)
+        #: Whether the server takes ``prompt_cache_key``. A setting can say otherwise.
+        self.has_cache_keys = False
+        #: Whether the server rejected it.
+        self.rejects_cache_keys = False
+        #: Makes the digests different for each API key.
+        self.salt = b""
+
+    @abstractmethod
+    def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
+        """Return the body of a request. ``settings`` are those of the model and of the request together."""
+
+    def session(self, request: ModelRequest) -> str:
+        """Return the digest that identifies the key to a provider and does not disclose it."""
+        return hashlib.blake2b(request.affinity.encode(), key=self.salt, digest_size=16).hexdigest()
+
+    def cache_key(self, request: ModelRequest, settings: Mapping[str, Any]) -> bytes:
+        """Return the field with which requests about one key meet the same cache, with a comma before it."""
+        wanted = settings.get("cache_key", "auto")
+        if wanted == "auto":
+            wanted = self.has_cache_keys and settings.get("cache") not in (False, "off")
+        if not wanted or self.rejects_cache_keys or not request.affinity:
+            return b""
+        if "openai_prompt_cache_key" in settings or "prompt_cache_key" in (settings.get("extra_body") or ()):
+            return b""
+        return b',"prompt_cache_key":"%b"' % self.session(request).encode()
+
+    def headers(self, settings: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the headers that settings add to a request."""
+        return {str(name): str(value) for name, value in (settings.get("extra_headers") or {}).items()}
+
+    def takes_schema(self, schema: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+        """Return whether the API enforces an output schema. Otherwise the schema goes into the system text."""
+        return True
+
+    @abstractmethod
+    def response(self, data: Any) -> ModelResponse:
+        """Return the answer of a decoded body. Raises :class:`NoCompletionError`."""
+
+    @abstractmethod
+    def reader(self) -> StreamReader:
+        """Return a reader for one streamed answer."""
+
+    @abstractmethod
+    def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
+        """Return the JSON of one message of the wire, and how many messages from ``at`` on are in it.
+
+        It must not depend on messages before ``at``.
+        """
+
+    def joins(self, before: Message, message: Message) -> bool:
+        """Return whether ``message`` goes into the same message of the wire as the one before it.
+
+        Two messages of one role in sequence are one message: many servers and chat templates reject two. A result of a
+        tool can end with media that only the user may send.
+        """
+        return isinstance(before, AssistantMessage) == isinstance(message, AssistantMessage)
+
+    def messages(self, messages: Sequence[Message]) -> bytes:
+        """Return the JSON of the messages, separated by commas. Only those since the last request are encoded."""
+        return self._prefixes.encoded(messages)

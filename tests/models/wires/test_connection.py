@@ -1,0 +1,149 @@
+"""Connections send the key to its host only, and use the proxies and authorities of the environment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import os
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from flink_skills.errors import ModelError
+from flink_skills.models import ModelRequest, UserMessage
+from flink_skills.testing import Reply
+from tests.models.conftest import ModelFactory
+
+KEY = "very-secret-key-1234"
+REQUEST = ModelRequest("", [UserMessage("hello")], timeout=10)
+ANSWER = {"choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.lower().endswith("_proxy") or name.startswith(("OPENAI_", "SSL_CERT_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("TEST_MODEL_KEY", KEY)
+
+
+def good(body: bytes = json.dumps(ANSWER).encode(), *more: str) -> bytes:
+    head = "\r\n".join(["HTTP/1.1 200 OK", "Content-Type: application/json", f"Content-Length: {len(body)}", *more])
+    return head.encode() + b"\r\nConnection: close\r\n\r\n" + body
+
+
+async def test_a_redirect_does_not_get_the_key(raw_server: Callable[..., Any], connect: ModelFactory) -> None:
+    other = await raw_server(lambda head, body: good())
+    moved = f"HTTP/1.1 307 Moved\r\nLocation: {other.url}/chat/completions\r\nContent-Length: 0\r\n\r\n"
+    server = await raw_server(lambda head, body: moved.encode())
+    model = connect("openai-compatible", server.url, api_key_env="TEST_MODEL_KEY")
+    with pytest.raises(ModelError, match=rf"status 307.*{other.port}.*base_url") as caught:
+        await model.request(REQUEST)
+    assert not caught.value.retryable
+    assert other.requests == []
+    assert KEY in server.requests[0][0]
+
+
+async def test_compressed_answers(raw_server: Callable[..., Any], connect: ModelFactory) -> None:
+    packed = gzip.compress(json.dumps(ANSWER).encode())
+    server = await raw_server(lambda head, body: good(packed, "Content-Encoding: gzip"))
+    assert (await connect("openai-compatible", server.url).request(REQUEST)).text == "hi"
+    assert "gzip" in server.requests[0][0]
+
+
+async def test_an_answer_is_bounded(raw_server: Callable[..., Any], connect: ModelFactory) -> None:
+    packed = gzip.compress(b" " * (65 << 20))
+    server = await raw_server(lambda head, body: good(packed, "Content-Encoding: gzip"))
+    with pytest.raises(ModelError, match="16,777,216"):
+        await connect("openai-compatible", server.url).request(REQUEST)
+
+
+@pytest.mark.parametrize(("bypass", "proxied"), [("", True), ("127.0.0.1", False)])
+async def test_a_proxy_of_the_environment(
+    bypass: str, proxied: bool, raw_server: Callable[..., Any], connect: ModelFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await raw_server(lambda head, body: good())
+    proxy = await raw_server(lambda head, body: good())
+    monkeypatch.setenv("http_proxy", f"http://me:pw@127.0.0.1:{proxy.port}")
+    monkeypatch.setenv("no_proxy", bypass)
+    await connect("openai-compatible", server.url).request(REQUEST)
+    assert (len(proxy.requests), len(server.requests)) == ((1, 0) if proxied else (0, 1))
+    if proxied:
+        head = proxy.requests[0][0]
+        assert head.startswith(f"POST {server.url}/chat/completions ")
+        assert "proxy-authorization: basic" in head.lower()
+
+
+async def test_no_credentials_come_from_netrc(
+    raw_server: Callable[..., Any], connect: ModelFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password secret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    server = await raw_server(lambda head, body: good())
+    await connect("openai-compatible", server.url).request(REQUEST)
+    assert "authorization" not in server.requests[0][0].lower()
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate that no authority of the machine signed, and the context of a server that has it."""
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject,
+         "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return certificate, context
+
+
+async def test_an_authority_of_the_environment(
+    connect: ModelFactory, monkeypatch: pytest.MonkeyPatch, certified: tuple[Path, ssl.SSLContext]
+) -> None:
+    certificate, context = certified
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(ANSWER)
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+        await site.start()
+        url = f"https://127.0.0.1:{runner.addresses[0][1]}/v1"
+        with pytest.raises(ModelError, match=r"cannot be reached.*certificate.*set SSL_CERT_FILE"):
+            await connect("openai-compatible", url).request(REQUEST)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert (await connect("openai-compatible", url).request(REQUEST)).text == "hi"
+    finally:
+        await runner.cleanup()
+
+
+async def test_connections_are_kept_and_bounded(connect: ModelFactory, serve: Any) -> None:
+    server = serve()
+    model = connect("openai-compatible", server.url, extra={"max_connections": 3})
+    await asyncio.gather(*(model.request(REQUEST) for _ in range(20)))
+    assert server.stats()["max_in_flight"] <= 3
+
+
+@pytest.mark.parametrize("status", [200, 429])
+async def test_the_headers_of_each_answer_are_observed(status: int, connect: ModelFactory, serve: Any) -> None:
+    server = serve(Reply(status=status, headers={"x-ratelimit-remaining-requests": "7"}))
+    model = connect("openai-compatible", server.url)
+    seen: list[tuple[str | None, int]] = []
+    model.on_quota = lambda headers, status: seen.append((headers.get("x-ratelimit-remaining-requests"), status))
+    with contextlib.suppress(ModelError):
+        await model.request(REQUEST)
+    assert seen == [("7", status)]

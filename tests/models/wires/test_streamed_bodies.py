@@ -1,0 +1,217 @@
+"""A streamed answer gives the same response as the whole body, however a server cuts it into events and bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flink_skills.errors import ModelError
+from flink_skills.models import ModelRequest, ModelResponse, Usage, UserMessage
+from flink_skills.models.wires import HttpModel
+from flink_skills.telemetry import TextDelta, ToolCallDelta
+from tests.models.wires.server_streams import (
+    ARGUMENTS,
+    BODIES,
+    EVENTS,
+    WIRES,
+    Answer,
+    OneAnswer,
+    as_bytes,
+    call,
+    chunk,
+    completion,
+    read,
+    sse,
+)
+
+CASES = [pytest.param(wire, body, id=f"{wire}: {name}") for wire in WIRES for name, body in BODIES[wire].items()]
+
+
+def seen(response: ModelResponse) -> tuple[Any, ...]:
+    """Return a response with what is sent back as JSON, in which the order of names does not matter."""
+    verbatim = response.verbatim
+    return replace(response, verbatim=None), verbatim and (verbatim.model, json.loads(verbatim.raw))
+
+
+@pytest.mark.parametrize(("wire", "body"), CASES)
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_stream_gives_the_response_of_the_whole_body(wire: str, body: dict[str, Any], seed: int) -> None:
+    random = Random(seed)
+    expected, _ = read(wire, OneAnswer(json.dumps(body).encode()), stream=False)
+    data = as_bytes(random, EVENTS[wire](random, copy.deepcopy(body)))
+    sizes = random.choice([lambda: random.choice([1, 2, 3, 50]), lambda: 1 << 20])
+    kind = random.choice(["text/event-stream", "application/json", "text/plain"])
+    response, heard = read(wire, OneAnswer(data, sizes=sizes, kind=kind), stream=True)
+    assert seen(response) == seen(expected)
+    assert "".join(delta.text for delta in heard if isinstance(delta, TextDelta)) == response.text
+    calls = {delta.index: (delta.call_id, delta.name) for delta in heard if isinstance(delta, ToolCallDelta)}
+    assert calls == {number: (of.id, of.name) for number, of in enumerate(response.tool_calls)}
+    # Also if no stream was requested.
+    assert seen(read(wire, OneAnswer(data), stream=False)[0]) == seen(expected)
+
+
+@pytest.mark.parametrize(("wire", "body"), CASES)
+def test_a_body_is_read_although_a_stream_was_requested(wire: str, body: dict[str, Any]) -> None:
+    data = json.dumps(body).encode()
+    expected, _ = read(wire, OneAnswer(data), stream=False)
+    for kind in ("text/event-stream", "application/json"):
+        response, heard = read(wire, OneAnswer(b"\xef\xbb\xbf\n" + data, kind=kind), stream=True)
+        assert seen(response) == seen(expected)
+        assert "".join(delta.text for delta in heard if isinstance(delta, TextDelta)) == response.text
+
+
+def test_chunks_in_lines_are_read() -> None:
+    chunks = [chunk({"content": "one "}), chunk({"content": "two"}, "stop")]
+    data = b"\n".join(json.dumps(of).encode() for of in chunks)
+    assert read("openai", OneAnswer(data), stream=True)[0].text == "one two"
+
+
+HEAD = chunk({"role": "assistant", "content": ""})
+END = chunk({}, "stop")
+
+
+def calls_of(response: ModelResponse) -> list[tuple[str, str, Any]]:
+    return [(of.id, of.name, of.arguments) for of in response.tool_calls]
+
+
+def pieces_of_calls(*rows: dict[str, Any]) -> bytes:
+    return sse(HEAD, *(chunk({"tool_calls": [row]}) for row in rows), chunk({}, "tool_calls"))
+
+
+def test_a_new_id_at_a_used_index_is_a_new_call() -> None:
+    rows = [{**call(n, ARGUMENTS[0]), "index": 0} for n in (0, 1)]
+    response, heard = read("openai", OneAnswer(pieces_of_calls(*rows)), stream=True)
+    assert calls_of(response) == [("call_0", "tool_0", {"city": "Oslo"}), ("call_1", "tool_1", {"city": "Oslo"})]
+    assert [of.index for of in heard if isinstance(of, ToolCallDelta)] == [0, 1]
+
+
+def test_an_id_of_a_piece_without_a_name_continues_the_call() -> None:
+    rows = [{**call(0, ""), "index": 0}, {"index": 0, "id": "other", "function": {"arguments": ARGUMENTS[0]}}]
+    response, _ = read("openai", OneAnswer(pieces_of_calls(*rows)), stream=True)
+    assert calls_of(response) == [("call_0", "tool_0", {"city": "Oslo"})]
+
+
+def test_whole_calls_without_ids_at_one_index_are_calls_of_their_own() -> None:
+    rows = [{"index": 0, "function": {"name": "tool", "arguments": of}} for of in ('{"n": 1}', '{"n": 2}')]
+    response, heard = read("openai", OneAnswer(pieces_of_calls(*rows)), stream=True)
+    assert calls_of(response) == [("call-c-1-0", "tool", {"n": 1}), ("call-c-1-1", "tool", {"n": 2})]
+    assert [of.call_id for of in heard if isinstance(of, ToolCallDelta)] == ["call-c-1-0", "call-c-1-1"]
+
+
+def test_a_name_in_pieces_is_joined() -> None:
+    rows = [{**call(0, ""), "index": 0}, {"index": 0, "function": {"name": "_b", "arguments": "{}"}}]
+    response, heard = read("openai", OneAnswer(pieces_of_calls(*rows)), stream=True)
+    assert calls_of(response) == [("call_0", "tool_0_b", {})]
+    assert [of.name for of in heard if isinstance(of, ToolCallDelta)][-1] == "tool_0_b"
+
+
+def test_pieces_that_were_told_in_another_order_are_told_again() -> None:
+    rows = [{**call(n, ARGUMENTS[0]), "index": n} for n in (1, 0)]
+    response, heard = read("openai", OneAnswer(pieces_of_calls(*rows)), stream=True)
+    assert [id_ for id_, _, _ in calls_of(response)] == ["call_0", "call_1"]
+    assert [(of.call_id, of.index) for of in heard if isinstance(of, ToolCallDelta)] == [("call_0", 0), ("call_1", 1)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b": comment\n\n" + sse(chunk({"content": "42"}), END),
+        sse(b"ping", b"[]", b'"x"', b"null", {"object": "ping"}, chunk({"content": "42"}), {"choices": None}, END),
+        sse({"choices": [None, 7, {"index": 1, "delta": {"content": "no"}}, {"delta": {"content": "42"}}]}, END),
+        sse(chunk({"content": [{"type": "text", "text": "4"}]}), chunk({"content": "2"}), END, end=b""),
+        sse(chunk({"content": {"type": "text", "text": "42"}}), chunk(None, "stop"), end=b""),
+        sse(chunk({"content": "42"}), END, b" [DONE] ", b"not read", end=b""),
+        sse(chunk({"content": "42"}), END)[: -len(b"data: [DONE]\n\n") - 2],
+        b"\xef\xbb\xbfid: 1\revent: x\rdata: " + json.dumps(chunk({"content": "42"}, "stop")).encode() + b"\r\r",
+    ],
+    ids=["comment", "no chunks", "no choices", "parts", "a part", "behind the end", "no end", "mark"],
+)
+def test_other_data_than_chunks_is_ignored(data: bytes) -> None:
+    for stream in (True, False):
+        response, _ = read("openai", OneAnswer(data), stream=stream)
+        assert (response.text, response.finish_reason) == ("42", "stop")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'event: error\ndata: {"message": "overloaded"}\n\n',
+        b"event: error\ndata: overloaded\n\n",
+        b'data: {"error": "overloaded"}\n\n',
+        b'data: {"error": {"message": "overloaded"}}\n\n',
+        b'data: {"type": "error", "error": {"type": "api_error", "message": "overloaded"}}\n\n',
+        b'data: {"type": "error", "message": "overloaded"}\n\n',
+    ],
+)
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_error_in_a_stream_is_an_error(wire: str, event: bytes) -> None:
+    for stream in (True, False):
+        with pytest.raises(ModelError, match="overloaded") as caught:
+            read(wire, OneAnswer(sse({"type": "ping"}, end=event)), stream=stream)
+        assert caught.value.retryable
+
+
+def test_usage_is_what_the_events_say_last() -> None:
+    first, last = {"prompt_tokens": 3, "completion_tokens": 1}, {"completion_tokens": 9, "prompt_tokens": None}
+    data = sse({**chunk({"content": "x"}), "usage": first}, END, {"choices": [], "usage": last})
+    assert read("openai", OneAnswer(data), stream=True)[0].usage == Usage(3, 9, 1)
+
+
+class Refusing(OneAnswer):
+    """Answers requests for streams with ``data``, and others with a whole body."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.asked: list[bool] = []
+
+    @asynccontextmanager
+    async def opened(self, body: bytes, *arguments: Any) -> AsyncIterator[Answer]:
+        self.asked.append(b'"stream":true' in body)
+        if self.asked[-1]:
+            async with super().opened(body, *arguments) as answer:
+                yield answer
+        else:
+            yield Answer([json.dumps(completion({"content": "whole"})).encode()], "application/json")
+
+
+BROKEN = b'{"choices": [{"delta": {"content": '
+UNREADABLE = {"cut": sse(chunk({"content": "x"}), BROKEN), "no end": sse(chunk({"content": "x"}))}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+async def test_the_attempt_after_an_unreadable_stream_requests_none(name: str) -> None:
+    server = Refusing(UNREADABLE[name])
+    model = HttpModel(WIRES["openai"], [cast(Any, server)])
+    request = ModelRequest("", [UserMessage("q")])
+    for _ in range(4):
+        try:
+            response = await model.stream(request, lambda delta: None)
+        except ModelError as error:
+            assert error.retryable
+            response = await model.stream(request, lambda delta: None)
+        assert response.text == "whole"
+    # After three of them, the model has no streams any more.
+    assert server.asked == [True, False] * 3 + [False]
+
+
+async def test_an_unreadable_stream_of_one_turn_is_that_of_the_turn() -> None:
+    server = Refusing(UNREADABLE["cut"])
+    model = HttpModel(WIRES["openai"], [cast(Any, server)])
+
+    async def ask() -> None:
+        with pytest.raises(ModelError):
+            await model.stream(ModelRequest("", [UserMessage("q")]), lambda delta: None)
+
+    await asyncio.gather(ask(), ask())
+    assert server.asked == [True, True]
