@@ -15,7 +15,7 @@ from flink_skills.models.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.models.native import calls_in_text
 from flink_skills.models.results import empty_answer
 from flink_skills.models.transcript import render_messages, render_system
-from flink_skills.models.wrapped import WrappedModel
+from flink_skills.models.wrapped import WrappedModel, answered
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 from flink_skills.tools.arguments import model_json
 
@@ -54,7 +54,7 @@ class JsonActions(WrappedModel):
 
     async def request(self, request: ModelRequest) -> ModelResponse:
         actions = allowed_actions(request)
-        response = await self.ask(_as_action_request(request, actions))
+        response = answered(await self.model.request(_as_action_request(request, actions)))
         return _interpret(response, request, actions)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:

@@ -13,7 +13,7 @@ from flink_skills.models.base import tell_calls
 from flink_skills.models.endings import AnswerEnd, end_of
 from flink_skills.models.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.models.results import MAX_CALLS
-from flink_skills.models.wrapped import WrappedModel
+from flink_skills.models.wrapped import WrappedModel, answered
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 from flink_skills.tools.arguments import MAX_VALUES, TooLargeError, check_text, model_json
 
@@ -47,7 +47,7 @@ class NativeCalls(WrappedModel):
         return request
 
     async def request(self, request: ModelRequest) -> ModelResponse:
-        return _with_written_calls(await self.ask(request), request)
+        return _with_written_calls(answered(await self.model.request(request)), request)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         if not request.tools:

@@ -167,9 +167,11 @@ def counted_usage(inputs: Any, outputs: Any, *, read: Any = 0, written: Any = 0,
         written: Input tokens that the provider wrote to its cache.
         reasoning: Output tokens of reasoning.
     """
-    total, output, cached = number_of(inputs), number_of(outputs), number_of(read)
+    total, output = number_of(inputs), number_of(outputs)
+    if not (read or written or reasoning):
+        return Usage(total, output, 1)
     # A part is at most the whole: costs are computed from the difference.
-    cached = min(cached, total)
+    cached = min(number_of(read), total)
     return Usage(
         total,
         output,
@@ -211,6 +213,8 @@ def number_of(value: Any) -> int:
     >>> number_of(7.9), number_of("12"), number_of(-1), number_of(float("inf"))
     (7, 12, 0, 10000000)
     """
+    if type(value) is int and 0 <= value <= _MAX_TOKENS:
+        return value
     if isinstance(value, str):
         # A longer string is not a number of tokens, and would take time.
         value = int(value) if len(value) < _DIGITS and value.isascii() and value.isdigit() else 0

@@ -12,7 +12,7 @@ from flink_skills.models.messages import ModelRequest, ModelResponse
 from flink_skills.models.results import instead_of_answer
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 
-__all__ = ["WrappedModel", "without_thoughts"]
+__all__ = ["WrappedModel", "answered", "without_thoughts"]
 
 # Marks around thoughts in a model's text.
 _MARKS = (
@@ -54,15 +54,11 @@ class WrappedModel(ChatModel):
     def sent(self, request: ModelRequest) -> ModelRequest:
         """Return the request that the wrapped model receives for ``request``."""
 
-    async def ask(self, request: ModelRequest) -> ModelResponse:
-        """Return the response of the wrapped model, without thoughts in its text."""
-        return _answered(await self.model.request(request))
-
     async def ask_streaming(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
-        """As :meth:`ask`, with the answer while it arrives."""
+        """Return the response of the wrapped model without thoughts, and pass it on while it arrives."""
         spoken = _Spoken(on_delta, self._unopened)
         whole = await self.model.stream(request, spoken)
-        response = _answered(whole)
+        response = answered(whole)
         spoken.end(response, changed=response is not whole)
         if response is not whole and not _opening_at(whole.text.lstrip()):
             # The first of these thoughts was passed on before its end was known.
@@ -73,7 +69,8 @@ class WrappedModel(ChatModel):
         await self.model.close()
 
 
-def _answered(response: ModelResponse) -> ModelResponse:
+def answered(response: ModelResponse) -> ModelResponse:
+    """Return the response without thoughts in its text. Return the same object if it has none."""
     text = without_thoughts(response.text)
     if text is response.text:
         return response
@@ -93,6 +90,11 @@ def without_thoughts(text: str) -> str:
     >>> without_thoughts("Write `</think>` behind it"), without_thoughts("a <think>b</think>")
     ('Write `</think>` behind it', 'a <think>b</think>')
     """
+    for char in _FIRST:
+        if char in text:
+            break
+    else:
+        return text
     at = _behind_thoughts(text, 0)
     if not at and (end := _behind_unopened(text)):
         at = _behind_thoughts(text, end)

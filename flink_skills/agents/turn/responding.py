@@ -79,8 +79,11 @@ async def respond(
     model = conversation.model
     # The last answer, with the usage of all, of each model whose answers failed or were filtered.
     unused: list[ModelResponse] = []
+    requested = False
 
     async def ask() -> Any:
+        nonlocal requested
+        requested = True
         request = await build()
         by, settings = model.name, _NO_SETTINGS
         if hooks is not None:
@@ -149,8 +152,10 @@ async def respond(
     if model.chain is not None:
         # Also of a replayed step: the next one goes to the model that answered.
         conversation.answered_by = entry.get("by", "")
-    # Also those of a journal of an earlier release.
-    response = conversation.with_ids(response_from_json(entry), step)
+    response = response_from_json(entry)
+    if response.tool_calls and not requested:
+        # A journal of an earlier release can have other ids.
+        response = conversation.with_ids(response, step)
     conversation.call_ids.update(call.id for call in response.tool_calls)
     agent_turn.finish_reason = response.finish_reason
     agent_turn.add_usage(response.usage)
@@ -202,62 +207,57 @@ async def _heard(
     listener = delta_listener()
     on_delta = None if listener is None else partial(_tell, listener, conversation, step)
     scope = conversation.agent_turn.attempt.scope
-    answer = partial(
-        _whole_answer,
-        conversation.agent_turn.agent.config,
-        of,
-        request,
-        attempt=attempt,
-        clock=conversation.agent_turn.attempt.clock,
-        incomplete=conversation.model.on_incomplete,
-        lost=lost,
-    )
     if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts or attempt.passed):
         on_delta(Discarded(restarted=True))
+    incomplete = conversation.model.on_incomplete
+    ask = partial(
+        _request_with_retries,
+        conversation.agent_turn.agent.config,
+        of,
+        attempt=attempt,
+        clock=conversation.agent_turn.attempt.clock,
+        keeps_filtered=incomplete == "emit" and request.output_schema is None,
+        lost=lost,
+    )
     tools = await conversation.tools()
     if not (tools.is_streaming and request.tools):
-        return await answer(on_delta)
+        response = await ask(request, on_delta)
+        if end_of(response.finish_reason) is not AnswerEnd.CUT:
+            return response
+        return await _whole_or_cut(ask, request, response, on_delta, name=of.name, incomplete=incomplete, lost=lost)
 
     async def context_of(tool: Tool, index: int) -> ToolContext:
         return await conversation.tool_context(f"{calls}.{index}", workspace=tool.uses_workspace)
 
     async with ArgumentFeed(tools, context_of, on_delta) as feed:
-        return await answer(feed)
+        response = await ask(request, feed)
+        return await _whole_or_cut(ask, request, response, feed, name=of.name, incomplete=incomplete, lost=lost)
 
 
-async def _whole_answer(
-    config: SkillConfig,
-    model: ModelRuntime | Candidate,
+async def _whole_or_cut(
+    ask: Callable[[ModelRequest, OnDelta | None], Awaitable[ModelResponse]],
     request: ModelRequest,
+    response: ModelResponse,
     on_delta: OnDelta | None,
     *,
-    attempt: Attempt,
-    clock: TurnClock,
+    name: str,
     incomplete: str,
     lost: list[ModelResponse],
 ) -> ModelResponse:
     """Return the answer. With ``retry``, a cut one is requested again while that can have a larger ``max_tokens``."""
-
-    async def ask(request: ModelRequest) -> ModelResponse:
-        keeps = incomplete == "emit" and request.output_schema is None
-        return await _request_with_retries(
-            config, model, request, on_delta, attempt, clock=clock, keeps_filtered=keeps, lost=lost
-        )
-
-    response = await ask(request)
     for doublings in range(1, _MAX_DOUBLINGS + 1):
         most = request.settings.get("max_tokens")
         if incomplete != "retry" or end_of(response.finish_reason) is not AnswerEnd.CUT or not isinstance(most, int):
             break
         request = replace(request, settings={**request.settings, "max_tokens": 2 * most})
         reason = f"the answer was cut at max_tokens = {most}"
-        _log.info("chat model %s: %s; again with max_tokens = %d", model.name, reason, 2 * most)
-        emit("retry", model=model.name, error=reason, attempt=doublings, pause=0.0)
+        _log.info("chat model %s: %s; again with max_tokens = %d", name, reason, 2 * most)
+        emit("retry", model=name, error=reason, attempt=doublings, pause=0.0)
         if on_delta is not None:
             on_delta(Discarded(restarted=True))
         lost.append(response)
         try:
-            response = await ask(request)
+            response = await ask(request, on_delta)
         except ModelError as error:
             if error.finish_reason or not error.rejects_request:
                 raise
@@ -280,10 +280,10 @@ def _tell(listener: OnDelta, conversation: Conversation, step: str, delta: Delta
     listener(delta)
 
 
-async def _request(model: ModelRuntime | Candidate, request: ModelRequest, on_delta: OnDelta | None) -> ModelResponse:
-    if on_delta is None:
-        return await model.chat_model.request(request)
-    return await model.chat_model.stream(request, on_delta)
+def _request(
+    model: ModelRuntime | Candidate, request: ModelRequest, on_delta: OnDelta | None
+) -> Awaitable[ModelResponse]:
+    return model.chat_model.request(request) if on_delta is None else model.chat_model.stream(request, on_delta)
 
 
 async def _request_with_retries(
@@ -291,8 +291,8 @@ async def _request_with_retries(
     model: ModelRuntime | Candidate,
     request: ModelRequest,
     on_delta: OnDelta | None,
-    attempt: Attempt,
     *,
+    attempt: Attempt,
     clock: TurnClock,
     keeps_filtered: bool,
     lost: list[ModelResponse],

@@ -107,7 +107,9 @@ class ChatCompletions(Wire):
         if not isinstance(message, dict):
             raise NoCompletionError("the response has no choices")
         calls = _calls(message)
-        text, refusal = content_text(message.get("content")), content_text(message.get("refusal"))
+        content, refused = message.get("content"), message.get("refusal")
+        text = content if type(content) is str else content_text(content)
+        refusal = content_text(refused) if refused else ""
         response = ModelResponse(
             text or refusal,
             tuple(map(_call, calls)),
@@ -191,11 +193,12 @@ def _text_part(text: str) -> dict[str, Any]:
 
 def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the calls of a message. Some servers have only one, by the older name."""
-    calls = message.get("tool_calls") or []
+    calls = message.get("tool_calls")
+    if not calls:
+        call = message.get("function_call")
+        return [{"function": call}] if isinstance(call, dict) else []
     if isinstance(calls, dict):
         calls = [calls]
-    if not calls and isinstance(message.get("function_call"), dict):
-        calls = [{"function": message["function_call"]}]
     if not isinstance(calls, list):
         return []
     check_number(len(calls))
@@ -226,10 +229,14 @@ def _reason_of(choice: Mapping[str, Any]) -> str | None:
     reason = choice.get("finish_reason")
     if not reason:
         return None
-    native = str(choice.get("native_finish_reason") or "")
+    native, filters = choice.get("native_finish_reason"), choice.get("content_filter_results")
+    if not (native or filters):
+        return str(reason)
+    native = str(native or "")
     found = [str(reason), *([native] if end_of(native) is not AnswerEnd.COMPLETE and native != reason else [])]
-    filters = object_of(choice.get("content_filter_results"))
-    return ": ".join([*found, *(name for name, of in filters.items() if object_of(of).get("filtered") is True)])
+    return ": ".join(
+        [*found, *(name for name, of in object_of(filters).items() if object_of(of).get("filtered") is True)]
+    )
 
 
 def _has_thoughts(content: Any) -> bool:
