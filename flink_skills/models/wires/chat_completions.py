@@ -5,8 +5,10 @@ The rules are those of https://platform.openai.com/docs/api-reference/chat.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flink_skills.models.endings import AnswerEnd, end_of
@@ -52,6 +54,9 @@ _OWN_FIELDS = frozenset({"role", "content", "tool_calls", "refusal", "annotation
 # Fields with reasoning in plain text. Servers want it back only together with calls of tools.
 _REASONING = frozenset({"reasoning", "reasoning_content"})
 _CALL_FIELDS = frozenset({"id", "type", "index", "function"})
+# Models whose servers reject any other id: https://docs.mistral.ai/api/#tag/chat.
+_MISTRAL = re.compile(r"(?:mi(?:s|x|ni)tral|magistral|codestral|devstral|pixtral|voxtral)", re.IGNORECASE)
+_MISTRAL_ID = re.compile(r"[A-Za-z0-9]{9}")
 
 
 class ChatCompletions(Wire):
@@ -69,6 +74,7 @@ class ChatCompletions(Wire):
         self.path = path
         self._settings = ChatSettings(model, own=own)
         self._fixed = Fixed(_tool)
+        self._id = _mistral_id if _MISTRAL.search(model) else str
         self._head = b'{"model":' + dump(model) + b',"messages":['
 
     def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
@@ -94,8 +100,8 @@ class ChatCompletions(Wire):
             message = joined(said)
             if message.verbatim is not None and message.verbatim.model == self.label:
                 return message.verbatim.raw.encode(), 1
-            return dump(_assistant(message)), len(said)
-        return _results_and_texts(messages, at)
+            return dump(_assistant(message, self._id)), len(said)
+        return _results_and_texts(messages, at, self._id)
 
     def response(self, data: Any) -> ModelResponse:
         answer = object_of(data)
@@ -155,12 +161,17 @@ def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": described}
 
 
-def _assistant(message: AssistantMessage) -> dict[str, Any]:
+def _mistral_id(id_: str) -> str:
+    """Return the id of a call from another provider in the form of Mistral: nine letters and digits."""
+    return id_ if _MISTRAL_ID.fullmatch(id_) else hashlib.sha256(id_.encode()).hexdigest()[:9]
+
+
+def _assistant(message: AssistantMessage, id_of: Callable[[str], str]) -> dict[str, Any]:
     if not message.tool_calls:
         return {"role": "assistant", "content": message.content if message.content.strip() else NO_ANSWER}
     calls = [
         {
-            "id": call.id,
+            "id": id_of(call.id),
             "type": "function",
             "function": {"name": sent_name(call.name), "arguments": dump(arguments_to_send(call.arguments)).decode()},
         }
@@ -169,13 +180,13 @@ def _assistant(message: AssistantMessage) -> dict[str, Any]:
     return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
 
 
-def _results_and_texts(messages: Sequence[Message], at: int) -> tuple[bytes, int]:
+def _results_and_texts(messages: Sequence[Message], at: int, id_of: Callable[[str], str]) -> tuple[bytes, int]:
     """Return the results of tools from ``at`` on, or the messages of the user.
 
     Results contain only text. A message of the user has their media, and the messages behind them.
     """
     results = in_sequence(messages, at, ToolMessage)
-    found = [dump({"role": "tool", "tool_call_id": of.call_id, "content": error_text(of)}) for of in results]
+    found = [dump({"role": "tool", "tool_call_id": id_of(of.call_id), "content": error_text(of)}) for of in results]
     said = [UserMessage(heading(of.name), of.media) for of in results if of.media]
     number = len(results)
     if said or not results:

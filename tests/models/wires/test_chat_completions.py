@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from flink_skills.models import (
     ModelRequest,
     ModelResponse,
     ModelSetup,
+    ToolCall,
     ToolMessage,
     Usage,
     UserMessage,
@@ -280,6 +282,22 @@ def test_azure_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "k")
     with pytest.raises(ConfigError, match="OPENAI_API_VERSION"):
         create_model(setup)
+
+
+@pytest.mark.parametrize("model", ["mistral-large-latest", "mistralai/Devstral-Small-2507", "open-mixtral-8x22b"])
+@pytest.mark.parametrize("id_", ["call_KZ1vdPGzfPTOGqgrxRoJ9wX7", "toolu_01A09q90qw90lq917835lq9", "abcDEF123"])
+def test_mistral_gets_ids_of_nine_letters_and_digits(model: str, id_: str) -> None:
+    wire = ChatCompletions("openai-compatible:m", model)
+    messages = [
+        UserMessage("q"),
+        AssistantMessage("", (ToolCall(id_, "load_skill", {"name": "x"}),)),
+        ToolMessage(id_, "load_skill", "done"),
+    ]
+    _, asked, result = json.loads(wire.body(ModelRequest("", messages), {}, stream=False))["messages"]
+    found = asked["tool_calls"][0]["id"]
+    assert re.fullmatch("[A-Za-z0-9]{9}", found)
+    assert result["tool_call_id"] == found
+    assert (found == id_) == (len(id_) == 9)
 
 
 def test_an_empty_answer_is_sent_as_words() -> None:
