@@ -24,8 +24,11 @@ ContextOf = Callable[[Tool, int], Awaitable[ToolContext]]
 # Seconds that a tool has for one piece, and all of them for what is left when the answer is there: turns wait for it.
 _PIECE_TIMEOUT = 5.0
 _LAST_TIMEOUT = 10.0
-# Characters of one call that are handed on: each piece may cost a walk over all before it.
+# Characters of one call that are handed on.
 _MAX_LENGTH = 1 << 20
+# A tool may read all arguments again with each piece. Behind so many characters, a piece has at least this share of them.
+_EACH = 1 << 16
+_SHARE = 1 / 256
 
 
 @dataclass(eq=False)
@@ -37,6 +40,7 @@ class _Call:
     new: list[str] = field(default_factory=list)
     text: str = ""
     length: int = 0
+    pending: int = 0
     told: bool = False
     discarded: bool = False
     is_too_long: bool = False
@@ -47,6 +51,7 @@ class _Call:
         """What the tool is told now: all that is new."""
         delta = "".join(self.new)
         self.new.clear()
+        self.pending = 0
         self.told = True
         self.text = "" if self.discarded else self.text + delta
         return StreamedArguments(
@@ -101,6 +106,9 @@ class ArgumentFeed:
     ) -> None:
         if isinstance(error, Exception):
             self._withdraw()
+        for call in self._calls.values() if error is None else ():
+            if call is not None and call.new and not call.failed:
+                self._tell_later(call)
         task = self._task
         if task is None:
             return
@@ -134,7 +142,9 @@ class ArgumentFeed:
             )
         if not (call.is_too_long or call.failed):
             call.new.append(arguments)
-            self._tell_later(call)
+            call.pending += len(arguments)
+            if call.length <= _EACH or call.pending >= call.length * _SHARE:
+                self._tell_later(call)
 
     def _withdraw(self) -> None:
         for call in self._calls.values():

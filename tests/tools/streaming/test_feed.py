@@ -55,9 +55,9 @@ def piece(arguments: str, index: int = 0, name: str = "watch", call_id: str = ""
     return ToolCallDelta(call_id or f"c{index}", name, arguments, index)
 
 
-async def turns() -> None:
+async def turns(number: int = 20) -> None:
     """Let the tools be told."""
-    for _ in range(20):
+    for _ in range(number):
         await asyncio.sleep(0)
 
 
@@ -178,6 +178,26 @@ async def test_it_is_said_once_whenever_it_happens(rounds: int) -> None:
         feed(Discarded())
         feed(piece("new"))
     assert tool.texts in (["old", "withdrawn", "new"], ["old", "older", "withdrawn", "new"])
+
+
+async def test_long_arguments_arrive_in_fewer_pieces() -> None:
+    read = 0
+
+    async def count(streamed: StreamedArguments) -> None:
+        nonlocal read
+        read += len(streamed.text)
+
+    tool = Watcher(hook=count)
+    sent = 1 << 14
+    async with ArgumentFeed(ToolSet([tool]), context_of) as feed:
+        for _ in range(sent):
+            feed(piece("x" * 64))
+            await turns(3)
+    last, _ = tool.seen[-1]
+    # All arguments, and the work grows with their length, not with its square.
+    assert len(last.text) == 64 * sent
+    assert "".join(streamed.delta for streamed, _ in tool.seen) == last.text
+    assert read < 300 * len(last.text) * 3
 
 
 async def test_an_answer_that_fails_is_withdrawn() -> None:
