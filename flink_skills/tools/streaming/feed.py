@@ -26,7 +26,7 @@ _PIECE_TIMEOUT = 5.0
 _LAST_TIMEOUT = 10.0
 # Characters of one call that are handed on.
 _MAX_LENGTH = 1 << 20
-# A tool may read all arguments again with each piece. Behind so many characters, a piece has at least this share of them.
+# A tool may read all arguments again with each piece. Behind so many characters, a piece has at least this share.
 _EACH = 1 << 16
 _SHARE = 1 / 256
 
