@@ -90,9 +90,19 @@ lint: setup ## Check style, types, layers, structure and prose
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m checks.structure
+	$(BIN)/python -m checks.mass
 	$(BIN)/python -m checks.prose
 	$(BIN)/python -m docs.gen_features --check
 	$(BIN)/python -m pip check
+
+.PHONY: check
+check: $(VENV)/.ready ## Check an edit, FILES="a.py b.py": style, types, and the tests that import the files
+	@[ -n "$(FILES)" ] || { echo 'make check failed: FILES is empty. Run make check FILES="a.py b.py".'; exit 2; }
+	$(BIN)/ruff check $(FILES)
+	$(BIN)/ruff format --check $(FILES)
+	$(BIN)/mypy $(FILES)
+	tests=$$($(BIN)/python -m checks.affected $(FILES)); [ -z "$$tests" ] || \
+	  $(BIN)/python -m pytest -q -m "not flink and not cluster and not nightly" $$tests
 
 .PHONY: test-java
 test-java: $(JAR) ## Test the bridge on Flink 2.2 and 2.3

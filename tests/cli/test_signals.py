@@ -15,7 +15,7 @@ def test_a_signal_cancels_the_work_and_raises_in_no_callback(number: signal.Sign
     cleaned_up: list[type[BaseException]] = []
 
     async def part() -> None:
-        # The handler runs inside this task, as it runs wherever the loop is when a signal arrives.
+        # The handler runs inside this task. A signal can arrive in any callback of the loop.
         signal.raise_signal(number)
         await asyncio.Event().wait()
 

@@ -54,7 +54,7 @@ _OWN_FIELDS = frozenset({"role", "content", "tool_calls", "refusal", "annotation
 # Fields with reasoning in plain text. Servers want it back only together with calls of tools.
 _REASONING = frozenset({"reasoning", "reasoning_content"})
 _CALL_FIELDS = frozenset({"id", "type", "index", "function"})
-# Models whose servers reject any other id: https://docs.mistral.ai/api/#tag/chat.
+# Servers of these models reject any other id: https://docs.mistral.ai/api/#tag/chat.
 _MISTRAL = re.compile(r"(?:mi(?:s|x|ni)tral|magistral|codestral|devstral|pixtral|voxtral)", re.IGNORECASE)
 _MISTRAL_ID = re.compile(r"[A-Za-z0-9]{9}")
 
