@@ -291,6 +291,5 @@ def output_shape(agent: Agent, plan: AgentPlan) -> OutputShape:
     if schema is None:
         return OutputShape(is_text=True)
     properties = schema.get("properties")
-    if not isinstance(properties, Mapping) or schema.get("additionalProperties"):
-        return OutputShape(schema=schema)
-    return OutputShape(tuple(properties), schema=schema)
+    is_open = not isinstance(properties, Mapping) or schema.get("additionalProperties")
+    return OutputShape() if is_open else OutputShape(tuple(properties))

@@ -10,7 +10,6 @@ from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError
-from flink_skills.job.column_samples import Samples, may_not_fit, never_fits, never_fits_field
 from flink_skills.job.input_shape import InputShape
 from flink_skills.job.model import EventsSection, WaitsSection
 from flink_skills.job.placing import Placing
@@ -118,19 +117,6 @@ class AgentTables:
         )
         for column_name, wrong in found:
             self._add_to_column(role, column_name, str(wrong))
-        samples = Samples(given, known, of_errors=role == "errors")
-        for column in fill.columns:
-            why = never_fits(column, samples)
-            if why is not None:
-                message = f"column {column.name!r} of {name} is {column.of} and can never be filled: {why}"
-                self._add_to_column(role, column.name, message)
-            elif role == "output" and (sometimes := may_not_fit(column, samples)) is not None:
-                self._placing.warnings.append(
-                    self._stage.title(
-                        f"{role}: column {column.name!r} of {name} is {column.of}, so some outputs become error "
-                        f"records ({sometimes}); use another type, such as STRING, or narrow the agent's output_type"
-                    )
-                )
         self._placing.warnings += [
             self._stage.title(
                 f"{role}: column {column!r} of {name} is filled only where an output has the field {column!r}, and "
@@ -151,12 +137,7 @@ class AgentTables:
                 continue
             name = section.columns.get(column.name) or column.name
             if name in known:
-                fill = ColumnFill(column.name, column.of, ((name,),))
-                found.append(fill)
-                why = never_fits_field(fill, role)
-                if why is not None:
-                    message = f"column {column.name!r} of {section.table} is {column.of} and can never be filled: {why}"
-                    self._add_to_column(role, column.name, message)
+                found.append(ColumnFill(column.name, column.of, ((name,),)))
                 continue
             unknown = UnknownNameError("field", name, known, place=place)
             message = f"column {column.name!r} of {section.table}: {unknown}; map it under columns, or to null"

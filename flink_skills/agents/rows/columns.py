@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from flink_skills.agents.rows.column_types import ColumnType, MisfitError, fit
@@ -49,12 +49,13 @@ FieldPath = tuple[str, ...]
 
 @dataclass(frozen=True)
 class OutputShape:
-    """What is known of an agent's outputs before it runs: ``fields`` are those that an output has (None: it may have
-    any), ``is_text`` that it is a text, ``schema`` the JSON schema of an output (None: not known)."""
+    """Outputs of an agent, as known before it runs.
+
+    ``fields`` are the fields of an output. None: it may have any. ``is_text`` is True if an output is a string.
+    """
 
     fields: tuple[str, ...] | None = None
     is_text: bool = False
-    schema: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
