@@ -9,21 +9,21 @@ from flink_skills.lazy import lazy_names
 if TYPE_CHECKING:
     from flink_skills.worker.abandoned import AbandonedCode as AbandonedCode
     from flink_skills.worker.abandoned import StepThreads as StepThreads
-    from flink_skills.worker.connection import Connection as Connection
-    from flink_skills.worker.connection import Held as Held
-    from flink_skills.worker.printing import WholeLines as WholeLines
+    from flink_skills.worker.frame_pipes import Connection as Connection
+    from flink_skills.worker.frame_pipes import PendingFrame as PendingFrame
     from flink_skills.worker.process import LevelFormatter as LevelFormatter
+    from flink_skills.worker.process import WholeLines as WholeLines
+    from flink_skills.worker.served_turn import SessionCache as SessionCache
     from flink_skills.worker.server import Worker as Worker
-    from flink_skills.worker.session_cache import SessionCache as SessionCache
 
 _HOMES = {
     "AbandonedCode": "abandoned",
-    "Connection": "connection",
-    "Held": "connection",
+    "Connection": "frame_pipes",
+    "PendingFrame": "frame_pipes",
     "LevelFormatter": "process",
-    "SessionCache": "session_cache",
+    "SessionCache": "served_turn",
     "StepThreads": "abandoned",
-    "WholeLines": "printing",
+    "WholeLines": "process",
     "Worker": "server",
 }
 

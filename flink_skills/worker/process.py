@@ -1,25 +1,30 @@
-"""The worker as a process: its descriptors, its death and its log."""
+"""Process of a worker: its descriptors, event loop, log and prints, and the end of the process and its descendants."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import gc
+import io
 import logging
 import os
+import select
 import signal
 import sys
-from collections.abc import Mapping
-from typing import NoReturn
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+import uvloop
 
 from flink_skills.agents.open.redaction import Redactor
 from flink_skills.telemetry.log_fields import LogFields
 from flink_skills.worker.abandoned import StepThreads
-from flink_skills.worker.event_loop import new_event_loop
-from flink_skills.worker.left_processes import end_descendants
-from flink_skills.worker.printing import WholeLines
 
-__all__ = ["main"]
+__all__ = ["LevelFormatter", "WholeLines", "main"]
 
 _PR_SET_PDEATHSIG = 1
 _CLOSE_SECONDS = 4.0
@@ -176,3 +181,145 @@ def _set_up_logging(redactor: Redactor) -> None:
     # It logs a traceback for each message that is none, with its text, and addresses with their secrets. What there is
     # to say, flink_skills.mcp says.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
+
+
+_MAX_LENGTH = 65_536
+
+
+class WholeLines(io.TextIOBase):
+    """A text stream that writes a line to ``stream`` when it has its end.
+
+    ``print`` writes each argument by itself. So a thread has its own unfinished line, of at most 65,536 characters.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._unfinished: dict[int, str] = {}
+
+    def write(self, text: str) -> int:
+        thread = threading.get_ident()
+        with self._lock:
+            lines, end, rest = (self._unfinished.pop(thread, "") + text).rpartition("\n")
+            if len(rest) > _MAX_LENGTH:
+                lines, end, rest = lines + end + rest, "\n", ""
+            if rest:
+                self._unfinished[thread] = rest
+            if end:
+                self._stream.write(lines + end)
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def finish(self) -> None:
+        """Write the lines without an end as well."""
+        with self._lock:
+            for line in self._unfinished.values():
+                self._stream.write(line + "\n")
+            self._unfinished.clear()
+        self.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        # Such as encoding and buffer.
+        return getattr(self._stream, name)
+
+
+_log = logging.getLogger("flink_skills.worker")
+
+_GRACE_SECONDS = 0.5
+_MAX = 10_000
+
+
+def end_descendants() -> None:
+    """End all descendants of this process: by SIGTERM, and after a grace by SIGKILL."""
+    if sys.platform != "linux":
+        return
+    from flink_skills.execution.launcher.tree import tree_use
+
+    pids = tree_use(os.getpid(), _MAX).pids
+    if not pids:
+        return
+    with contextlib.ExitStack() as opened:
+        # A descriptor stays with its process: nothing else that gets its id later is signaled.
+        processes = list(_opened(pids, opened))
+        _log.warning(
+            "user code left processes running, which are ended now: %s",
+            ", ".join(f"{_program(pid)} ({pid})" for pid, _ in processes),
+        )
+        _signal(processes, signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        poll = select.poll()
+        for _, descriptor in processes:
+            poll.register(descriptor, select.POLLIN)
+        waiting = len(processes)
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            for descriptor, _ in poll.poll(left * 1000):
+                poll.unregister(descriptor)
+                waiting -= 1
+        _signal(processes, signal.SIGKILL)
+
+
+def _opened(pids: Iterable[int], opened: contextlib.ExitStack) -> Iterable[tuple[int, int]]:
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        opened.callback(os.close, descriptor)
+        yield pid, descriptor
+
+
+def _signal(processes: Iterable[tuple[int, int]], number: signal.Signals) -> None:
+    for pid, descriptor in processes:
+        try:
+            signal.pidfd_send_signal(descriptor, number)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            _log.warning("process %d belongs to another user and cannot be ended", pid)
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return "a program"
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop that waits for events in this process alone.
+
+    A forked process that returns into the loop is a second worker: it has the same pipes, connections and epoll object,
+    and what it removes from the epoll object is removed for both. So such a process gets a new, empty epoll
+    object, and ends in the next round of its loop.
+    """
+    loop = uvloop.new_event_loop()
+    os.register_at_fork(after_in_child=lambda: _end_soon(loop))
+    return loop
+
+
+def _end_soon(loop: uvloop.Loop) -> None:
+    if loop.is_closed() or not loop.is_running():
+        return
+    if sys.platform == "linux":
+        with select.epoll() as empty:
+            os.dup2(empty.fileno(), loop._get_backend_id(), inheritable=False)  # type: ignore[attr-defined]
+    loop.call_soon(_end)
+
+
+def _end() -> None:
+    logging.getLogger("flink_skills.worker").error(
+        "a process that was forked from the worker came back into it and is ended: user code calls os.fork() "
+        "and returns in the child; start programs with the module subprocess"
+    )
+    os._exit(1)

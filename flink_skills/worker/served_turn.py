@@ -1,12 +1,13 @@
-"""A turn that the operator has sent: from its frame to the frames of its steps and its end."""
+"""A turn that the operator has sent, from its frame to the frames of its steps and its end, and the cache of sessions."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from flink_skills.agents.open.redaction import Redactor
 from flink_skills.agents.rows.next_event import KeyedEvent
@@ -21,7 +22,7 @@ from flink_skills.agents.turn.turn_ends import TurnOutcome, TurnStart, TurnStatu
 from flink_skills.errors import SkillsError, WorkerError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
-from flink_skills.worker.connection import Connection, Held
+from flink_skills.worker.frame_pipes import Connection, PendingFrame
 from flink_skills.worker.frames import (
     AnswerData,
     StartTurn,
@@ -32,12 +33,70 @@ from flink_skills.worker.frames import (
     encode_step,
     encode_wait,
 )
-from flink_skills.worker.session_cache import SessionCache
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
 
-__all__ = ["ServedTurn", "Serving", "encoder_of"]
+__all__ = ["ServedTurn", "Serving", "SessionCache", "encoder_of"]
+
+_MAX_SESSIONS = 10_000
+_MAX_BYTES = 128 << 20
+_MIN_BYTES = 16 << 20
+# In memory a session has several times the bytes of its stored form.
+_SHARE_OF_MEMORY = 16
+
+_Key = tuple[int, str]
+
+
+class _Cached(NamedTuple):
+    version: int
+    size: int
+    session: Session
+
+
+class SessionCache:
+    """Keeps the sessions that were used last, by operator and key.
+
+    The cache evicts the others when it has more than ``sessions`` of them, or ``size`` bytes. These are bytes of stored
+    sessions: in memory a session has several times as many. The TaskManager sends an evicted session again.
+    """
+
+    def __init__(self, sessions: int = _MAX_SESSIONS, size: int = _MAX_BYTES) -> None:
+        self._max_sessions = sessions
+        self._max_bytes = size
+        self._bytes = 0
+        self._cached: OrderedDict[_Key, _Cached] = OrderedDict()
+
+    def limit(self, memory: int) -> None:
+        """Derive the limit in bytes from the memory of the process. ``memory`` is 0 for a process without a limit."""
+        self._max_bytes = max(memory // _SHARE_OF_MEMORY, _MIN_BYTES) if memory else _MAX_BYTES
+
+    def __len__(self) -> int:
+        """Return the number of sessions."""
+        return len(self._cached)
+
+    def find(self, key: _Key, version: int) -> Session | None:
+        """Return the session of a key in this version. Return None if the cache does not have it."""
+        cached = self._cached.get(key)
+        return cached.session if cached is not None and cached.version == version else None
+
+    def keep(self, key: _Key, version: int, session: Session) -> None:
+        """Store the session that a turn left."""
+        self._remove(key)
+        self._cached[key] = _Cached(version, session.size, session)
+        self._bytes += session.size
+        while len(self._cached) > self._max_sessions or (self._bytes > self._max_bytes and len(self._cached) > 1):
+            self._remove(next(iter(self._cached)))
+
+    def drop(self, operator: int) -> None:
+        """Remove the sessions of an operator."""
+        for key in [key for key in self._cached if key[0] == operator]:
+            self._remove(key)
+
+    def _remove(self, key: _Key) -> None:
+        cached = self._cached.pop(key, None)
+        if cached is not None:
+            self._bytes -= cached.size
 
 
 class Serving(Protocol):
@@ -56,7 +115,7 @@ class Serving(Protocol):
         """Count code that continues after its turn."""
 
 
-class StepFrame(Held):
+class StepFrame(PendingFrame):
     """The frame of a step. It is void if the turn ends before it is written: the frame of the end has all of it."""
 
     __slots__ = ("_entry", "_operator", "_reset", "_turn", "outputs")
@@ -78,11 +137,11 @@ class ServedTurn:
     are not: the operator would add them to the journal, and empty it at once.
     """
 
-    __slots__ = ("_answers", "_held", "_keeps", "_worker", "abandoned", "asked", "frame", "task", "turn")
+    __slots__ = ("_answers", "_keeps", "_pending", "_worker", "abandoned", "asked", "frame", "task", "turn")
 
     def __init__(self, worker: Serving, frame: StartTurn) -> None:
         self._worker = worker
-        self._held: list[StepFrame] = []
+        self._pending: list[StepFrame] = []
         self._keeps = False
         # Answers that arrive before the turn begins.
         self._answers: list[Answer] = []
@@ -166,17 +225,17 @@ class ServedTurn:
 
     def _append(self, entry: bytes, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
         step = StepFrame(self.frame, entry, reset=reset, outputs=outputs)
-        self._held.append(step)
+        self._pending.append(step)
         self._worker.connection.send(step)
 
     def _emit(self, outputs: Sequence[tuple[str, Any]]) -> None:
         # The outputs of earlier steps must precede these.
-        self._held.clear()
+        self._pending.clear()
         self._worker.connection.send(encode_outputs(self.frame.operator, self.frame.turn, outputs))
 
     def _send_wait(self, change: WaitChange) -> None:
         # The frames of earlier steps must precede this one.
-        self._held.clear()
+        self._pending.clear()
         self._worker.connection.send(encode_wait(self.frame.operator, self.frame.turn, change))
 
     def answer(self, data: AnswerData) -> None:
@@ -205,7 +264,7 @@ class ServedTurn:
             if version:
                 worker.sessions.keep((frame.operator, frame.key), version, outcome.session)
         outputs: Sequence[tuple[str, Any]] = outcome.outputs
-        if unwritten := [step for step in self._held if step.withdraw()]:
+        if unwritten := [step for step in self._pending if step.withdraw()]:
             outputs = [*(output for step in unwritten for output in step.outputs), *outputs]
         message = outcome.message if outcome.status == TurnStatus.FAIL_JOB else outcome.failure
         worker.connection.send(

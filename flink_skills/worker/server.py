@@ -21,8 +21,7 @@ from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.errors import SkillsError, counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.worker.abandoned import AbandonedCode, StepThreads
-from flink_skills.worker.connection import Connection
-from flink_skills.worker.exit_codes import BROKEN_STREAM, BROKEN_WORKER, REPLACED
+from flink_skills.worker.frame_pipes import Connection
 from flink_skills.worker.frames import (
     AnswerData,
     CancelOperator,
@@ -39,9 +38,8 @@ from flink_skills.worker.frames import (
     encode_opened,
     encode_pong,
 )
-from flink_skills.worker.served_turn import ServedTurn, encoder_of
-from flink_skills.worker.session_cache import SessionCache
-from flink_skills.worker.watchdog import Watchdog
+from flink_skills.worker.served_turn import ServedTurn, SessionCache, encoder_of
+from flink_skills.worker.watchdog import BROKEN_STREAM, BROKEN_WORKER, REPLACED, Watchdog
 
 __all__ = ["Worker"]
 

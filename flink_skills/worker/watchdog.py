@@ -1,4 +1,4 @@
-"""Looks after a worker from a thread of its own: an event loop that a turn blocks, and memory over its limit.
+"""Thread that watches a worker for a blocked event loop and for memory over its limit, and the exit codes of workers.
 
 A worker is one event loop, and all its turns wait while one of them computes, or waits, without ``await``. Nothing on
 the loop can see that, so a thread does: it names the turn with its stack, and in the end ends the process, as a crash
@@ -24,9 +24,21 @@ from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.metrics import resident_memory
-from flink_skills.worker.exit_codes import BLOCKED, OUT_OF_MEMORY
 
-__all__ = ["Watchdog"]
+__all__ = ["BLOCKED", "BROKEN_STREAM", "BROKEN_WORKER", "OUT_OF_MEMORY", "REPLACED", "Watchdog"]
+
+# Exit codes of a worker. The bridge logs them, and docs/troubleshooting.md lists them.
+#: A turn blocked the event loop.
+BLOCKED = 81
+#: The process was over ``skills.worker.max-memory``.
+OUT_OF_MEMORY = 82
+#: Hung threads, or code that ignores its cancellation, made the process useless.
+REPLACED = 83
+#: The TaskManager sent a frame that this release cannot read.
+BROKEN_STREAM = 84
+#: A turn raised what every turn must handle: a defect of flink_skills.
+BROKEN_WORKER = 85
+
 
 _log = logging.getLogger("flink_skills.worker")
 _TICK = 0.25

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from flink_skills.worker import Connection, Held
+from flink_skills.worker import Connection, PendingFrame
 
 # More than any pipe holds.
 LARGE = b"x" * (4 << 20)
@@ -54,7 +54,7 @@ async def test_what_is_flushed_is_in_the_pipe(ends: Ends) -> None:
     assert ends.read(6) == b"onetwo"
 
 
-class Late(Held):
+class Late(PendingFrame):
     """Says what is known when it is written."""
 
     text = b"early"

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from flink_skills.errors import WorkerError
 from flink_skills.worker.frames import FrameBuffer, Inbound
 
-__all__ = ["Connection", "Held"]
+__all__ = ["Connection", "PendingFrame"]
 
 _READ_SIZE = 1 << 18
 
 
-class Held(ABC):
+class PendingFrame(ABC):
     """A frame that is encoded when it is written. Until then it can be withdrawn."""
 
     __slots__ = ("_waits",)
@@ -55,7 +55,7 @@ class Connection:
         self._read_fd, self._write_fd = read_fd, write_fd
         self._on_frame, self._on_end = on_frame, on_end
         self._frames = FrameBuffer()
-        self._queued: list[bytes | Held] = []
+        self._queued: list[bytes | PendingFrame] = []
         self._unsent = memoryview(b"")
         self._writing = False
         self._ended = False
@@ -64,7 +64,7 @@ class Connection:
         os.set_blocking(write_fd, False)
         self._loop.add_reader(read_fd, self._readable)
 
-    def send(self, frame: bytes | Held) -> None:
+    def send(self, frame: bytes | PendingFrame) -> None:
         """Queue a frame. Order is kept."""
         self._queued.append(frame)
         if not self._writing:
