@@ -112,7 +112,7 @@ def _execute(request: JobRequest) -> int:
 def _is_job_failure(error: SkillsError) -> bool:
     """Return True if a job was submitted and failed. Without Flink no job can have been submitted."""
     try:
-        from flink_skills.flink.failures import JobFailedError
+        from flink_skills.flink.flink_failures import JobFailedError
     except ImportError:
         return False
     return isinstance(error, JobFailedError)

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import yaml
 
 from flink_skills.agents.declare.skill_sources import SOURCE_OPTIONS, source_strings
 from flink_skills.errors import ConfigError, SkillsError, near_misses
-from flink_skills.flink.fixed_attributes import FixedAttributes
 from flink_skills.options import Option, SkillConfig, SkillOptions
 
-__all__ = ["AgentsConfiguration", "flink_values", "read_flink_options", "table_values"]
+__all__ = ["AgentsConfiguration", "flink_values", "table_values"]
+
+
+class FixedAttributes:
+    """Rejects attributes that nothing reads. Subclasses of users have what attributes they want.
+
+    Attributes that start with an underscore, and those with an annotation in the class, can be set.
+    """
+
+    @classmethod
+    @abstractmethod
+    def advice_of(cls, name: str) -> str:
+        """Return what to do instead of setting the attribute ``name``."""
+
+    if not TYPE_CHECKING:  # a type checker finds these attributes itself
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            cls = type(self)
+            is_own = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+            if is_own and not name.startswith("_") and name not in cls.__annotations__:
+                raise ConfigError(f"{cls.__name__}.{name} cannot be set: {self.advice_of(name)}")
+            super().__setattr__(name, value)
+
+        def __getattr__(self, name: str) -> Any:
+            public = [known for known in dir(type(self)) if not known.startswith("_")]
+            near = near_misses(name, public) if not name.startswith("_") else []
+            meant = f": did you mean {near[0]!r}?" if near else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{meant}")
+
 
 T = TypeVar("T")
 _PREFIX = "skills."
@@ -146,7 +174,12 @@ def table_values(t_env: Any) -> dict[str, str]:
 
 
 def flink_values(env: Any, t_env: Any) -> dict[str, str]:
-    """Flink's configuration as text by key: the client's ``config.yaml``, then what the environments have."""
+    """Return Flink's configuration as text by key: the client's ``config.yaml``, then what the environments have.
+
+    It is empty if both environments are None.
+    """
+    if env is None and t_env is None:
+        return {}
     from pyflink.common import Configuration
     from pyflink.java_gateway import get_gateway
     from pyflink.util.java_utils import get_j_env_configuration

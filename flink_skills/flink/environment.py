@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
-import os
 import sys
-import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,12 +28,19 @@ from flink_skills.agents.plan.name_checks import (
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.state.key_selection import check_key_selector
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.flink.configuration import AgentsConfiguration, table_values
-from flink_skills.flink.fixed_attributes import FixedAttributes
-from flink_skills.flink.inputs import check_answer_field, check_environment, check_events, check_stream, check_table
-from flink_skills.flink.package_warnings import ignore_package_warnings
+from flink_skills.flink.configuration import AgentsConfiguration, FixedAttributes, flink_values, table_values
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
-from flink_skills.flink.validation import check_artifacts, check_paths, embed_lock, resolve_skills
+from flink_skills.flink.submit_checks import (
+    check_answer_field,
+    check_artifacts,
+    check_environment,
+    check_events,
+    check_paths,
+    check_stream,
+    check_table,
+    embed_lock,
+    resolve_skills,
+)
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import SourceItem, check_carried
 from flink_skills.models.setup import ModelSetup
@@ -48,16 +54,55 @@ if TYPE_CHECKING:
 
     from flink_skills.flink.execution import CollectedRecords
 
+__all__ = ["AgentsExecutionEnvironment"]
+
+_log = logging.getLogger(__name__)
+
+# PyFlink imports Apache Beam, and Beam the clients of Google Cloud, whose versions Beam pins. Each entry has the start of
+# a message, and the module that issues it.
+_IGNORED: tuple[tuple[str, type[Warning], str], ...] = (
+    (r"grpcio < \S+ does not support Post-Quantum Cryptography", FutureWarning, r"google\.auth\.transport\.grpc$"),
+    (
+        r"You are using a (non-supported )?Python version",
+        FutureWarning,
+        r"google\.api_core\._python_version_support$",
+    ),
+    # While Python 3.12 compiles it; the compiler knows the file only.
+    (r"invalid escape sequence", SyntaxWarning, r".*[/\\]docopt$"),
+)
+
+
+def _ignore_package_warnings() -> None:
+    """Ignore warnings that users cannot act on, unless they have a filter for them, such as ``python -W default``."""
+    for message, category, module in _IGNORED:
+        # Last: any other filter takes precedence.
+        warnings.filterwarnings("ignore", message, category, module, append=True)
+    if sys.version_info >= (3, 12):
+        _ignore_late_stop()
+
+
+def _ignore_late_stop() -> None:
+    """Ignore that PyFlink stops its loopback server when Python exits.
+
+    The stop needs a thread, which Python does not start at that time. The process ends anyway.
+    """
+    show = sys.unraisablehook
+
+    def show_others(error: sys.UnraisableHookArgs) -> None:
+        stopped = getattr(error.object, "func", None)
+        is_server = getattr(stopped, "__module__", "") == "grpc._server"
+        if not (is_server and isinstance(error.exc_value, RuntimeError)):
+            show(error)
+
+    sys.unraisablehook = show_others
+
+
 # Here, because PyFlink loads these packages when the script creates its first environment.
-ignore_package_warnings()
+_ignore_package_warnings()
 
 if find_spec("cloudpickle"):
     # Here, because PyFlink pickles the functions of a stream when the script declares them.
     importlib.import_module("flink_skills.agents.plan.by_value")
-
-__all__ = ["AgentsExecutionEnvironment"]
-
-_log = logging.getLogger(__name__)
 
 Sources = Sequence[SourceItem] | SourceItem
 
@@ -89,9 +134,11 @@ class AgentsExecutionEnvironment(FixedAttributes):
             env = _env_below(t_env)
         self._env = env
         self._t_env = t_env
-        self._config = AgentsConfiguration(_flink_values(env, t_env))
+        self._config = AgentsConfiguration(flink_values(env, t_env))
         if env is not None:
-            _use_this_python(env)
+            from flink_skills.flink.graph import use_this_python
+
+            use_this_python(env)
         self._scope = SkillScope(level="job")
         self._shared = SharedResources()
         self._plans: list[AgentPlan] = []
@@ -192,12 +239,12 @@ class AgentsExecutionEnvironment(FixedAttributes):
     def check_options(self) -> None:
         """Raise :class:`ConfigError` if options of Flink's configuration were changed after the first ``apply``."""
         if self._env is not None:
-            self._config.check_flink(_flink_values(self._env, None), table_values(self._t_env))
+            self._config.check_flink(flink_values(self._env, None), table_values(self._t_env))
 
     def _read_flink_options(self) -> None:
         """Read the options of Flink's configuration again, unless an agent is compiled already."""
         if self._config.is_open and self._env is not None:
-            self._config.read_flink(_flink_values(self._env, self._t_env))
+            self._config.read_flink(flink_values(self._env, self._t_env))
 
     def from_datastream(
         self, stream: DataStream, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
@@ -353,7 +400,12 @@ class AgentsExecutionEnvironment(FixedAttributes):
             return self._compiled(plan, agent)
         plan = embed_lock(plan, local=local)
         names = plan.resources if config.get(SkillOptions.VALIDATE_ON_SUBMIT) != "never" else ()
-        with client_resources(self._job_jars() if names else [], names, Limits.from_config(config)) as resource_paths:
+        jars: list[Path] = []
+        if names and self._env is not None:
+            from flink_skills.flink.bridge import job_jars
+
+            jars = job_jars(self._env)
+        with client_resources(jars, names, Limits.from_config(config)) as resource_paths:
             plan = resolve_skills(plan, local=local, resource_paths=resource_paths)
         return self._compiled(plan, agent)
 
@@ -427,16 +479,11 @@ class AgentsExecutionEnvironment(FixedAttributes):
             from pyflink.datastream import StreamExecutionEnvironment
 
             self._env = StreamExecutionEnvironment(stream._j_data_stream.getExecutionEnvironment())
-            self._config.read_flink(_flink_values(self._env, None))
-            _use_this_python(self._env)
+            self._config.read_flink(flink_values(self._env, None))
+            from flink_skills.flink.graph import use_this_python
+
+            use_this_python(self._env)
         return self._env
-
-    def _job_jars(self) -> list[Any]:
-        if self._env is None:
-            return []
-        from flink_skills.flink.bridge import job_jars
-
-        return job_jars(self._env)
 
 
 def _env_below(t_env: StreamTableEnvironment) -> StreamExecutionEnvironment:
@@ -449,42 +496,3 @@ def _env_below(t_env: StreamTableEnvironment) -> StreamExecutionEnvironment:
             "StreamTableEnvironment.create(env)"
         )
     return StreamExecutionEnvironment(t_env._j_tenv.execEnv())
-
-
-def _use_this_python(env: StreamExecutionEnvironment) -> None:
-    """A job in a mini cluster of this process means this interpreter and its modules, and not whatever ``python`` is in
-    the PATH. What the job configures itself goes first."""
-    from pyflink.common import Configuration
-    from pyflink.util.java_utils import get_j_env_configuration
-
-    from flink_skills.flink.graph import is_local
-
-    configuration = Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment))
-    if not is_local(env):
-        return
-    if not configuration.contains_key("python.executable"):
-        configuration.set_string("python.executable", sys.executable)
-    if not configuration.contains_key("python.pythonpath"):
-        configuration.set_string("python.pythonpath", os.pathsep.join(_own_modules()))
-
-
-def _own_modules() -> list[str]:
-    """Folders of ``sys.path`` that the interpreter does not have by itself: those of the job, by absolute path."""
-    standard = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
-    own = [Path(entry or ".").absolute() for entry in sys.path]
-    return [
-        str(path)
-        for path in own
-        if path.exists()
-        and path.name not in ("site-packages", "dist-packages")
-        and not any(path.is_relative_to(folder) for folder in standard)
-    ]
-
-
-def _flink_values(env: StreamExecutionEnvironment | None, t_env: StreamTableEnvironment | None) -> Mapping[str, str]:
-    """Flink's configuration as text: ``config.yaml`` of the client, then the job's own."""
-    if env is None and t_env is None:
-        return {}
-    from flink_skills.flink.configuration import flink_values
-
-    return flink_values(env, t_env)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 from pyflink.common import Configuration
@@ -16,7 +20,7 @@ from flink_skills.flink.bridge import add_bridge
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Limits
 
-__all__ = ["add_operator", "is_local", "max_silence", "replace_plan"]
+__all__ = ["add_operator", "is_local", "max_silence", "replace_plan", "use_this_python"]
 
 # The watchdog of a worker ends it first where it can, because it logs the turn's name.
 _SILENCE_MARGIN = 30.0
@@ -99,3 +103,30 @@ def is_local(env: StreamExecutionEnvironment) -> bool:
     if configuration.get_string("execution.target", "local") != "local":
         return False
     return "Remote" not in j_env.getClass().getSimpleName()
+
+
+def use_this_python(env: StreamExecutionEnvironment) -> None:
+    """Set this interpreter and its modules for the Python functions of a job in a MiniCluster of this process.
+
+    Options that the job sets take precedence.
+    """
+    configuration = Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment))
+    if not is_local(env):
+        return
+    if not configuration.contains_key("python.executable"):
+        configuration.set_string("python.executable", sys.executable)
+    if not configuration.contains_key("python.pythonpath"):
+        configuration.set_string("python.pythonpath", os.pathsep.join(_own_modules()))
+
+
+def _own_modules() -> list[str]:
+    """Folders of ``sys.path`` that the interpreter does not have by itself: those of the job, by absolute path."""
+    standard = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+    own = [Path(entry or ".").absolute() for entry in sys.path]
+    return [
+        str(path)
+        for path in own
+        if path.exists()
+        and path.name not in ("site-packages", "dist-packages")
+        and not any(path.is_relative_to(folder) for folder in standard)
+    ]

@@ -25,14 +25,14 @@ from flink_skills.agents.rows.next_event import NEXT_TAG
 from flink_skills.agents.rows.record_rows import RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
+from flink_skills.flink.configuration import flink_values
 from flink_skills.flink.environment import AgentsExecutionEnvironment
-from flink_skills.flink.execution import execute
+from flink_skills.flink.execution import JobSummary, execute
+from flink_skills.flink.flink_failures import SqlError, sql_errors
+from flink_skills.flink.flink_types import column_type
 from flink_skills.flink.minicluster import flink_environment
 from flink_skills.flink.option_keys import refused_values
-from flink_skills.flink.sql_errors import SqlError, sql_errors
 from flink_skills.flink.stream import AgentOutput, StreamInput
-from flink_skills.flink.summary import JobSummary
-from flink_skills.flink.table_types import column_type
 
 __all__ = ["JobGraph", "PlacedAgent", "TableColumn", "TableShape", "refused_options"]
 
@@ -101,8 +101,6 @@ class JobGraph:
 
     def option(self, key: str) -> str | None:
         """The value of an option of Flink for this job; None where it is not set."""
-        from flink_skills.flink.configuration import flink_values
-
         return flink_values(self.env, self.t_env).get(key)
 
     def add_modules(self, folder: Path) -> None:

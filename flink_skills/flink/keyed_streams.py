@@ -1,20 +1,214 @@
-"""Keyed events and keyed answers of a stream, in Java where the type of the stream allows it."""
+"""Keyed events and keyed answers of a stream, made in Java if the type of the stream allows it, otherwise in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import datetime as dt
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flink_skills.agents.state.key_selection import check_key_selector
-from flink_skills.errors import UnknownNameError
+from pyflink.common import Instant, Row, RowKind, Types
+from pyflink.common.typeinfo import RowTypeInfo
+from pyflink.datastream import DataStream, KeyedStream, KeySelector
+from pyflink.datastream.functions import FlatMapFunction, KeyedProcessFunction, RuntimeContext
+from pyflink.util.exceptions import JavaException
+from pyflink.util.java_utils import is_instance_of
+
+from flink_skills.agents.rows.wait_record import WaitIds
+from flink_skills.agents.state.event import Record
+from flink_skills.agents.state.key_selection import check_key_selector, key_text_of, selected_key
+from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
-from flink_skills.flink.keying import Wait, check_in_python, key_in_python, origin_of, row_fields
-from flink_skills.flink.wait_ids import WaitIds
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
 
 __all__ = ["EventKeys"]
+
+#: Returns the id or the name of the wait that an element answers, and None for an event.
+Wait: TypeAlias = "Callable[[Any], str | None]"
+
+# Names and shapes of the fields of a row, as plain data that can be sent.
+Shape: TypeAlias = "tuple[tuple[str, Shape | None], ...]"
+_ROW_TYPE = "org.apache.flink.api.java.typeutils.RowTypeInfo"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+__all__ = ["Wait", "as_record", "check_in_python", "key_in_python", "origin_of", "row_fields"]
+
+
+def key_in_python(stream: DataStream, key_selector: Any, wait: Wait | None = None) -> DataStream:
+    """Key ``stream`` in one Python stage.
+
+    Args:
+        stream: Any stream.
+        key_selector: A callable, a ``KeySelector``, a field name, a list of them, or None for the key of a keyed
+            stream.
+        wait: Adds the wait that an element answers as a third field. None: the elements have two fields.
+    """
+    check_in_python(stream, key_selector)
+    if key_selector is None:
+        kept = _KeepKey(_shape_of(origin_of(stream)), wait)
+        return stream.process(kept, output_type=_keyed_type(wait)).name("key events")
+    stream = origin_of(stream)
+    # As many subtasks as the stage before: another number would shuffle events and lose the order of a key.
+    parallelism = stream._j_data_stream.getTransformation().getParallelism()
+    keyed = stream.flat_map(_KeyEvents(key_selector, _shape_of(stream), wait), output_type=_keyed_type(wait))
+    return keyed.name("key events").set_parallelism(parallelism)
+
+
+def check_in_python(stream: DataStream, key_selector: Any) -> None:
+    """Raise :class:`ConfigError` if a Python stage cannot key ``stream``."""
+    if key_selector is None and not isinstance(stream, KeyedStream):
+        raise ConfigError(
+            "from_datastream: give a key_selector (a callable or a field name), or a stream that is keyed"
+        )
+    _shape_of(origin_of(stream))
+
+
+def origin_of(stream: DataStream) -> DataStream:
+    """The stream below a keyed one, whose elements are the events and not pairs of key and event."""
+    return stream._origin_stream if isinstance(stream, KeyedStream) else stream
+
+
+def row_fields(stream: DataStream) -> list[str] | None:
+    """Field names of a stream of rows; None where the stream's type does not tell them."""
+    j_type = stream._j_data_stream.getType()
+    if is_instance_of(j_type, _ROW_TYPE):
+        return [str(name) for name in j_type.getFieldNames()]
+    if is_instance_of(j_type, "org.apache.flink.table.types.DataTypeQueryable"):
+        logical = j_type.getDataType().getLogicalType()
+        if is_instance_of(logical, "org.apache.flink.table.types.logical.RowType"):
+            return [str(name) for name in logical.getFieldNames()]
+    return None
+
+
+def _keyed_type(wait: Wait | None) -> Any:
+    fields = [Types.STRING(), Types.PICKLED_BYTE_ARRAY()]
+    return Types.ROW(fields if wait is None else [*fields, Types.STRING()])
+
+
+def _keyed(key: Any, event: Any, wait: Wait | None) -> Row:
+    return Row(str(key), event) if wait is None else Row(str(key), event, wait(event))
+
+
+def _shape_of(stream: DataStream) -> Shape | None:
+    """Names and shapes of the fields of a stream of rows; None for other streams.
+
+    Raises :class:`ConfigError` for a table with a column that Flink cannot hand to Python, here and not in the job.
+    """
+    try:
+        return _shape(stream.get_type())
+    except TypeError:  # a type that PyFlink does not know: no Python function has made these elements
+        return None
+    except JavaException as error:
+        raise ConfigError(
+            f"the key is computed in Python, and Flink cannot pass these rows to Python ({_first_line(error)}): use "
+            "key columns of strings, whole numbers or booleans, which are read without Python, or CAST that column "
+            "to another type, such as STRING"
+        ) from None
+
+
+def _first_line(error: JavaException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rpartition("Exception: ")[2] if lines else type(error).__name__
+
+
+def _shape(type_info: Any) -> Shape | None:
+    if not isinstance(type_info, RowTypeInfo):
+        return None
+    fields = zip(type_info.get_field_names(), type_info.get_field_types(), strict=True)
+    return tuple((str(name), _shape(of)) for name, of in fields)
+
+
+def as_record(event: Any, shape: Shape | None = None) -> Any:
+    """A row with field names as a :class:`Record`, rows inside of it as well; anything else as it is.
+
+    ``shape`` is that of the stream's type: a row that comes straight from a Python function has values only.
+    """
+    if isinstance(event, Row):
+        known = shape if shape is not None and len(shape) == len(event) else None
+        names = getattr(event, "_fields", None) or [name for name, _ in known or ()]
+        inner = dict(known or ())
+        if names:
+            return Record((name, as_record(item, inner.get(name))) for name, item in zip(names, event, strict=True))
+        return tuple(map(as_record, event))
+    if isinstance(event, list):
+        return [as_record(item) for item in event]
+    return event
+
+
+def _holds(event: Any) -> bool:
+    """Return True if an element is an event. The row before an update is not, because the row after it follows.
+
+    Raises:
+        ConfigError: The row is a deletion.
+    """
+    kind = event.get_row_kind() if isinstance(event, Row) else RowKind.INSERT
+    if kind == RowKind.DELETE:
+        raise ConfigError(
+            "The input of the agent has a DELETE row, but a finished turn cannot be reverted. Filter out deletes, or "
+            "use a query that only inserts or updates."
+        )
+    return bool(kind != RowKind.UPDATE_BEFORE)
+
+
+def _plain_key(key: Any) -> Any:
+    """A key without the types of Flink: rows as dicts or tuples, instants as datetimes. Raises :class:`ConfigError`."""
+    if isinstance(key, Row):
+        return _plain_key(as_record(key))
+    if isinstance(key, (list, tuple)):
+        return tuple(map(_plain_key, key))
+    if isinstance(key, dict):
+        return {name: _plain_key(value) for name, value in key.items()}
+    if isinstance(key, Instant):
+        if key.nanos % 1000:
+            raise ConfigError(
+                f"a key is an instant with nanoseconds ({key.seconds}.{key.nanos:09d}): cut it to microseconds, as in "
+                "CAST(… AS TIMESTAMP_LTZ(6)), or use text"
+            )
+        return _EPOCH + dt.timedelta(seconds=key.seconds, microseconds=key.nanos // 1000)
+    return key
+
+
+class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
+    """An event without a usable key goes on under a failure key, where it ends as an error record: one bad event must
+    not stop the others."""
+
+    def __init__(
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector | str | list[str],
+        shape: Shape | None,
+        wait: Wait | None,
+    ) -> None:
+        self._selector = key_selector
+        self._shape = shape
+        self._wait = wait
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        if isinstance(self._selector, KeySelector):
+            self._selector.open(runtime_context)
+
+    def close(self) -> None:
+        if isinstance(self._selector, KeySelector):
+            self._selector.close()
+
+    def flat_map(self, value: Any) -> Iterable[Row]:
+        if not _holds(value):
+            return
+        event = as_record(value, self._shape)
+        given = event if isinstance(self._selector, (str, list)) else value
+        yield _keyed(key_text_of(lambda: _plain_key(selected_key(given, self._selector))), event, self._wait)
+
+
+class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]
+    def __init__(self, shape: Shape | None, wait: Wait | None) -> None:
+        self._shape = shape
+        self._wait = wait
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Row]:
+        if not _holds(value):
+            return
+        key = key_text_of(lambda: _plain_key(ctx.get_current_key()))
+        yield _keyed(key, as_record(value, self._shape), self._wait)
 
 
 class EventKeys:

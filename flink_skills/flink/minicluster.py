@@ -12,10 +12,10 @@ from pyflink.datastream import StreamExecutionEnvironment
 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import ConfigError, TurnError
+from flink_skills.flink.bridge import start_java
 from flink_skills.flink.environment import AgentsExecutionEnvironment
-from flink_skills.flink.failures import job_failure
-from flink_skills.flink.java import start_java
-from flink_skills.flink.summary import JobSummary
+from flink_skills.flink.execution import JobSummary
+from flink_skills.flink.flink_failures import job_failure
 
 __all__ = ["flink_environment", "run_in_minicluster"]
 

@@ -15,7 +15,7 @@ from pyflink.common import Configuration
 from pyflink.find_flink_home import _find_flink_home
 from pyflink.java_gateway import get_gateway
 
-from flink_skills.flink.failures import job_failure
+from flink_skills.flink.flink_failures import job_failure
 
 __all__ = ["misspelt_options", "refused_values"]
 

@@ -20,7 +20,7 @@ from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.rows.wait_record import WAIT_COLUMNS, WAITS_TAG
 from flink_skills.agents.turn.turn import ERROR_TAG
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.flink.row_shape import INTEGERS, TypeShape
+from flink_skills.flink.flink_types import INTEGERS, TypeShape
 from flink_skills.hints import is_class, type_hints
 from flink_skills.prompts import fields_of_type
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENTS_TAG

@@ -16,9 +16,8 @@ from flink_skills.agents.declare.operator_names import operator_of
 from flink_skills.agents.state.journal import Journal
 from flink_skills.agents.state.waits import OpenWait
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.flink.bridge import add_bridge
-from flink_skills.flink.failures import job_failure
-from flink_skills.flink.java import start_java
+from flink_skills.flink.bridge import add_bridge, start_java
+from flink_skills.flink.flink_failures import job_failure
 from flink_skills.flink.minicluster import flink_environment
 
 __all__ = ["KeyState", "Savepoint"]

@@ -13,14 +13,19 @@ from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.overriding import ModelOverrides, current_overrides
 from flink_skills.agents.plan.compilation import instantiate
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.agents.rows.wait_record import WAITS_TAG
+from flink_skills.agents.rows.wait_record import WAITS_TAG, WaitIds
 from flink_skills.agents.state.key_selection import KeyText, check_key_selector, key_text_of, selected_key
 from flink_skills.agents.turn.local import ListOutcome, run_outcomes
 from flink_skills.agents.turn.local_waits import GivenAnswer
 from flink_skills.agents.turn.turn import ERROR_TAG
 from flink_skills.errors import ConfigError
-from flink_skills.flink.inputs import check_answer_stream, check_answers, check_name, check_type_info, check_wait_id
-from flink_skills.flink.wait_ids import WaitIds
+from flink_skills.flink.submit_checks import (
+    check_answer_stream,
+    check_answers,
+    check_name,
+    check_type_info,
+    check_wait_id,
+)
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
 if TYPE_CHECKING:
@@ -393,8 +398,7 @@ class _StreamOutput(AgentOutput):
         from pyflink.common import Types
         from pyflink.datastream import DataStream, OutputTag
 
-        from flink_skills.flink.row_shape import shape_of
-        from flink_skills.flink.typed import typed_stream
+        from flink_skills.flink.flink_types import shape_of, typed_stream
 
         self._job.check_options()
         self._is_read = True
@@ -412,7 +416,7 @@ class _StreamOutput(AgentOutput):
         )
 
     def to_table(self, schema: Any, tag: str = "") -> Table:
-        from flink_skills.flink.typed import type_of_schema
+        from flink_skills.flink.flink_types import type_of_schema
 
         type_info, flink_schema = type_of_schema(schema, self._job.table_environment())
         return self._job.table_environment().from_data_stream(
@@ -429,12 +433,12 @@ class _StreamOutput(AgentOutput):
         return self.to_datastream(tag=WAITS_TAG)
 
     def to_wait_table(self) -> Table:
-        from flink_skills.flink.typed import wait_rows
+        from flink_skills.flink.flink_types import wait_rows
 
         return wait_rows(self.to_wait_stream(), self._job.table_environment())
 
     def to_event_table(self) -> Table:
-        from flink_skills.flink.typed import event_rows
+        from flink_skills.flink.flink_types import event_rows
 
         return event_rows(self.to_event_stream(), self._job.table_environment())
 

@@ -291,5 +291,6 @@ def output_shape(agent: Agent, plan: AgentPlan) -> OutputShape:
     if schema is None:
         return OutputShape(is_text=True)
     properties = schema.get("properties")
-    is_open = not isinstance(properties, Mapping) or schema.get("additionalProperties")
-    return OutputShape() if is_open else OutputShape(tuple(properties))
+    if not isinstance(properties, Mapping) or schema.get("additionalProperties"):
+        return OutputShape()
+    return OutputShape(tuple(properties))

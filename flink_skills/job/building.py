@@ -133,7 +133,7 @@ class JobBuilder:
         """Flink, with the job's options and jars. ``note`` gets what is wrong with them one by one, and Flink is opened
         without; otherwise it is raised."""
         try:
-            from flink_skills.flink.java import start_java
+            from flink_skills.flink.bridge import start_java
             from flink_skills.flink.job_graph import JobGraph, refused_options
             from flink_skills.flink.option_keys import refused_values
         except ImportError as error:
@@ -182,7 +182,7 @@ class JobBuilder:
 
     def define_tables(self) -> None:
         """Run the DDL; all statements are tried."""
-        from flink_skills.flink.sql_errors import SqlError
+        from flink_skills.flink.flink_failures import SqlError
 
         problems: list[Problem] = []
         for statement in self.read.statements:

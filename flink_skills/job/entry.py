@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("".join(f"{visible(str(problem))}\n" for problem in error.problems))
         return 2
     except SkillsError as error:
-        from flink_skills.flink.failures import JobFailedError
+        from flink_skills.flink.flink_failures import JobFailedError
 
         sys.stderr.write(f"flink_skills.job: {visible(str(error))}\n")
         return 1 if isinstance(error, JobFailedError) else 2

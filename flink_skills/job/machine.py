@@ -32,7 +32,7 @@ _FOLDERS = (
 
 def agent_requirements(builder: JobBuilder, agent: AgentBuilder, plan: AgentPlan) -> Iterator[Problem]:
     """Yield what the workers of an agent would not find on this machine."""
-    from flink_skills.flink.validation import check_artifacts, embed_lock
+    from flink_skills.flink.submit_checks import check_artifacts, embed_lock
 
     read, config = builder.read, SkillConfig(plan.options)
 

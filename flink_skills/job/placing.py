@@ -55,7 +55,7 @@ class Placing:
 
     def connected(self, path: Path, table: str | None, step: Callable[[], T]) -> T:
         """As :meth:`placed`. An error in the options of a table is at the statement that creates it."""
-        from flink_skills.flink.sql_errors import SqlError
+        from flink_skills.flink.flink_failures import SqlError
 
         read = self.read
         try:
@@ -75,7 +75,7 @@ class Placing:
 
     def problem(self, path: Path, error: SkillsError, statement: Statement | None = None) -> Problem:
         """Return an error at its place. An error of Flink knows whether only a jar is missing here."""
-        from flink_skills.flink.sql_errors import SqlError
+        from flink_skills.flink.flink_failures import SqlError
 
         line_inside = error.line if isinstance(error, SqlError) else 0
         factory = error.factory if isinstance(error, SqlError) else None

@@ -1,4 +1,4 @@
-"""A turn that the operator has sent, from its frame to the frames of its steps and its end, and the cache of sessions."""
+"""A turn that the operator has sent, from its frame to the frames of its steps and its end, and cached sessions."""
 
 from __future__ import annotations
 

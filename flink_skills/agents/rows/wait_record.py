@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from flink_skills.agents.state.waits import OpenWait, WaitResult
 
-__all__ = ["WAITS_TAG", "WAIT_COLUMNS", "wait_of", "wait_record"]
+__all__ = ["WAITS_TAG", "WAIT_COLUMNS", "WaitIds", "wait_record"]
+
+_log = logging.getLogger(__name__)
 
 #: Tag of the side output with questions.
 WAITS_TAG = "waits"
@@ -66,12 +69,28 @@ def wait_record(wait: OpenWait, result: WaitResult | None, *, agent: str, key: A
     }
 
 
-def wait_of(element: Any, selector: str | Callable[[Any], Any]) -> str:
-    """Return the wait that an element answers, by id or name. Return an empty text for an event."""
-    if callable(selector):
-        found = selector(element)
-    elif isinstance(element, Mapping):
-        found = element.get(selector)
-    else:
-        found = getattr(element, selector, None)
-    return "" if found is None else str(found)
+class WaitIds:
+    """Returns the wait that an element answers.
+
+    Args:
+        selector: A field, or a function that receives the element.
+        answers: True if each element is an answer. One without a wait then has an empty text.
+    """
+
+    def __init__(self, selector: str | Callable[[Any], Any], *, answers: bool) -> None:
+        self._selector = selector
+        self._answers = answers
+
+    def __call__(self, element: Any) -> str | None:
+        selector = self._selector
+        try:
+            if callable(selector):
+                found = selector(element)
+            elif isinstance(element, Mapping):
+                found = element.get(selector)
+            else:
+                found = getattr(element, selector, None)
+        except Exception:  # the function is the user's
+            _log.exception("wait_id failed for an answer, which becomes an error record")
+            found = None
+        return ("" if found is None else str(found)) or ("" if self._answers else None)

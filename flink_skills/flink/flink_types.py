@@ -1,4 +1,4 @@
-"""The types of Flink that outputs are converted to, as plain data that travels to the workers of Python functions."""
+"""Types of Flink as plain data that travels to the workers of Python functions, and outputs in these types."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pydantic import BaseModel
 from pyflink.common import Instant, Row, TypeInformation, Types
 from pyflink.common.typeinfo import (
@@ -21,10 +22,176 @@ from pyflink.common.typeinfo import (
     PrimitiveArrayTypeInfo,
     RowTypeInfo,
 )
+from pyflink.datastream import DataStream
+from pyflink.table import Schema, StreamTableEnvironment, Table
+from pyflink.table import types as table_types
+from pyflink.util.exceptions import JavaException
+from pyflink.util.java_utils import is_instance_of
 
+from flink_skills.agents.rows.column_types import ColumnType
+from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
+from flink_skills.agents.state.event import event_text
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.telemetry.event_record import EVENT_COLUMNS, AgentEvent
 
-__all__ = ["INTEGERS", "TypeShape", "converted", "shape_of"]
+__all__ = [
+    "INTEGERS",
+    "TypeShape",
+    "column_type",
+    "converted",
+    "event_rows",
+    "shape_of",
+    "type_of_schema",
+    "typed_stream",
+    "wait_rows",
+]
+
+
+def typed_stream(stream: DataStream, type_info: TypeInformation, place: str) -> DataStream:
+    """Return ``stream`` of Python objects as a stream of ``type_info``. Rows are filled by field name.
+
+    ``place`` starts the message about an output that does not fit.
+    """
+    shape = shape_of(type_info)
+    return stream.map(lambda value: converted(value, shape, place), output_type=type_info).name("typed outputs")
+
+
+def event_rows(events: DataStream, t_env: StreamTableEnvironment) -> Table:
+    """A stream of :class:`~flink_skills.AgentEvent` as a table."""
+    type_info, schema = type_of_schema({column.name: column.type for column in EVENT_COLUMNS}, t_env)
+    return t_env.from_data_stream(events.map(_event_row, output_type=type_info).name("event rows"), schema)
+
+
+def _event_row(event: AgentEvent) -> Row:
+    values = dict(event, at=Instant.of_epoch_milli(event["at"]))
+    return Row(*values.values())
+
+
+def wait_rows(waits: DataStream, t_env: StreamTableEnvironment) -> Table:
+    """Return a stream of wait records as a table."""
+    type_info, schema = type_of_schema({name: of for name, of, _ in WAIT_COLUMNS}, t_env)
+    return t_env.from_data_stream(waits.map(_wait_row, output_type=type_info).name("wait rows"), schema)
+
+
+def _wait_row(record: Mapping[str, Any]) -> Row:
+    values = dict(record)
+    for name in ("payload", "arguments", "answer"):
+        values[name] = None if values[name] is None else event_text(values[name])
+    for name in ("deadline", "since", "at"):
+        values[name] = None if values[name] is None else Instant.of_epoch_milli(values[name])
+    if not isinstance(values["key"], str):
+        values["key"] = event_text(values["key"])
+    return Row(*values.values())
+
+
+def type_of_schema(schema: Any, t_env: StreamTableEnvironment) -> tuple[TypeInformation, Schema]:
+    """Type information and Flink schema of ``schema``: a ``Schema``, a row ``DataType`` or a dict of name to type.
+
+    Types are ``DataTypes`` or their SQL text, such as ``"ARRAY<INT>"``. Raises :class:`ConfigError` for anything else.
+    """
+    if not isinstance(schema, Schema):
+        if isinstance(schema, table_types.RowType):
+            columns = {field.name: field.data_type for field in schema.fields}
+        elif isinstance(schema, Mapping):
+            columns = dict(schema)
+        else:
+            raise ConfigError(
+                f"to_table(schema): give a Schema, DataTypes.ROW([…]) or a dict of name to type, not {schema!r}"
+            )
+        builder = Schema.new_builder()
+        for name, data_type in columns.items():
+            builder.column(name, data_type)
+        schema = builder.build()
+    types = _column_types(schema, t_env)
+    return Types.ROW_NAMED(list(types), [_type_info(of) for of in types.values()]), schema
+
+
+def _column_types(schema: Schema, t_env: StreamTableEnvironment) -> dict[str, ColumnType]:
+    """Return the types of the physical columns. Types as SQL text are parsed."""
+    factory = t_env._j_tenv.getCatalogManager().getDataTypeFactory()
+    types = {}
+    for column in schema._j_schema.getColumns():
+        if not is_instance_of(column, "org.apache.flink.table.api.Schema$UnresolvedPhysicalColumn"):
+            continue
+        try:
+            j_type = factory.createDataType(column.getDataType())
+        except (Py4JJavaError, JavaException) as error:
+            raise ConfigError(
+                f"to_table: column {column.getName()!r} has no type that Flink knows ({column.getDataType()}); write "
+                "one such as 'BIGINT' or DataTypes.BIGINT()"
+            ) from error
+        types[str(column.getName())] = column_type(table_types._from_java_data_type(j_type))
+    return types
+
+
+_KINDS = {
+    table_types.CharType: "STRING",
+    table_types.VarCharType: "STRING",
+    table_types.BinaryType: "BYTES",
+    table_types.VarBinaryType: "BYTES",
+    table_types.BooleanType: "BOOLEAN",
+    table_types.TinyIntType: "TINYINT",
+    table_types.SmallIntType: "SMALLINT",
+    table_types.IntType: "INT",
+    table_types.BigIntType: "BIGINT",
+    table_types.FloatType: "FLOAT",
+    table_types.DoubleType: "DOUBLE",
+    table_types.DecimalType: "DECIMAL",
+    table_types.DateType: "DATE",
+    table_types.TimeType: "TIME",
+    table_types.TimestampType: "TIMESTAMP",
+    table_types.LocalZonedTimestampType: "TIMESTAMP_LTZ",
+}
+_TYPE_INFO: Mapping[str, Callable[[], TypeInformation]] = {
+    "STRING": Types.STRING,
+    "BYTES": lambda: Types.PRIMITIVE_ARRAY(Types.BYTE()),
+    "BOOLEAN": Types.BOOLEAN,
+    "TINYINT": Types.BYTE,
+    "SMALLINT": Types.SHORT,
+    "INT": Types.INT,
+    "BIGINT": Types.LONG,
+    "FLOAT": Types.FLOAT,
+    "DOUBLE": Types.DOUBLE,
+    "DECIMAL": Types.BIG_DEC,
+    "DATE": Types.SQL_DATE,
+    "TIME": Types.SQL_TIME,
+    "TIMESTAMP": Types.SQL_TIMESTAMP,
+    "TIMESTAMP_LTZ": Types.INSTANT,
+}
+# The length of types without a limit.
+_UNBOUNDED = 2**31 - 1
+
+
+def column_type(data_type: Any) -> ColumnType:
+    """Return the type of a PyFlink ``DataType``. Raises :class:`ConfigError` if no Python object can fill it."""
+    nullable = bool(data_type._nullable)
+    if isinstance(data_type, table_types.ArrayType):
+        return ColumnType("ARRAY", nullable, parts=(("element", column_type(data_type.element_type)),))
+    if isinstance(data_type, table_types.MapType):
+        parts = (("key", column_type(data_type.key_type)), ("value", column_type(data_type.value_type)))
+        return ColumnType("MAP", nullable, parts=parts)
+    if isinstance(data_type, table_types.RowType):
+        fields = tuple((field.name, column_type(field.data_type)) for field in data_type.fields)
+        return ColumnType("ROW", nullable, parts=fields)
+    kind = next((kind for known, kind in _KINDS.items() if isinstance(data_type, known)), "")
+    if not kind:
+        raise ConfigError(f"to_table: {data_type} cannot be filled from Python objects; use another column type")
+    if kind == "DECIMAL":
+        return ColumnType(kind, nullable, data_type.precision, data_type.scale)
+    has_limit = kind in ("STRING", "BYTES") and data_type.length < _UNBOUNDED
+    return ColumnType(kind, nullable, int(data_type.length) if has_limit else 0)
+
+
+def _type_info(of: ColumnType) -> TypeInformation:
+    parts = [_type_info(part) for _, part in of.parts]
+    if of.kind == "ARRAY":
+        return Types.OBJECT_ARRAY(parts[0])
+    if of.kind == "MAP":
+        return Types.MAP(*parts)
+    if of.kind == "ROW":
+        return Types.ROW_NAMED([name for name, _ in of.parts], parts)
+    return _TYPE_INFO[of.kind]()
+
 
 #: The largest value of each type of integers.
 INTEGERS = {
