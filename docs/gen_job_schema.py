@@ -1,4 +1,4 @@
-"""Write ``docs/reference/job.schema.json`` from the models of :mod:`flink_skills.job.model`.
+"""Write ``docs/reference/job.schema.json`` from the models of :mod:`flink_skills.job.job_model`.
 
 python -m docs.gen_job_schema           write the file
 python -m docs.gen_job_schema --check   exit with 1 when the file is not what the models say
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from docs.generated import write_or_check
-from flink_skills.job.schema import job_schema
+from flink_skills.job.job_model import job_schema
 
 PAGE = Path(__file__).resolve().parent / "reference" / "job.schema.json"
 

@@ -146,8 +146,8 @@ def _read_job(
 ) -> tuple[str, list[Agent], SkillConfig, SkillScope, SharedResources | None]:
     from flink_skills.job.agent_source import AgentSources
     from flink_skills.job.building import sources_of
-    from flink_skills.job.reading import read_job
-    from flink_skills.job.resources import shared_resources
+    from flink_skills.job.job_reading import read_job
+    from flink_skills.job.shared_resources import shared_resources
 
     read = read_job(job, assignments, lenient=True)
     sources = AgentSources(read)

@@ -101,8 +101,8 @@ def _compile(request: ChatRequest) -> AgentPlan:
 
 
 def _compile_of_job(request: ChatRequest, job: Path, setup: ModelSetup | None) -> AgentPlan:
+    from flink_skills.job.job_reading import read_job
     from flink_skills.job.local import LocalJob
-    from flink_skills.job.reading import read_job
 
     options = {"--skills": request.skills, "--instructions": request.instructions}
     invalid = [option for option, value in options.items() if value]

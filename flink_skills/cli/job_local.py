@@ -17,8 +17,8 @@ from flink_skills.cli.questions import count_unanswered, report_unanswered, term
 from flink_skills.cli.run import BAD_LINE, Sink, private_stdout
 from flink_skills.cli.signals import exit_on_signals, run_until_signal
 from flink_skills.errors import TurnError
+from flink_skills.job.job_reading import read_job
 from flink_skills.job.local import LocalJob
-from flink_skills.job.reading import read_job
 
 __all__ = ["LocalRequest", "run_locally"]
 

@@ -27,7 +27,7 @@ from flink_skills.cli.questions import count_unanswered, report_unanswered, term
 from flink_skills.cli.signals import exit_on_signals, run_until_signal
 from flink_skills.cli.source_args import skill_sources
 from flink_skills.errors import ConfigError, SkillsError, TurnError
-from flink_skills.job.settings import split_assignments
+from flink_skills.job.job_reading import split_assignments
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig
 

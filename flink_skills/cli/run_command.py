@@ -130,7 +130,7 @@ def run(
     """
     if schema:
         from flink_skills.cli.output import print_json
-        from flink_skills.job.schema import job_schema
+        from flink_skills.job.job_model import job_schema
 
         print_json(job_schema())
         return
@@ -222,6 +222,6 @@ def is_job(argument: str | None, *, no_events: bool) -> bool:
         return False
     if no_events:
         return True
-    from flink_skills.job.reading import is_job_file
+    from flink_skills.job.job_reading import is_job_file
 
     return is_job_file(Path(argument))

@@ -58,8 +58,8 @@ __all__ = ["AgentsExecutionEnvironment"]
 
 _log = logging.getLogger(__name__)
 
-# PyFlink imports Apache Beam, and Beam the clients of Google Cloud, whose versions Beam pins. Each entry has the start of
-# a message, and the module that issues it.
+# PyFlink imports Apache Beam, and Beam the clients of Google Cloud, whose versions Beam pins. Each entry has the start
+# of a message, and the module that issues it.
 _IGNORED: tuple[tuple[str, type[Warning], str], ...] = (
     (r"grpcio < \S+ does not support Post-Quantum Cryptography", FutureWarning, r"google\.auth\.transport\.grpc$"),
     (

@@ -21,8 +21,7 @@ from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.column_types import ColumnType
 from flink_skills.agents.rows.columns import TableFill
-from flink_skills.agents.rows.next_event import NEXT_TAG
-from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.rows.table_rows import NEXT_TAG, RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, text_array
 from flink_skills.flink.configuration import flink_values

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from flink_skills.job.checking import Check as Check
     from flink_skills.job.checking import CheckReport as CheckReport
     from flink_skills.job.checking import check_job as check_job
-    from flink_skills.job.costs import Costs as Costs
     from flink_skills.job.explaining import explain_job as explain_job
-    from flink_skills.job.model import JobFile as JobFile
-    from flink_skills.job.reading import ReadJob as ReadJob
-    from flink_skills.job.reading import read_job as read_job
+    from flink_skills.job.job_model import JobFile as JobFile
+    from flink_skills.job.job_model import job_schema as job_schema
+    from flink_skills.job.job_reading import ReadJob as ReadJob
+    from flink_skills.job.job_reading import read_job as read_job
     from flink_skills.job.running import run_job_file as run_job_file
-    from flink_skills.job.schema import job_schema as job_schema
+    from flink_skills.job.sizing import Costs as Costs
     from flink_skills.job.sizing import Load as Load
     from flink_skills.job.sizing import Size as Size
     from flink_skills.job.sizing import size_of as size_of
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "Check": "checking",
     "CheckReport": "checking",
-    "Costs": "costs",
-    "JobFile": "model",
+    "Costs": "sizing",
+    "JobFile": "job_model",
     "Load": "sizing",
-    "ReadJob": "reading",
+    "ReadJob": "job_reading",
     "Size": "sizing",
     "check_job": "checking",
     "explain_job": "explaining",
-    "job_schema": "schema",
-    "read_job": "reading",
+    "job_schema": "job_model",
+    "read_job": "job_reading",
     "run_job_file": "running",
     "size_of": "sizing",
     "visible": "terminal_text",

@@ -18,8 +18,8 @@ from flink_skills.documents.problems import DocumentError, Path
 from flink_skills.documents.validation import schema_problems
 from flink_skills.errors import ConfigError, PlanError, SkillsError
 from flink_skills.hints import is_class
-from flink_skills.job.model import AgentToolSpec, JobAgent
-from flink_skills.job.reading import ReadJob, hidden
+from flink_skills.job.job_model import AgentToolSpec, JobAgent
+from flink_skills.job.job_reading import ReadJob, hidden
 from flink_skills.job.references import References
 
 __all__ = ["AgentSource", "AgentSources", "import_agent", "search_modules"]

@@ -12,9 +12,8 @@ from flink_skills.agents.plan.name_checks import NamedAgent, approver_of, job_ma
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import UnknownNameError
 from flink_skills.job.agent_source import AgentSource
-from flink_skills.job.input_shape import InputShape
-from flink_skills.job.model import AnswersSection
-from flink_skills.job.placing import Placing
+from flink_skills.job.agent_tables import InputShape, Placing
+from flink_skills.job.job_model import AnswersSection
 from flink_skills.job.stages import Stage
 from flink_skills.job.statements import tables_in
 

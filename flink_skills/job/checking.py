@@ -15,17 +15,15 @@ from flink_skills.agents.plan.agent_file import with_absolute_paths
 from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
-from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.documents.problems import DocumentError, Problem
 from flink_skills.errors import ConfigError, SkillsError, counted
-from flink_skills.job.advice import job_warnings
 from flink_skills.job.agent_building import AgentBuilder
-from flink_skills.job.building import JobBuilder
-from flink_skills.job.machine import agent_requirements, job_requirements
-from flink_skills.job.model_problems import problems_of_declared, sound_part
-from flink_skills.job.reading import ReadJob, survey_job
-from flink_skills.job.servers_here import declared_servers, reached_servers
-from flink_skills.job.skills_here import SkillsHere, skills_here
+from flink_skills.job.building import JobBuilder, job_warnings
+from flink_skills.job.host_requirements import agent_requirements, job_requirements
+from flink_skills.job.job_reading import ReadJob, survey_job
+from flink_skills.job.shared_resources import problems_of_declared, sound_part
+from flink_skills.job.skills_and_servers import SkillsHere, declared_servers, reached_servers, skills_here
 from flink_skills.job.stages import Stage
 from flink_skills.models.fallback import Fallback
 from flink_skills.models.messages import ModelRequest, UserMessage

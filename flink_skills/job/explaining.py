@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.declare.operator_names import operator_uid
 from flink_skills.agents.plan.sealing import public_options
 from flink_skills.errors import SkillsError
-from flink_skills.job.advice import job_warnings
 from flink_skills.job.agent_building import AgentBuilder
-from flink_skills.job.building import JobBuilder, effective_options
-from flink_skills.job.placing import known
-from flink_skills.job.reading import ReadJob, read_job
-from flink_skills.job.servers_here import declared_servers, reached_servers
+from flink_skills.job.agent_tables import known
+from flink_skills.job.building import JobBuilder, effective_options, job_warnings
+from flink_skills.job.job_reading import ReadJob, read_job
 from flink_skills.job.sizing import Load, size_of
-from flink_skills.job.skills_here import skills_here
+from flink_skills.job.skills_and_servers import declared_servers, reached_servers, skills_here
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.name_patterns import NameMatch

@@ -8,7 +8,7 @@ from typing import Any
 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.columns import OutputShape, checked_path
-from flink_skills.agents.rows.next_event import NextEvent
+from flink_skills.agents.rows.table_rows import NextEvent
 from flink_skills.agents.state.event import key_of
 from flink_skills.agents.turn.local import run_events
 from flink_skills.agents.turn.local_waits import Ask
@@ -16,7 +16,7 @@ from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.building import add_to_environment
-from flink_skills.job.reading import ReadJob
+from flink_skills.job.job_reading import ReadJob
 from flink_skills.job.stages import Stage
 from flink_skills.models.setup import ModelSetup
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from flink_skills.documents.document import Document
 from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import UnknownNameError
-from flink_skills.job.model import (
+from flink_skills.job.job_model import (
     AnswersSection,
     ErrorsSection,
     EventsSection,

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from flink_skills.agents.open.redaction import Redactor
-from flink_skills.agents.rows.next_event import KeyedEvent
-from flink_skills.agents.rows.record_rows import RecordRows, TableRow
+from flink_skills.agents.rows.table_rows import KeyedEvent, RecordRows, TableRow
 from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.event import Record
 from flink_skills.agents.state.session import UNCHANGED, Session, SessionOp

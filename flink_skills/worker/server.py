@@ -17,7 +17,7 @@ from flink_skills.agents.open.plan_opening import open_plan
 from flink_skills.agents.open.redaction import Redactor
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.plan.sealing import secret_values
-from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.errors import SkillsError, counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.worker.abandoned import AbandonedCode, StepThreads

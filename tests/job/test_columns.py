@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from flink_skills.agents.rows.column_types import ColumnType, MisfitError, fit
 from flink_skills.agents.rows.columns import Filling, OutputShape, TableFill, plan_columns
-from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.rows.table_rows import RecordRows
 
 pytestmark = pytest.mark.each_python
 

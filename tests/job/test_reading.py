@@ -15,7 +15,7 @@ from flink_skills.documents import DocumentError
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.job import ReadJob
 from flink_skills.job.agent_source import AgentSources
-from flink_skills.job.reading import is_job_file
+from flink_skills.job.job_reading import is_job_file
 from tests.job.files import PLAIN, problems_of, read, write_job
 
 WRONG = """\

@@ -19,8 +19,8 @@ from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import AgentSources
-from flink_skills.job.reading import ReadJob, read_job
-from flink_skills.job.resources import shared_resources
+from flink_skills.job.job_reading import ReadJob, read_job
+from flink_skills.job.shared_resources import shared_resources
 from flink_skills.manager import SkillScope
 from flink_skills.models.setup import ModelSetup
 

@@ -20,7 +20,7 @@ from flink_skills.agents.open.supervision import Deadlines
 from flink_skills.agents.open.turn_limits import TurnLimits
 from flink_skills.agents.open.turn_media import MediaStore
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import assigned_state, new_state

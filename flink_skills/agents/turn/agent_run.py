@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.context import Fresh
 from flink_skills.agents.open.event_content import ContentScope
-from flink_skills.agents.rows.next_event import RESERVED_TAGS
+from flink_skills.agents.rows.table_rows import RESERVED_TAGS
 from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.state.event import event_text
 from flink_skills.agents.state.fingerprints import fingerprint

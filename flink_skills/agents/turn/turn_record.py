@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from flink_skills.agents.rows.column_types import MisfitError
-from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.turn.turn_encoding import Emitted

@@ -1,24 +1,33 @@
-"""Requirements of a job that this machine does not meet, found without a network and without a worker."""
+"""Requirements of a job that this host does not meet, found without a network and without a worker.
+
+The backend for commands starts in another process, because the launcher of commands forks. In a process with Flink's
+libraries this would write messages of gRPC to stderr.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flink_skills.documents.problems import Path as ProblemPath
 from flink_skills.documents.problems import Problem
-from flink_skills.errors import SkillsError, UnknownNameError
-from flink_skills.job.agent_building import AgentBuilder
-from flink_skills.job.building import JobBuilder
-from flink_skills.job.isolation_probe import check_isolation
+from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
+from flink_skills.execution.workspace.scratch import check_commands, scratch_workspaces
 from flink_skills.models.registry import create_model
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.tools import ShellRunner
 
 if TYPE_CHECKING:
     from flink_skills.agents.plan.plan import AgentPlan
+    from flink_skills.job.agent_building import AgentBuilder
+    from flink_skills.job.building import JobBuilder
 
 __all__ = ["agent_requirements", "job_requirements"]
 
@@ -44,7 +53,7 @@ def agent_requirements(builder: JobBuilder, agent: AgentBuilder, plan: AgentPlan
         (placed(SkillOptions.ARTIFACTS_DIR.key), lambda: check_artifacts(plan, local=True)),
     ]
     if plan.runs_commands:
-        steps.append((placed(SkillOptions.SHELL_BACKEND.key), lambda: check_isolation(config)))
+        steps.append((placed(SkillOptions.SHELL_BACKEND.key), lambda: _check_isolation(config)))
     for path, step in steps:
         try:
             step()
@@ -76,3 +85,58 @@ def job_requirements(builder: JobBuilder) -> Iterator[Problem]:
         if "://" in folder and not graph.has_file_system(folder):
             problem = builder.option_problem(key, f"there is no file system for {scheme}:// on this machine")
             yield replace(problem, not_here=("file system", f"{scheme}://"))
+
+
+# Backends whose start needs neither a network nor the modules of the job.
+_TRIED = ("auto", "bwrap", "hygiene", "landlock")
+_TIMEOUT = 120.0
+_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; import runpy; runpy.run_module(sys.argv[1], run_name='__main__')"
+
+
+def _check_isolation(config: SkillConfig) -> None:
+    """Raise :class:`ConfigError` if commands cannot run on this machine with the options of a job."""
+    check_commands(config)
+    if config.get(SkillOptions.SHELL_BACKEND) not in _TRIED:
+        return
+    try:
+        done = subprocess.run(
+            # "-m" would import from the current folder first, which may be the folder of an untrusted skill.
+            [sys.executable, "-I", "-c", _PROGRAM, __name__, *_search_path()],
+            input=json.dumps(config.to_json()),
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"the backend for commands has not started within {_TIMEOUT:g} s") from None
+    if done.returncode != 0:
+        raise ConfigError(f"the backend for commands cannot be started: {done.stderr.strip()[-500:]}")
+    problem = json.loads(done.stdout.splitlines()[-1])
+    if problem is not None:
+        raise ConfigError(problem)
+
+
+def _search_path() -> list[str]:
+    """Return the folders for modules: that of this package, and those of this process without the current one."""
+    here = Path.cwd()
+    return [str(Path(__file__).parents[2]), *(path for path in sys.path if path and Path(path) != here)]
+
+
+async def _start(config: SkillConfig) -> None:
+    with scratch_workspaces(config) as workspaces:
+        shell = await ShellRunner.start(config, workspaces)
+        await shell.close()
+
+
+def _main() -> None:
+    problem = None
+    try:
+        asyncio.run(_start(SkillConfig(json.load(sys.stdin))))
+    except SkillsError as error:
+        problem = str(error)
+    sys.stdout.write(f"{json.dumps(problem)}\n")
+
+
+if __name__ == "__main__":
+    _main()

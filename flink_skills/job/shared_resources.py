@@ -1,23 +1,60 @@
-"""Problems of the chat models of a job file: those of an agent without code, and those that agents share."""
+"""Connections, chat models and prompts that the agents of a job file share, and problems of its chat models."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from flink_skills.agents.declare.shared import SharedResources
 from flink_skills.agents.plan.agent_file import agent_of
 from flink_skills.agents.plan.compilation import compile_plan
-from flink_skills.agents.plan.declarative import DeclarativeAgent
+from flink_skills.agents.plan.declarative import DeclarativeAgent, descriptor_of, prompt_of
 from flink_skills.agents.plan.spec import AgentSpec
 from flink_skills.agents.plan.spec_problems import route_problems, setup_problems
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import AgentSource
-from flink_skills.job.reading import ReadJob, hidden
-from flink_skills.job.resources import shared_resources
+from flink_skills.job.job_reading import ReadJob, hidden
 from flink_skills.options import SkillOptions
 
-__all__ = ["problems_of_declared", "problems_of_models", "sound_part"]
+if TYPE_CHECKING:
+    from flink_skills.flink.environment import AgentsExecutionEnvironment
+
+__all__ = ["add_resources", "problems_of_declared", "problems_of_models", "shared_resources", "sound_part"]
+
+
+def add_resources(read: ReadJob, agents_env: AgentsExecutionEnvironment) -> None:
+    """Add the shared resources of a job to its environment.
+
+    Raises :class:`DocumentError` at the place of a resource that is wrong.
+    """
+    for part, name, value in _written(read):
+        try:
+            agents_env.add_resource(name, _resource(part, value))
+        except SkillsError as error:
+            raise read.problem((part, name), str(error).removeprefix("prompt: ")) from error
+
+
+def shared_resources(read: ReadJob) -> SharedResources:
+    """Return the shared resources of a job that can be used. :func:`add_resources` reports the others."""
+    found = SharedResources()
+    for part, name, value in _written(read):
+        try:
+            found = found.with_resource(name, _resource(part, value))
+        except SkillsError:
+            continue
+    return found
+
+
+def _written(read: ReadJob) -> Iterator[tuple[str, str, Any]]:
+    for part in ("connections", "models", "prompts"):
+        for name, value in (getattr(read.job, part) or {}).items():
+            yield part, name, value if isinstance(value, str) else value.model_dump(exclude_none=True)
+
+
+def _resource(part: str, value: Any) -> Any:
+    return prompt_of(value, "prompt") if part == "prompts" else descriptor_of(value, part)
+
 
 _SHARED = {"chat_model_setups": "models", "chat_model_connections": "connections"}
 

@@ -1,7 +1,9 @@
-"""The keys of a job file as pydantic models, from which its JSON schema and its documentation are derived."""
+"""Keys of a job file as pydantic models, from which its JSON schema and its documentation are derived."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, Tag
@@ -17,20 +19,24 @@ from flink_skills.agents.plan.spec import (
     StrictPart,
     Text,
 )
+from flink_skills.options import Option, OptionFamily, SkillOptions
+from flink_skills.options import values as parsers
 
 __all__ = [
-    "AgentInput",
-    "AgentOutput",
+    "EMPTY_SECTIONS",
     "AgentToolSpec",
     "AnswersSection",
     "ErrorsSection",
     "EventsSection",
-    "InputSection",
     "JobAgent",
     "JobFile",
     "OutputSection",
     "WaitsSection",
+    "job_schema",
 ]
+
+#: The sections that a job can omit. A written one is not empty.
+EMPTY_SECTIONS = ("skills", "connections", "models", "prompts", "errors", "events", "answers", "waits")
 
 Scalar = StrictStr | StrictInt | StrictFloat | StrictBool
 
@@ -188,3 +194,66 @@ class JobFile(StrictPart):
         None, description="Answers to the waits of the agent. In a job with several, each agent has its own."
     )
     waits: WaitsSection | None = Field(None, description="Questions of the agents for people.")
+
+
+_SCALAR = [{"type": kind} for kind in ("string", "number", "boolean")]
+_NUMBERS: tuple[Callable[[Any], Any], ...] = (parsers.parse_count, parsers.parse_positive)
+
+
+def job_schema() -> dict[str, Any]:
+    """Return the schema of the models, with every option `skills.*` by its key.
+
+    >>> job_schema()["required"]
+    ['name', 'tables']
+    """
+    schema = JobFile.model_json_schema()
+    properties = schema["properties"]
+    for name in EMPTY_SECTIONS:
+        # They may be left out, but not be empty.
+        properties[name]["anyOf"] = [form for form in properties[name]["anyOf"] if form.get("type") != "null"]
+    properties["options"] = {
+        "type": "object",
+        "description": properties["options"]["description"],
+        "properties": {option.key: _option(option) for option in SkillOptions.all()},
+        "patternProperties": {f"^{re.escape(family.prefix)}": _family(family) for family in SkillOptions.families()},
+        "additionalProperties": False,
+    }
+    one, several = ["agent", "input", "output"], ["agents"]
+    for name in (*one, *several):
+        properties[name] = _without_null(properties[name])
+    schema["oneOf"] = [
+        {"required": one, "not": {"required": several}},
+        {"required": several, "not": {"anyOf": [{"required": [name]} for name in one]}},
+    ]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Job file of flink_skills",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a property that may be left out, but not be null."""
+    forms = [form for form in schema["anyOf"] if form.get("type") != "null"]
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    return {**rest, **forms[0]} if len(forms) == 1 else {**rest, "anyOf": forms}
+
+
+def _family(family: OptionFamily[Any]) -> dict[str, Any]:
+    if family is SkillOptions.USER:
+        return {"description": family.doc, "anyOf": [*_SCALAR, {"type": "array"}, {"type": "object"}]}
+    return {"type": "string", "description": family.doc}
+
+
+def _option(option: Option[Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": option.doc}
+    if option.parse is parsers.parse_bool:
+        # A reference stands for a value as well.
+        return {**shown, "type": ["boolean", "string"]}
+    if option.parse in _NUMBERS:
+        return {**shown, "type": ["integer", "string"]}
+    if option.parse in (parsers.parse_list, parsers.parse_folders):
+        return {**shown, "anyOf": [{"type": "string"}, {"type": "array"}]}
+    if option is SkillOptions.SOURCE_OPTIONS:
+        return {**shown, "anyOf": [{"type": "string"}, {"type": "object"}]}
+    return {**shown, "anyOf": _SCALAR}

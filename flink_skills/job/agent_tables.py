@@ -1,26 +1,186 @@
-"""Plans how the columns of the tables of an agent are filled, and reports their problems."""
+"""Tables of an agent: the fields of its events, the columns that it fills, and the locations of their problems."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from flink_skills.agents.rows.columns import ColumnFill, Filling, OutputShape, TableFill, checked_path, plan_columns
-from flink_skills.agents.rows.record_rows import RecordRows
+from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError
-from flink_skills.job.input_shape import InputShape
-from flink_skills.job.model import EventsSection, WaitsSection
-from flink_skills.job.placing import Placing
+from flink_skills.job.job_model import EventsSection, WaitsSection
+from flink_skills.job.job_reading import ReadJob
 from flink_skills.job.stages import Stage
+from flink_skills.job.statements import Statement, creating
 from flink_skills.telemetry.event_record import EVENT_COLUMNS
 
 if TYPE_CHECKING:
     from flink_skills.agents.rows.columns import FieldPath
-    from flink_skills.flink.job_graph import TableShape
+    from flink_skills.flink.job_graph import JobGraph, TableShape
 
-__all__ = ["AgentTables"]
+__all__ = ["AgentTables", "InputShape", "Placing", "behind", "can_be_content", "known"]
+
+_OF_CONTENT = frozenset({"BYTES", "VARBINARY", "BINARY", "STRING", "VARCHAR", "CHAR"})
+
+
+@dataclass(frozen=True)
+class InputShape:
+    """The fields of events by name, each with its type in SQL or with where it comes from.
+
+    ``is_open`` says that events may have more fields. ``table`` is the table or query that the events are rows of.
+    """
+
+    columns: Mapping[str, str]
+    has_rowtime: bool = False
+    is_open: bool = False
+    table: TableShape | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the fields."""
+        return list(self.columns)
+
+    @classmethod
+    def of_table(cls, table: TableShape) -> InputShape:
+        """Return the shape of the rows of a table."""
+        return cls({column.name: column.sql for column in table.columns}, table.has_rowtime, table=table)
+
+
+def can_be_content(sql: str) -> bool:
+    """Return whether a column of this type can contain an image, a PDF document or audio.
+
+    ``sql`` is the type, or where an output of another agent comes from, which has no type.
+
+    >>> can_be_content("BYTES"), can_be_content("ARRAY<VARCHAR(200)>"), can_be_content("INT NOT NULL")
+    (True, True, False)
+    """
+    if sql[:1].islower():
+        return True
+    kind, _, inner = sql.partition("<")
+    name = re.split(r"[ (]", kind.strip(), maxsplit=1)[0]
+    if name == "ARRAY":
+        return can_be_content(inner.strip())
+    return name in _OF_CONTENT or (name == "ROW" and re.search(r"\b(data|uri)\b", inner) is not None)
+
+
+def behind(
+    sources: Mapping[str, tuple[InputShape, OutputShape, Sequence[str]]],
+) -> InputShape:
+    """Return the shape of the events that the agents ``sources`` give.
+
+    Args:
+        sources: By the name of each agent its input, its outputs, and the fields of the event if the file names them.
+    """
+    columns: dict[str, str] = {}
+    is_open = False
+    for name, (given, output, declared) in sources.items():
+        if declared:
+            columns |= dict.fromkeys(declared, f"from {name}")
+            continue
+        columns |= given.columns
+        of_output = ["output"] if output.is_text else list(output.fields or ())
+        columns |= dict.fromkeys(of_output, f"output of {name}")
+        is_open = is_open or given.is_open or (output.fields is None and not output.is_text)
+    return InputShape(columns, all(given.has_rowtime for given, _, _ in sources.values()), is_open)
+
+
+T = TypeVar("T")
+
+
+def known(value: T | None, step: str) -> T:
+    """Return what ``step`` has found. Raises :class:`RuntimeError` if the step was not taken."""
+    if value is None:
+        raise RuntimeError(f"{step} was not called")
+    return value
+
+
+@dataclass
+class Placing:
+    """A job as far as it is put together.
+
+    ``all_defined`` is False if a statement did not run, which may have created a table that is missing.
+    ``warnings`` are for the people who start the job.
+    """
+
+    read: ReadJob
+    opened: JobGraph | None = None
+    all_defined: bool = True
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def graph(self) -> JobGraph:
+        """The job graph. It is open before anything else is asked of it."""
+        return known(self.opened, "open_graph")
+
+    def placed(self, path: Path, step: Callable[[], T]) -> T:
+        """Return the result of ``step``. Raises :class:`DocumentError` at ``path`` for an error."""
+        try:
+            return step()
+        except DocumentError:
+            raise
+        except SkillsError as error:
+            raise DocumentError([self.problem(path, error)]) from error
+
+    def connected(self, path: Path, table: str | None, step: Callable[[], T]) -> T:
+        """As :meth:`placed`. An error in the options of a table is at the statement that creates it."""
+        from flink_skills.flink.flink_failures import SqlError
+
+        read = self.read
+        try:
+            return step()
+        except DocumentError:
+            raise
+        except SkillsError as error:
+            named = error.table if isinstance(error, SqlError) else None
+            statement = creating(read.statements, named or table or "")
+            missing = any(problem.path == ("tables",) for problem in read.missing)
+            without_jar = isinstance(error, SqlError) and error.factory is not None
+            if statement is not None and missing and not without_jar and read.references.stays_in(statement.text):
+                raise DocumentError([]) from None  # the value of the reference is not known
+            if statement is None or named is None:
+                raise DocumentError([self.problem(path, error)]) from error
+            raise DocumentError([self.problem(("tables",), error, statement)]) from error
+
+    def problem(self, path: Path, error: SkillsError, statement: Statement | None = None) -> Problem:
+        """Return an error at its place. An error of Flink knows whether only a jar is missing here."""
+        from flink_skills.flink.flink_failures import SqlError
+
+        line_inside = error.line if isinstance(error, SqlError) else 0
+        factory = error.factory if isinstance(error, SqlError) else None
+        said, line = str(error), 0
+        if statement is not None:
+            said, line = f"{statement.title}: {error}", statement.line + max(line_inside - 1, 0)
+        (problem,) = self.read.problem(path, said, line=line).problems
+        # A name that is nearly another one is a mistake on every machine.
+        return replace(
+            problem, not_here=(factory.kind, factory.name) if factory is not None and not factory.near else None
+        )
+
+    def shape(self, path: Path, name: str) -> TableShape:
+        """Return the columns of a table.
+
+        Raises :class:`DocumentError`, without a problem if the reason is reported elsewhere.
+        """
+        try:
+            return self.graph.shape(name)
+        except SkillsError as error:
+            unknown = isinstance(error, UnknownNameError)
+            if path in [problem.path for problem in self.read.missing] or (unknown and not self.all_defined):
+                raise DocumentError([]) from error
+            raise DocumentError([self.problem(path, error)]) from error
+
+    def table(self, path: Path, name: str, problems: list[Problem]) -> TableShape | None:
+        """Return the columns of a table, or None if it is not known. ``problems`` gets the reason."""
+        try:
+            return self.shape(path, name)
+        except DocumentError as error:
+            problems += error.problems
+            return None
+
 
 _FILLING = {
     "output": Filling(("output",), ("output", "answer")),
