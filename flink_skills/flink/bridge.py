@@ -8,20 +8,33 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from py4j.java_gateway import JavaGateway
+from pyflink.common import Configuration
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
 from pyflink.pyflink_gateway_server import construct_log_settings, find_java_executable, prepare_environment_variables
+from pyflink.util.java_utils import get_j_env_configuration
 
 from flink_skills.errors import ConfigError
+from flink_skills.flink.flink_failures import flink_errors
 
-__all__ = ["add_bridge", "bridge_jar", "job_jars", "start_java", "text_array"]
+__all__ = [
+    "add_bridge",
+    "bridge_jar",
+    "configuration_of",
+    "configuration_with",
+    "flink_environment",
+    "java_array",
+    "job_jars",
+    "start_java",
+    "string_array",
+]
 
 _NEEDED = 17
 _FIX = f"install a JDK {_NEEDED}, and set JAVA_HOME to its folder"
@@ -186,33 +199,51 @@ def _agent_stream(gateway: JavaGateway, jar: str) -> Any:
     """
     check_java_version()
     jvm = gateway.jvm
-    urls = gateway.new_array(jvm.java.net.URL, 1)
-    urls[0] = jvm.java.net.URL(jar)
+    urls = java_array(jvm.java.net.URL, [jvm.java.net.URL(jar)])
     # The loader of Flink's classes for Python, whichever thread answers: with "flink run" they come with the program
     # and not with Flink itself.
     python = jvm.org.apache.flink.streaming.api.typeinfo.python.PickledByteArrayTypeInfo._java_lang_class
     loader = jvm.java.net.URLClassLoader(urls, python.getClassLoader())
     constructor = loader.loadClass(_AGENT_STREAM).getDeclaredConstructors()[0]
     constructor.setAccessible(True)
-    return constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
+    return constructor.newInstance(java_array(jvm.java.lang.Object, []))
 
 
-def text_array(texts: Sequence[str]) -> Any:
-    """A ``String[]``."""
-    gateway = get_gateway()
-    found = gateway.new_array(gateway.jvm.java.lang.String, len(texts))
-    for number, text in enumerate(texts):
-        found[number] = text
-    return found
+def java_array(of: Any, items: Iterable[Any]) -> Any:
+    """Return a Java array of ``items``, whose class is ``of``."""
+    found = list(items)
+    array = get_gateway().new_array(of, len(found))
+    for number, item in enumerate(found):
+        array[number] = item
+    return array
+
+
+def string_array(strings: Iterable[str]) -> Any:
+    """Return a ``String[]``."""
+    return java_array(get_gateway().jvm.java.lang.String, strings)
+
+
+def configuration_of(env: StreamExecutionEnvironment) -> Configuration:
+    """Return the configuration of an environment. Changes apply to the environment."""
+    return Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment))
+
+
+def flink_environment(options: Mapping[str, str]) -> StreamExecutionEnvironment:
+    """Return an environment with ``options`` over Flink's configuration. Raises :class:`ConfigError`."""
+    with flink_errors(ConfigError, "Flink cannot use its options: "):
+        return StreamExecutionEnvironment.get_execution_environment(configuration_with(options))
+
+
+def configuration_with(options: Mapping[str, str]) -> Configuration:
+    """Return a configuration with ``options``."""
+    configuration = Configuration()
+    for key, value in options.items():
+        configuration.set_string(key, value)
+    return configuration
 
 
 def _jars(env: StreamExecutionEnvironment, option: str = "pipeline.jars") -> list[str]:
-    from pyflink.common import Configuration
-    from pyflink.util.java_utils import get_j_env_configuration
-
-    value = Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment)).get_string(
-        option, ""
-    )
+    value = configuration_of(env).get_string(option, "")
     return list(Configuration.parse_list_value(value)) if value else []
 
 

@@ -180,14 +180,13 @@ def flink_values(env: Any, t_env: Any) -> dict[str, str]:
     """
     if env is None and t_env is None:
         return {}
-    from pyflink.common import Configuration
     from pyflink.java_gateway import get_gateway
-    from pyflink.util.java_utils import get_j_env_configuration
+
+    from flink_skills.flink.bridge import configuration_of
 
     jvm = get_gateway().jvm
     found = dict(jvm.org.apache.flink.configuration.GlobalConfiguration.loadConfiguration().toMap())
     found.update(table_values(t_env))
     if env is not None:
-        j_env = env._j_stream_execution_environment
-        found.update(Configuration(j_configuration=get_j_env_configuration(j_env)).to_dict())
+        found.update(configuration_of(env).to_dict())
     return found

@@ -12,7 +12,7 @@ from pyflink.util.exceptions import JavaException
 
 from flink_skills.errors import ConfigError, SkillsError
 
-__all__ = ["JobFailedError", "SqlError", "job_failure", "sql_errors"]
+__all__ = ["JobFailedError", "SqlError", "flink_errors", "job_failure", "sql_errors"]
 
 _KINDS = {"DynamicTableFactory": "connector", "Format": "format", "CatalogFactory": "catalog"}
 _ANY_FACTORY = re.compile(
@@ -104,6 +104,18 @@ def job_failure(error: BaseException) -> str | None:
             break
         throwable = throwable.getCause()
     return _without_class(message)
+
+
+@contextlib.contextmanager
+def flink_errors(error_class: type[SkillsError], prefix: str = "") -> Iterator[None]:
+    """Raise an error of Flink as ``error_class``: ``prefix``, and the message of the root cause."""
+    try:
+        yield
+    except Exception as error:
+        message = job_failure(error)
+        if message is None:
+            raise
+        raise error_class(prefix + message) from error
 
 
 def _names_an_option(message: str) -> bool:

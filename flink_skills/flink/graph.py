@@ -9,14 +9,12 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from pyflink.common import Configuration
 from pyflink.datastream import StreamExecutionEnvironment
-from pyflink.util.java_utils import get_j_env_configuration
 
 from flink_skills.agents.declare.operator_names import operator_uid
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import ConfigError
-from flink_skills.flink.bridge import add_bridge
+from flink_skills.flink.bridge import add_bridge, configuration_of
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Limits
 
@@ -98,11 +96,9 @@ def _wait_settings(config: SkillConfig) -> dict[str, Any]:
 
 def is_local(env: StreamExecutionEnvironment) -> bool:
     """Whether the job runs in a mini cluster of this process."""
-    j_env = env._j_stream_execution_environment
-    configuration = Configuration(j_configuration=get_j_env_configuration(j_env))
-    if configuration.get_string("execution.target", "local") != "local":
+    if configuration_of(env).get_string("execution.target", "local") != "local":
         return False
-    return "Remote" not in j_env.getClass().getSimpleName()
+    return "Remote" not in env._j_stream_execution_environment.getClass().getSimpleName()
 
 
 def use_this_python(env: StreamExecutionEnvironment) -> None:
@@ -110,9 +106,9 @@ def use_this_python(env: StreamExecutionEnvironment) -> None:
 
     Options that the job sets take precedence.
     """
-    configuration = Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment))
     if not is_local(env):
         return
+    configuration = configuration_of(env)
     if not configuration.contains_key("python.executable"):
         configuration.set_string("python.executable", sys.executable)
     if not configuration.contains_key("python.pythonpath"):

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyflink.common import Configuration
 from pyflink.datastream import DataStream
 from pyflink.java_gateway import get_gateway
 from pyflink.table import Schema, StreamTableEnvironment, Table
 from pyflink.table import types as table_types
 from pyflink.util.exceptions import JavaException
-from pyflink.util.java_utils import get_j_env_configuration
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.plan.plan import AgentPlan
@@ -23,13 +21,12 @@ from flink_skills.agents.rows.column_types import ColumnType
 from flink_skills.agents.rows.columns import TableFill
 from flink_skills.agents.rows.table_rows import NEXT_TAG, RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
-from flink_skills.flink.bridge import add_bridge, text_array
+from flink_skills.flink.bridge import add_bridge, configuration_of, flink_environment, java_array, string_array
 from flink_skills.flink.configuration import flink_values
 from flink_skills.flink.environment import AgentsExecutionEnvironment
 from flink_skills.flink.execution import JobSummary, execute
 from flink_skills.flink.flink_failures import SqlError, sql_errors
 from flink_skills.flink.flink_types import column_type
-from flink_skills.flink.minicluster import flink_environment
 from flink_skills.flink.option_keys import refused_values
 from flink_skills.flink.stream import AgentOutput, StreamInput
 
@@ -81,10 +78,7 @@ class JobGraph:
     """
 
     def __init__(self, flink: Mapping[str, str], jars: Sequence[Path] = ()) -> None:
-        configuration = Configuration()
-        for key, value in flink.items():
-            configuration.set_string(key, value)
-        self.env = flink_environment(configuration)
+        self.env = flink_environment(flink)
         if jars:
             self.env.add_jars(*(jar.as_uri() for jar in jars))
         self._check_mode()
@@ -115,15 +109,12 @@ class JobGraph:
             config.set(_ON_CONFLICT, "false")
 
     def _check_mode(self) -> None:
-        mode = self._configuration().get_string("execution.runtime-mode", "STREAMING").upper()
+        mode = configuration_of(self.env).get_string("execution.runtime-mode", "STREAMING").upper()
         if mode != "STREAMING":
             raise ConfigError(
                 f"execution.runtime-mode is {mode}, and agents are streaming operators: leave it out; bounded tables "
                 "end a streaming job as well"
             )
-
-    def _configuration(self) -> Configuration:
-        return Configuration(j_configuration=get_j_env_configuration(self.env._j_stream_execution_environment))
 
     def define(self, statement: str) -> None:
         """Run one statement of DDL."""
@@ -142,8 +133,7 @@ class JobGraph:
     def check_source(self, *, table: str | None, query: str | None) -> None:
         """Raise :class:`SkillsError` if Flink cannot create the source of a table or query."""
         with sql_errors():
-            given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
-            given.explain()
+            self._rows(table, query).explain()
         options = self._options(table) if table is not None else {}
         file = _local_file(options)
         if file is not None and not file.exists() and "source.monitor-interval" not in options:
@@ -219,12 +209,15 @@ class JobGraph:
     def read(self, *, table: str | None, query: str | None, key: Sequence[str], uids: str = "") -> StreamInput:
         """Return the rows of a table or query as events, with one column or several as the key."""
         with sql_errors():
-            given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
+            given = self._rows(table, query)
             before = self._roots()
             stream = self.agents.from_table(given, key[0] if len(key) == 1 else list(key))
         assert isinstance(stream, StreamInput)  # noqa: S101 - from_table gives nothing else
         self._give_uids(f"{uids}input", before, stream.keyed)
         return stream
+
+    def _rows(self, table: str | None, query: str | None) -> Table:
+        return self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
 
     def follow(self, sources: Mapping[str, PlacedAgent], name: str) -> StreamInput:
         """Return the outputs of the agents ``sources``, by name, as the events of the agent ``name``."""
@@ -233,7 +226,8 @@ class JobGraph:
             stream = placed.output.to_datastream(tag=NEXT_TAG + name)
             pairs = add_bridge(self.env).keyPairs(stream._j_data_stream, f"from {source}")
             pairs.getTransformation().setUid(f"{name}-from-{source}")
-            keyed = pairs if keyed is None else keyed.union(_streams([pairs]))
+            of_streams = get_gateway().jvm.org.apache.flink.streaming.api.datastream.DataStream
+            keyed = pairs if keyed is None else keyed.union(java_array(of_streams, [pairs]))
         return StreamInput(self.agents, self.env, keyed, "record")
 
     def compile(self, agent: Agent, *, fields: Sequence[str] | None = None, check_skills: bool = True) -> AgentPlan:
@@ -253,32 +247,30 @@ class JobGraph:
     ) -> None:
         """Give an agent the rows of a table or query as answers. Its records are read afterwards."""
         with sql_errors():
-            given = self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
+            given = self._rows(table, query)
             before = self._roots()
             placed.output.answers(given, key[0] if len(key) == 1 else list(key), wait_id=wait_id)
         self._give_uids(f"{placed.uids}answers", before, placed.output.to_datastream()._j_data_stream)
 
-    def write_output(self, placed: PlacedAgent, *, event_time: bool) -> None:
-        """Write outputs to their table. ``event_time`` says whether rows have timestamps."""
-        if placed.rows.output is not None:
-            stream = placed.output.to_datastream()
-            self._insert(f"{placed.uids}output", stream, placed.rows.output, event_time=event_time)
+    def write(self, placed: PlacedAgent, role: str, *, event_time: bool) -> None:
+        """Write the records of an agent to their table.
 
-    def write_errors(self, placed: PlacedAgent, *, event_time: bool) -> None:
-        """Write error records to their table."""
-        if placed.rows.errors is not None:
-            stream = placed.output.to_datastream(tag="errors")
-            self._insert(f"{placed.uids}errors", stream, placed.rows.errors, event_time=event_time)
-
-    def write_events(self, placed: PlacedAgent) -> None:
-        """Write the stream of events to its table."""
-        if placed.rows.events is not None:
-            self._insert(f"{placed.uids}events", placed.output.to_event_stream(), placed.rows.events, event_time=False)
-
-    def write_waits(self, placed: PlacedAgent) -> None:
-        """Write questions and the ends of waits to their table."""
-        if placed.rows.waits is not None:
-            self._insert(f"{placed.uids}waits", placed.output.to_wait_stream(), placed.rows.waits, event_time=False)
+        Args:
+            placed: The agent.
+            role: ``output``, ``errors``, ``events`` or ``waits``.
+            event_time: True if rows of outputs and errors have timestamps.
+        """
+        fill: TableFill | None = getattr(placed.rows, role)
+        if fill is None:
+            return
+        output = placed.output
+        if role == "events":
+            self._insert(f"{placed.uids}{role}", output.to_event_stream(), fill, event_time=False)
+        elif role == "waits":
+            self._insert(f"{placed.uids}{role}", output.to_wait_stream(), fill, event_time=False)
+        else:
+            stream = output.to_datastream(tag="errors" if role == "errors" else "")
+            self._insert(f"{placed.uids}{role}", stream, fill, event_time=event_time)
 
     def _insert(self, role: str, stream: DataStream, fill: TableFill, *, event_time: bool) -> None:
         before = self._roots()
@@ -295,11 +287,9 @@ class JobGraph:
 
     def _as_rows(self, stream: DataStream, fill: TableFill) -> DataStream:
         """The rows that workers have made for a table, in Java."""
-        gateway, types = get_gateway(), self._types(fill)
-        of = gateway.new_array(gateway.jvm.org.apache.flink.table.types.DataType, len(types))
-        for number, data_type in enumerate(types.values()):
-            of[number] = data_type
-        rows = add_bridge(self.env).tableRows(stream._j_data_stream, text_array(list(types)), of)
+        types = self._types(fill)
+        of = java_array(get_gateway().jvm.org.apache.flink.table.types.DataType, types.values())
+        rows = add_bridge(self.env).tableRows(stream._j_data_stream, string_array(types), of)
         return DataStream(rows.name(f"rows of {fill.table}"))
 
     def _types(self, fill: TableFill) -> dict[str, Any]:
@@ -385,15 +375,6 @@ def _column(column: Any) -> TableColumn:
     return TableColumn(
         str(column.getName()), str(data_type.getLogicalType().asSummaryString()), of, column.isPersisted()
     )
-
-
-def _streams(streams: Sequence[Any]) -> Any:
-    """Return a ``DataStream[]``."""
-    gateway = get_gateway()
-    found = gateway.new_array(gateway.jvm.org.apache.flink.streaming.api.datastream.DataStream, len(streams))
-    for number, stream in enumerate(streams):
-        found[number] = stream
-    return found
 
 
 def _quoted(name: str) -> str:

@@ -17,7 +17,7 @@ from flink_skills.agents.rows.wait_record import WaitIds
 from flink_skills.agents.state.event import Record
 from flink_skills.agents.state.key_selection import check_key_selector, key_text_of, selected_key
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.flink.bridge import add_bridge, text_array
+from flink_skills.flink.bridge import add_bridge, string_array
 
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
@@ -239,7 +239,7 @@ class EventKeys:
                 if key not in self.fields:
                     raise UnknownNameError("key field", key, self.fields, place="the stream's rows")
             if all(self._bridge.canKeyInJava(self._stream._j_data_stream, key) for key in keys):
-                self._by = key_selector if isinstance(key_selector, str) else text_array(keys)
+                self._by = key_selector if isinstance(key_selector, str) else string_array(keys)
         if self._by is None:
             check_in_python(self._stream, key_selector)
 

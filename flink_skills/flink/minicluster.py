@@ -7,17 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pyflink.common import Configuration
-from pyflink.datastream import StreamExecutionEnvironment
-
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.errors import ConfigError, TurnError
-from flink_skills.flink.bridge import start_java
+from flink_skills.errors import TurnError
+from flink_skills.flink.bridge import flink_environment, start_java
 from flink_skills.flink.environment import AgentsExecutionEnvironment
 from flink_skills.flink.execution import JobSummary
-from flink_skills.flink.flink_failures import job_failure
+from flink_skills.flink.flink_failures import flink_errors
 
-__all__ = ["flink_environment", "run_in_minicluster"]
+__all__ = ["run_in_minicluster"]
 
 
 def run_in_minicluster(
@@ -36,37 +33,17 @@ def run_in_minicluster(
         TurnError: the job failed; the message is that of the root cause.
     """
     start_java()
-    configuration = Configuration()
-    for key, value in {"rest.port": "0", **flink_options}.items():
-        configuration.set_string(key, value)
     with tempfile.TemporaryDirectory(prefix="flink-skills-run-") as folder:
         lines = Path(folder) / "events.txt"
         with lines.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{key}\t{event}\n" for key, event in events)
-        env = flink_environment(configuration)
+        env = flink_environment({"rest.port": "0", **flink_options})
         env.set_parallelism(parallelism)
         agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
         plan = prepare(agents_env)
         if lines.stat().st_size == 0:
             return JobSummary([])
-        try:
-            with agents_env.run_lines(plan, lines) as records:
-                for record in records:
-                    take(record)
-                return records.summary()
-        except Exception as error:
-            message = job_failure(error)
-            if message is None:
-                raise
-            raise TurnError(message) from error
-
-
-def flink_environment(configuration: Configuration) -> StreamExecutionEnvironment:
-    """Flink's environment with these options over its configuration. Raises :class:`ConfigError`."""
-    try:
-        return StreamExecutionEnvironment.get_execution_environment(configuration)
-    except Exception as error:
-        message = job_failure(error)
-        if message is None:
-            raise
-        raise ConfigError(f"Flink cannot use its options: {message}") from error
+        with flink_errors(TurnError), agents_env.run_lines(plan, lines) as records:
+            for record in records:
+                take(record)
+            return records.summary()

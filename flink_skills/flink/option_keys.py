@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 import struct
@@ -11,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyflink.common import Configuration
 from pyflink.find_flink_home import _find_flink_home
 from pyflink.java_gateway import get_gateway
 
+from flink_skills.flink.bridge import configuration_with
 from flink_skills.flink.flink_failures import job_failure
 
 __all__ = ["misspelt_options", "refused_values"]
@@ -36,32 +37,25 @@ _FREE = (
     "user.",
     "yarn.",
 )
-_FARTHEST = 2
-# Shorter names are near to too many.
-_SHORTEST = 8
+# One or two letters of a key differ.
+_SIMILARITY = 0.93
 
 
 def misspelt_options(keys: Iterable[str]) -> dict[str, str]:
     """Keys that Flink does not know and that are very near to one it knows, with that one."""
     found: dict[str, str] = {}
-    looked_at = [key for key in keys if len(key) >= _SHORTEST and not key.startswith(_FREE)]
-    if not looked_at:
-        return found  # Flink's jars need not be read
-    known = _classes()
-    for key in looked_at:
-        if key in known:
-            continue
-        near = min(((_distance(key, other), other) for other in known), default=(_FARTHEST + 1, ""))
-        if near[0] <= _FARTHEST and not near[1].startswith(_FREE):
-            found[key] = near[1]
+    for key in keys:
+        # Flink's jars are not read if there is no key to compare.
+        if not key.startswith(_FREE) and key not in _classes():
+            near = difflib.get_close_matches(key, _classes(), n=1, cutoff=_SIMILARITY)
+            if near and not near[0].startswith(_FREE):
+                found[key] = near[0]
     return found
 
 
 def refused_values(options: Mapping[str, str]) -> dict[str, str]:
     """Options whose value is none of the option's type, with what Flink says of it. Starts Flink's JVM."""
-    configuration = Configuration()
-    for key, value in options.items():
-        configuration.set_string(key, value)
+    configuration = configuration_with(options)
     found = {}
     for key in options:
         name = _classes().get(key)
@@ -120,17 +114,3 @@ def _constants(data: bytes) -> Iterator[str]:
         else:
             at += 1 + _SIZES[kind]
         number += 2 if kind in _WIDE else 1
-
-
-def _distance(one: str, other: str) -> int:
-    """How many letters must be changed, added or taken out; more than the farthest is not told apart."""
-    if abs(len(one) - len(other)) > _FARTHEST:
-        return _FARTHEST + 1
-    row = list(range(len(other) + 1))
-    for number, letter in enumerate(one, 1):
-        before, row = row, [number]
-        for place, beside in enumerate(other):
-            row.append(min(before[place + 1] + 1, row[place] + 1, before[place] + (letter != beside)))
-        if min(row) > _FARTHEST:
-            return _FARTHEST + 1
-    return row[-1]

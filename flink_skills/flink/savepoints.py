@@ -7,18 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pyflink.common import Configuration
 from pyflink.datastream import DataStream
 
 from flink_skills.agents.declare.operator_names import operator_of
 from flink_skills.agents.state.journal import Journal
 from flink_skills.agents.state.waits import OpenWait
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.flink.bridge import add_bridge, start_java
-from flink_skills.flink.flink_failures import job_failure
-from flink_skills.flink.minicluster import flink_environment
+from flink_skills.flink.bridge import add_bridge, flink_environment, start_java
+from flink_skills.flink.flink_failures import flink_errors, job_failure
 
 __all__ = ["KeyState", "Savepoint"]
 
@@ -91,17 +88,11 @@ class Savepoint:
             location if "://" in location or location.startswith("file:") else Path(location).resolve().as_uri()
         )
         start_java()
-        configuration = Configuration()
-        for key, value in {"rest.port": "0", "parallelism.default": "1", **(flink or {})}.items():
-            configuration.set_string(key, value)
-        self._env = flink_environment(configuration)
+        self._env = flink_environment({"rest.port": "0", "parallelism.default": "1", **(flink or {})})
         self._bridge = add_bridge(self._env)
-        self.agents: dict[str, str] = {
-            name: uid for uid in self._asked(self._operators) if (name := operator_of(uid)) is not None
-        }
-
-    def _operators(self) -> list[str]:
-        return [str(uid) for uid in self._bridge.operatorsIn(self.location)]
+        with flink_errors(ConfigError, f"{self.location}: "):
+            uids = [str(uid) for uid in self._bridge.operatorsIn(self.location)]
+        self.agents: dict[str, str] = {name: uid for uid in uids if (name := operator_of(uid)) is not None}
 
     def keys(self, agent: str, key: str | None = None) -> Iterator[KeyState]:
         """The keys of an agent, in no order; only ``key`` (a canonical text) where one is given.
@@ -114,16 +105,15 @@ class Savepoint:
         # A time to live is a part of how state is written, and no savepoint says whether it has one, nor do all say
         # which backend wrote them.
         problems = []
-        for backend, expiring in itertools.product(self._asked(self._backends), (False, True)):
+        with flink_errors(ConfigError, f"{self.location}: "):
+            backends = [str(backend) for backend in self._bridge.backendsFor(self.location)]
+        for backend, expiring in itertools.product(backends, (False, True)):
             try:
                 yield from self._read(uid, key, expiring, backend)
                 return
             except _OtherFormatError as error:
                 problems.append(error)
         raise ConfigError(f"{self.location}: {problems[-1]}")
-
-    def _backends(self) -> list[str]:
-        return [str(backend) for backend in self._bridge.backendsFor(self.location)]
 
     def _read(self, uid: str, key: str | None, expiring: bool, backend: str) -> Iterator[KeyState]:
         first = True
@@ -150,15 +140,6 @@ class Savepoint:
             if message is None:
                 raise
             raise (_OtherFormatError if first else ConfigError)(message) from error
-
-    def _asked(self, ask: Any) -> Any:
-        try:
-            return ask()
-        except Exception as error:
-            message = job_failure(error)
-            if message is None:
-                raise
-            raise ConfigError(f"{self.location}: {message}") from error
 
 
 class _OtherFormatError(ConfigError):

@@ -257,15 +257,11 @@ class AgentBuilder:
                 ),
             )
         self.placed = put
-        timed = shape.has_rowtime
         problems: list[Problem] = []
         complete = True
-        for role, fill, write in (
-            ("output", rows.output, lambda: graph.write_output(put, event_time=timed)),
-            ("errors", rows.errors, lambda: graph.write_errors(put, event_time=timed)),
-            ("events", rows.events, lambda: graph.write_events(put)),
-            ("waits", rows.waits, lambda: graph.write_waits(put)),
-        ):
+        for role in ("output", "errors", "events", "waits"):
+            fill = getattr(rows, role)
+            write = partial(graph.write, put, role, event_time=shape.has_rowtime)
             try:
                 placing.connected(stage.path(role, "table"), None if fill is None else fill.table, write)
             except DocumentError as error:
