@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from flink_skills.flink.flink_failures import job_failure
 
 __all__ = ["misspelt_options", "refused_values"]
 
-_KEY = re.compile(r"[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+")
+# A string constant of a class file that is a key: its tag, its length and its characters.
+_CONSTANT = re.compile(rb"\x01(..)([a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+)", re.DOTALL)
 _CLASS = re.compile(r"org/apache/flink/(?!.*shaded).*Options\.class")
 # Below these, plugins and connectors have options of their own, of which Flink knows nothing.
 _FREE = (
@@ -77,9 +77,9 @@ def _classes() -> Mapping[str, str]:
         with zipfile.ZipFile(jar) as archive:
             for name in archive.namelist():
                 if _CLASS.fullmatch(name):
-                    for text in _constants(archive.read(name)):
-                        if _KEY.fullmatch(text):
-                            found.setdefault(text, name.removesuffix(".class").replace("/", "."))
+                    for length, key in _CONSTANT.findall(archive.read(name)):
+                        if int.from_bytes(length, "big") == len(key):
+                            found.setdefault(key.decode(), name.removesuffix(".class").replace("/", "."))
     return found
 
 
@@ -94,23 +94,3 @@ def _options_of(name: str) -> Mapping[str, Any]:
         return {str(option.key()): option for option in options}
     except Py4JError:
         return {}  # it is not in the JVM's class path, so its options are left alone
-
-
-# Sizes of the entries of a class file's constants, by their kind; texts and numbers of two entries are apart.
-_SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
-_TEXT, _WIDE = 1, (5, 6)
-
-
-def _constants(data: bytes) -> Iterator[str]:
-    """The texts among the constants of a class file."""
-    (count,) = struct.unpack_from(">H", data, 8)
-    at, number = 10, 1
-    while number < count:
-        kind = data[at]
-        if kind == _TEXT:
-            (length,) = struct.unpack_from(">H", data, at + 1)
-            yield data[at + 3 : at + 3 + length].decode("utf-8", "replace")
-            at += 3 + length
-        else:
-            at += 1 + _SIZES[kind]
-        number += 2 if kind in _WIDE else 1

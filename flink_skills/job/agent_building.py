@@ -20,6 +20,7 @@ from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, AgentSources
 from flink_skills.job.agent_tables import AgentTables, InputShape, Placing, behind, can_be_content, known
 from flink_skills.job.answers import Approvals, approvals_of, check_answers, check_approvals, shape_of_answers
+from flink_skills.job.job_model import AnswersSection
 from flink_skills.job.shared_resources import problems_of_models
 from flink_skills.job.stages import Stage
 from flink_skills.tools.name_patterns import NameMatch
@@ -199,24 +200,15 @@ class AgentBuilder:
         Each check raises :class:`DocumentError` at the statement that creates the table.
         """
         stage, placing, graph = self.stage, self._placing, self._placing.graph
+        sources: list[tuple[str, Stage | AnswersSection]] = []
         if self.shape is not None and not stage.sources:
-            table, query = stage.table, stage.query
-            at = stage.path("input", "table" if query is None else "query")
-            yield (
-                f"source {table if query is None else query}",
-                partial(placing.connected, at, table, partial(graph.check_source, table=table, query=query)),
-            )
-        if (answers := stage.answers) is not None and shape_of_answers(placing, stage, answers, []) is not None:
-            at = stage.path("answers", "table" if answers.query is None else "query")
-            yield (
-                f"source {answers.table if answers.query is None else answers.query}",
-                partial(
-                    placing.connected,
-                    at,
-                    answers.table,
-                    partial(graph.check_source, table=answers.table, query=answers.query),
-                ),
-            )
+            sources.append(("input", stage))
+        if stage.answers is not None and shape_of_answers(placing, stage, stage.answers, []) is not None:
+            sources.append(("answers", stage.answers))
+        for section_name, of in sources:
+            check = partial(graph.check_source, table=of.table, query=of.query)
+            at = stage.path(section_name, "table" if of.query is None else "query")
+            yield f"source {of.query or of.table}", partial(placing.connected, at, of.table, check)
         for role in ("output", "errors", "events", "waits"):
             section, at = getattr(stage, role), stage.path(role, "table")
             if section is not None and at not in self._read.broken and placing.table(at, section.table, []) is not None:

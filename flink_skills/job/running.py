@@ -71,21 +71,23 @@ def main(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        run_job_file(options.config, options.set, local=False, tell=_warn, summarize=_summarize)
+        run_job_file(
+            options.config,
+            options.set,
+            local=False,
+            tell=lambda warning: _print(f"warning: {warning}"),
+            summarize=_print,
+        )
     except DocumentError as error:
         sys.stderr.write("".join(f"{visible(str(problem))}\n" for problem in error.problems))
         return 2
     except SkillsError as error:
         from flink_skills.flink.flink_failures import JobFailedError
 
-        sys.stderr.write(f"flink_skills.job: {visible(str(error))}\n")
+        _print(str(error))
         return 1 if isinstance(error, JobFailedError) else 2
     return 0
 
 
-def _summarize(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(f"flink_skills.job: {visible(line)}\n")
-
-
-def _warn(warning: str) -> None:
-    sys.stderr.write(f"flink_skills.job: warning: {visible(warning)}\n")

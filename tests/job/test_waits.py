@@ -141,7 +141,6 @@ def test_the_check_shows_answers_and_questions(folder: Path) -> None:
             "answers.table: 'orders' is also the table of the input, so each event would be an answer",
         ),
         ("{order: key}", "{order: keys}", "column 'order' of questions: unknown field 'keys' in a wait"),
-        ("deadline TIMESTAMP_LTZ(3)", "deadline DATE", "deadline"),
         ("\nanswers:", "\n#", "agent.approve.by: approve.by is 'answers', and the agent has no answers"),
         ("\nwaits:", "\n#", "there is no 'waits' table, so people cannot see which calls need their approval"),
         (
