@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from flink_skills.errors import WaitCancelled as WaitCancelled
     from flink_skills.errors import WaitTimeout as WaitTimeout
     from flink_skills.errors import WorkerError as WorkerError
-    from flink_skills.flink.configuration import AgentsConfiguration as AgentsConfiguration
-    from flink_skills.flink.environment import AgentsExecutionEnvironment as AgentsExecutionEnvironment
+    from flink_skills.flink.agents_configuration import AgentsConfiguration as AgentsConfiguration
+    from flink_skills.flink.agents_environment import AgentsExecutionEnvironment as AgentsExecutionEnvironment
     from flink_skills.manager import AgentSkillManager as AgentSkillManager
     from flink_skills.models.base import ChatModel as ChatModel
     from flink_skills.options import Option as Option
@@ -92,8 +92,8 @@ _HOMES = {
     "AgentPlan": "agents.plan.plan",
     "AgentSkill": "skill",
     "AgentSkillManager": "manager",
-    "AgentsConfiguration": "flink.configuration",
-    "AgentsExecutionEnvironment": "flink.environment",
+    "AgentsConfiguration": "flink.agents_configuration",
+    "AgentsExecutionEnvironment": "flink.agents_environment",
     "BaseToolSet": "tools.dynamic.toolset_base",
     "ChatModel": "models.base",
     "ConfigError": "errors",

@@ -79,7 +79,7 @@ def run_chat(request: ChatRequest) -> int:
 
 
 def _compile(request: ChatRequest) -> AgentPlan:
-    from flink_skills.flink.environment import AgentsExecutionEnvironment
+    from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 
     setup = model_setup(request.model, request.base_url)
     if request.api_key_env is not None:
@@ -102,7 +102,7 @@ def _compile(request: ChatRequest) -> AgentPlan:
 
 def _compile_of_job(request: ChatRequest, job: Path, setup: ModelSetup | None) -> AgentPlan:
     from flink_skills.job.job_reading import read_job
-    from flink_skills.job.local import LocalJob
+    from flink_skills.job.local_job import LocalJob
 
     options = {"--skills": request.skills, "--instructions": request.instructions}
     invalid = [option for option, value in options.items() if value]

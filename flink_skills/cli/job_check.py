@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from flink_skills.cli.output import counted, print_json, print_line
-from flink_skills.job.checking import Check, CheckReport, check_job
+from flink_skills.job.job_checks import Check, CheckReport, check_job
 
 __all__ = ["check"]
 

@@ -10,9 +10,9 @@ from typing import Any
 from flink_skills.agents.declare.route import Route
 from flink_skills.cli.output import counted, print_json, print_line
 from flink_skills.cli.source_args import display_path
-from flink_skills.job.answers import Approvals
 from flink_skills.job.explaining import explain_job
 from flink_skills.job.sizing import Load
+from flink_skills.job.wait_answers import Approvals
 
 __all__ = ["explain"]
 

@@ -82,7 +82,7 @@ def _run(request: JobRequest) -> int:
 
 
 def _execute(request: JobRequest) -> int:
-    from flink_skills.job.running import run_job_file
+    from flink_skills.job.job_main import run_job_file
 
     def print_warning(message: str) -> None:
         print_error(f"warning: {message}")

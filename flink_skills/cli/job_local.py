@@ -18,7 +18,7 @@ from flink_skills.cli.run import BAD_LINE, Sink, private_stdout
 from flink_skills.cli.signals import exit_on_signals, run_until_signal
 from flink_skills.errors import TurnError
 from flink_skills.job.job_reading import read_job
-from flink_skills.job.local import LocalJob
+from flink_skills.job.local_job import LocalJob
 
 __all__ = ["LocalRequest", "run_locally"]
 

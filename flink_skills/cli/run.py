@@ -118,7 +118,7 @@ class _Run:
 
     async def local(self) -> None:
         """Run the events in this process."""
-        from flink_skills.flink.environment import AgentsExecutionEnvironment
+        from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 
         plan = self.compile(AgentsExecutionEnvironment.get_execution_environment())
         pairs = ((event.key, event.event) for event in self.events)

@@ -8,19 +8,19 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.flink.bridge import add_bridge as add_bridge
-    from flink_skills.flink.execution import JobSummary as JobSummary
-    from flink_skills.flink.execution import summary_of as summary_of
     from flink_skills.flink.flink_failures import JobFailedError as JobFailedError
     from flink_skills.flink.flink_failures import job_failure as job_failure
     from flink_skills.flink.jar_resources import client_resources as client_resources
+    from flink_skills.flink.job_execution import JobSummary as JobSummary
+    from flink_skills.flink.job_execution import summary_of as summary_of
 
 _HOMES = {
     "JobFailedError": "flink_failures",
-    "JobSummary": "execution",
+    "JobSummary": "job_execution",
     "add_bridge": "bridge",
     "client_resources": "jar_resources",
     "job_failure": "flink_failures",
-    "summary_of": "execution",
+    "summary_of": "job_execution",
 }
 
 __all__ = list(_HOMES)

@@ -21,12 +21,12 @@ from flink_skills.agents.rows.column_types import ColumnType
 from flink_skills.agents.rows.columns import TableFill
 from flink_skills.agents.rows.table_rows import NEXT_TAG, RecordRows
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
+from flink_skills.flink.agents_configuration import flink_values
+from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 from flink_skills.flink.bridge import add_bridge, configuration_of, flink_environment, java_array, string_array
-from flink_skills.flink.configuration import flink_values
-from flink_skills.flink.environment import AgentsExecutionEnvironment
-from flink_skills.flink.execution import JobSummary, execute
 from flink_skills.flink.flink_failures import SqlError, sql_errors
 from flink_skills.flink.flink_types import column_type
+from flink_skills.flink.job_execution import JobSummary, execute
 from flink_skills.flink.option_keys import refused_values
 from flink_skills.flink.stream import AgentOutput, StreamInput
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import TurnError
+from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 from flink_skills.flink.bridge import flink_environment, start_java
-from flink_skills.flink.environment import AgentsExecutionEnvironment
-from flink_skills.flink.execution import JobSummary
 from flink_skills.flink.flink_failures import flink_errors
+from flink_skills.flink.job_execution import JobSummary
 
 __all__ = ["run_in_minicluster"]
 

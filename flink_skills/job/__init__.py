@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flink_skills.job.checking import Check as Check
-    from flink_skills.job.checking import CheckReport as CheckReport
-    from flink_skills.job.checking import check_job as check_job
     from flink_skills.job.explaining import explain_job as explain_job
+    from flink_skills.job.job_checks import Check as Check
+    from flink_skills.job.job_checks import CheckReport as CheckReport
+    from flink_skills.job.job_checks import check_job as check_job
+    from flink_skills.job.job_main import run_job_file as run_job_file
     from flink_skills.job.job_model import JobFile as JobFile
     from flink_skills.job.job_model import job_schema as job_schema
     from flink_skills.job.job_reading import ReadJob as ReadJob
     from flink_skills.job.job_reading import read_job as read_job
-    from flink_skills.job.running import run_job_file as run_job_file
     from flink_skills.job.sizing import Costs as Costs
     from flink_skills.job.sizing import Load as Load
     from flink_skills.job.sizing import Size as Size
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from flink_skills.job.terminal_text import visible as visible
 
 _HOMES = {
-    "Check": "checking",
-    "CheckReport": "checking",
+    "Check": "job_checks",
+    "CheckReport": "job_checks",
     "Costs": "sizing",
     "JobFile": "job_model",
     "Load": "sizing",
     "ReadJob": "job_reading",
     "Size": "sizing",
-    "check_job": "checking",
+    "check_job": "job_checks",
     "explain_job": "explaining",
     "job_schema": "job_model",
     "read_job": "job_reading",
-    "run_job_file": "running",
+    "run_job_file": "job_main",
     "size_of": "sizing",
     "visible": "terminal_text",
 }

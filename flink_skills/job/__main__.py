@@ -9,7 +9,7 @@ from os.path import dirname, realpath
 _HERE = dirname(realpath(__file__))
 sys.path[:] = [entry for entry in sys.path if realpath(entry or ".") != _HERE]
 
-from flink_skills.job.running import main  # noqa: E402
+from flink_skills.job.job_main import main  # noqa: E402
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

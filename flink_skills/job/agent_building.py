@@ -19,10 +19,10 @@ from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, AgentSources
 from flink_skills.job.agent_tables import AgentTables, InputShape, Placing, behind, can_be_content, known
-from flink_skills.job.answers import Approvals, approvals_of, check_answers, check_approvals, shape_of_answers
 from flink_skills.job.job_model import AnswersSection
 from flink_skills.job.shared_resources import problems_of_models
 from flink_skills.job.stages import Stage
+from flink_skills.job.wait_answers import Approvals, approvals_of, check_answers, check_approvals, shape_of_answers
 from flink_skills.tools.name_patterns import NameMatch
 
 if TYPE_CHECKING:

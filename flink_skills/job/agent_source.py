@@ -20,7 +20,7 @@ from flink_skills.errors import ConfigError, PlanError, SkillsError
 from flink_skills.hints import is_class
 from flink_skills.job.job_model import AgentToolSpec, JobAgent
 from flink_skills.job.job_reading import ReadJob, hidden
-from flink_skills.job.references import References
+from flink_skills.job.job_references import References
 
 __all__ = ["AgentSource", "AgentSources", "import_agent", "search_modules"]
 

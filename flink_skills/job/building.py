@@ -27,7 +27,7 @@ from flink_skills.tools.name_patterns import NameMatch
 
 if TYPE_CHECKING:
     from flink_skills.agents.plan.plan import AgentPlan
-    from flink_skills.flink.environment import AgentsExecutionEnvironment
+    from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
     from flink_skills.flink.job_graph import JobGraph
 
 __all__ = ["JobBuilder", "add_to_environment", "effective_options", "job_warnings"]

@@ -18,7 +18,7 @@ from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.documents.validation import schema_problems
 from flink_skills.errors import ConfigError, SkillsError, near_misses
 from flink_skills.job.job_model import EMPTY_SECTIONS, JobFile
-from flink_skills.job.references import References
+from flink_skills.job.job_references import References
 from flink_skills.job.stages import Stage, stages_of
 from flink_skills.job.statements import Statement, refusal, split_statements
 from flink_skills.options import SkillConfig, SkillOptions

@@ -18,7 +18,7 @@ from flink_skills.job.job_reading import ReadJob, hidden
 from flink_skills.options import SkillOptions
 
 if TYPE_CHECKING:
-    from flink_skills.flink.environment import AgentsExecutionEnvironment
+    from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 
 __all__ = ["add_resources", "problems_of_declared", "problems_of_models", "shared_resources", "sound_part"]
 

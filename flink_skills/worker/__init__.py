@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from flink_skills.worker.abandoned import StepThreads as StepThreads
     from flink_skills.worker.frame_pipes import Connection as Connection
     from flink_skills.worker.frame_pipes import PendingFrame as PendingFrame
-    from flink_skills.worker.process import LevelFormatter as LevelFormatter
-    from flink_skills.worker.process import WholeLines as WholeLines
     from flink_skills.worker.served_turn import SessionCache as SessionCache
     from flink_skills.worker.server import Worker as Worker
+    from flink_skills.worker.worker_process import LevelFormatter as LevelFormatter
+    from flink_skills.worker.worker_process import WholeLines as WholeLines
 
 _HOMES = {
     "AbandonedCode": "abandoned",
     "Connection": "frame_pipes",
     "PendingFrame": "frame_pipes",
-    "LevelFormatter": "process",
+    "LevelFormatter": "worker_process",
     "SessionCache": "served_turn",
     "StepThreads": "abandoned",
-    "WholeLines": "process",
+    "WholeLines": "worker_process",
     "Worker": "server",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.worker.process import main
+from flink_skills.worker.worker_process import main
 
 if __name__ == "__main__":
     main()

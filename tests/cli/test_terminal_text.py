@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.cli.app import run_app
-from flink_skills.job.running import main as job_main
+from flink_skills.job.job_main import main as job_main
 
 HOSTILE = '"na\\e]0;T\\a\\e[2J\\u202Eme": 1\nname: "x\\e[31m"\nagent: "m\\e]0;Q\\a:C"\n'
 

@@ -12,7 +12,7 @@ import pytest
 
 from flink_skills.errors import SkillsError
 from flink_skills.job import check_job, visible
-from flink_skills.job.references import InsertedValues
+from flink_skills.job.job_references import InsertedValues
 from tests.job.files import PLAIN, read, write_job
 
 LINES = 'org.apache.kafka.Login required\n  username="u"\n  password="pl4nted-in-lines";'

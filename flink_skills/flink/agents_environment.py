@@ -28,7 +28,7 @@ from flink_skills.agents.plan.name_checks import (
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.state.key_selection import check_key_selector
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.flink.configuration import AgentsConfiguration, FixedAttributes, flink_values, table_values
+from flink_skills.flink.agents_configuration import AgentsConfiguration, FixedAttributes, flink_values, table_values
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
 from flink_skills.flink.submit_checks import (
     check_answer_field,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
 
-    from flink_skills.flink.execution import CollectedRecords
+    from flink_skills.flink.job_execution import CollectedRecords
 
 __all__ = ["AgentsExecutionEnvironment"]
 
@@ -316,7 +316,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
             return None
         if waiting:
             _log.warning("agent %s over a list has not run: execute() runs streams; call to_list()", waiting[0])
-        from flink_skills.flink.execution import execute
+        from flink_skills.flink.job_execution import execute
 
         self.check_options()
         self.check_names()
@@ -339,7 +339,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
         from flink_skills.flink.bridge import add_bridge
-        from flink_skills.flink.execution import collect
+        from flink_skills.flink.job_execution import collect
 
         if self._env is None:
             raise ConfigError("run_lines needs get_execution_environment(env=…)")

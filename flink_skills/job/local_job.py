@@ -35,7 +35,7 @@ class LocalJob:
     """
 
     def __init__(self, read: ReadJob, *, model: ModelSetup | None = None) -> None:
-        from flink_skills.flink.environment import AgentsExecutionEnvironment
+        from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 
         self._read, self._model = read, model
         self._sources = AgentSources(read)
