@@ -96,7 +96,7 @@ def _execute(request: JobRequest) -> int:
             request.assignments,
             local=True,
             failed=request.failed,
-            tell=print_warning,
+            warn=print_warning,
             summarize=print_summary,
         )
     except DocumentError:

@@ -427,7 +427,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         others = [tree for tree in self._trees if tree[0].plan.agent_id != plan.agent_id]
         return replace(plan, elsewhere=elsewhere_of(others))
 
-    def placed(self, flink: StreamExecutionEnvironment, stream: Any, plan: AgentPlan) -> None:
+    def add_operator(self, flink: StreamExecutionEnvironment, stream: Any, plan: AgentPlan) -> None:
         """Tell the agents that were applied before about the tools of a new one.
 
         ``stream`` is the Java stream of outputs of the agent.

@@ -40,7 +40,7 @@ _NEEDED = 17
 _FIX = f"install a JDK {_NEEDED}, and set JAVA_HOME to its folder"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 # A program that is not Java may wait for input.
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 
 
 def start_java() -> None:
@@ -133,7 +133,7 @@ def _failed(message: str) -> str:
 def _version(java: str) -> int | None:
     try:
         done = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=_PATIENCE, check=False, errors="replace"
+            [java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT, check=False, errors="replace"
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -146,9 +146,9 @@ def _executable() -> tuple[str, tuple[str, str] | None]:
     path = str(find_java_executable())
     if path == Path(path).name:
         return path, None
-    given = os.environ.get("JAVA_HOME")
-    if given is not None and path == os.path.join(given, "bin", Path(path).name):
-        return path, ("JAVA_HOME", given)
+    home = os.environ.get("JAVA_HOME")
+    if home is not None and path == os.path.join(home, "bin", Path(path).name):
+        return path, ("JAVA_HOME", home)
     return path, ("env.java.home of Flink's configuration", str(Path(path).parent.parent))
 
 

@@ -30,7 +30,7 @@ from flink_skills.flink.job_execution import JobSummary, execute
 from flink_skills.flink.option_keys import refused_values
 from flink_skills.flink.stream import AgentOutput, StreamInput
 
-__all__ = ["JobGraph", "PlacedAgent", "TableColumn", "TableShape", "refused_options"]
+__all__ = ["AppliedAgent", "JobGraph", "TableColumn", "TableShape", "refused_options"]
 
 _ON_CONFLICT = "table.exec.sink.require-on-conflict"
 _ROWTIME = "flink_skills_rowtime"
@@ -61,7 +61,7 @@ class TableShape:
 
 
 @dataclass(frozen=True)
-class PlacedAgent:
+class AppliedAgent:
     """An agent in the job: its outputs, how they fill tables, and the start of the uids of stages that belong to it."""
 
     output: AgentOutput
@@ -209,9 +209,9 @@ class JobGraph:
     def read(self, *, table: str | None, query: str | None, key: Sequence[str], uids: str = "") -> StreamInput:
         """Return the rows of a table or query as events, with one column or several as the key."""
         with sql_errors():
-            given = self._rows(table, query)
+            source = self._rows(table, query)
             before = self._roots()
-            stream = self.agents.from_table(given, key[0] if len(key) == 1 else list(key))
+            stream = self.agents.from_table(source, key[0] if len(key) == 1 else list(key))
         assert isinstance(stream, StreamInput)  # noqa: S101 - from_table gives nothing else
         self._give_uids(f"{uids}input", before, stream.keyed)
         return stream
@@ -219,11 +219,11 @@ class JobGraph:
     def _rows(self, table: str | None, query: str | None) -> Table:
         return self.t_env.sql_query(query) if query is not None else self.t_env.from_path(str(table))
 
-    def follow(self, sources: Mapping[str, PlacedAgent], name: str) -> StreamInput:
+    def follow(self, sources: Mapping[str, AppliedAgent], name: str) -> StreamInput:
         """Return the outputs of the agents ``sources``, by name, as the events of the agent ``name``."""
         keyed: Any = None
-        for source, placed in sources.items():
-            stream = placed.output.to_datastream(tag=NEXT_TAG + name)
+        for source, applied in sources.items():
+            stream = applied.output.to_datastream(tag=NEXT_TAG + name)
             pairs = add_bridge(self.env).keyPairs(stream._j_data_stream, f"from {source}")
             pairs.getTransformation().setUid(f"{name}-from-{source}")
             of_streams = get_gateway().jvm.org.apache.flink.streaming.api.datastream.DataStream
@@ -237,40 +237,40 @@ class JobGraph:
         local = self.is_local if check_skills else False
         return self.agents.compile(agent, local=local, outputs="record", fields=fields, check_skills=check_skills)
 
-    def apply(self, given: StreamInput, plan: AgentPlan, rows: RecordRows, name: str = "") -> PlacedAgent:
+    def apply(self, events: StreamInput, plan: AgentPlan, rows: RecordRows, name: str = "") -> AppliedAgent:
         """Put a compiled agent on events, as the operator ``name``. Its records leave as ``rows`` says."""
-        plan = replace(plan, rows=rows.to_json(), events=given.events)
-        return PlacedAgent(given.apply_plan(plan, name or None), rows, f"{name}-" if name else "")
+        plan = replace(plan, rows=rows.to_json(), events=events.events)
+        return AppliedAgent(events.apply_plan(plan, name or None), rows, f"{name}-" if name else "")
 
     def read_answers(
-        self, placed: PlacedAgent, *, table: str | None, query: str | None, key: Sequence[str], wait_id: str
+        self, applied: AppliedAgent, *, table: str | None, query: str | None, key: Sequence[str], wait_id: str
     ) -> None:
         """Give an agent the rows of a table or query as answers. Its records are read afterwards."""
         with sql_errors():
-            given = self._rows(table, query)
+            source = self._rows(table, query)
             before = self._roots()
-            placed.output.answers(given, key[0] if len(key) == 1 else list(key), wait_id=wait_id)
-        self._give_uids(f"{placed.uids}answers", before, placed.output.to_datastream()._j_data_stream)
+            applied.output.answers(source, key[0] if len(key) == 1 else list(key), wait_id=wait_id)
+        self._give_uids(f"{applied.uids}answers", before, applied.output.to_datastream()._j_data_stream)
 
-    def write(self, placed: PlacedAgent, role: str, *, event_time: bool) -> None:
+    def write(self, applied: AppliedAgent, role: str, *, event_time: bool) -> None:
         """Write the records of an agent to their table.
 
         Args:
-            placed: The agent.
+            applied: The agent.
             role: ``output``, ``errors``, ``events`` or ``waits``.
             event_time: True if rows of outputs and errors have timestamps.
         """
-        fill: TableFill | None = getattr(placed.rows, role)
+        fill: TableFill | None = getattr(applied.rows, role)
         if fill is None:
             return
-        output = placed.output
+        output = applied.output
         if role == "events":
-            self._insert(f"{placed.uids}{role}", output.to_event_stream(), fill, event_time=False)
+            self._insert(f"{applied.uids}{role}", output.to_event_stream(), fill, event_time=False)
         elif role == "waits":
-            self._insert(f"{placed.uids}{role}", output.to_wait_stream(), fill, event_time=False)
+            self._insert(f"{applied.uids}{role}", output.to_wait_stream(), fill, event_time=False)
         else:
             stream = output.to_datastream(tag="errors" if role == "errors" else "")
-            self._insert(f"{placed.uids}{role}", stream, fill, event_time=event_time)
+            self._insert(f"{applied.uids}{role}", stream, fill, event_time=event_time)
 
     def _insert(self, role: str, stream: DataStream, fill: TableFill, *, event_time: bool) -> None:
         before = self._roots()

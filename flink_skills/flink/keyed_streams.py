@@ -195,8 +195,8 @@ class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
         if not _holds(value):
             return
         event = as_record(value, self._shape)
-        given = event if isinstance(self._selector, (str, list)) else value
-        yield _keyed(key_text_of(lambda: _plain_key(selected_key(given, self._selector))), event, self._wait)
+        element = event if isinstance(self._selector, (str, list)) else value
+        yield _keyed(key_text_of(lambda: _plain_key(selected_key(element, self._selector))), event, self._wait)
 
 
 class _KeepKey(KeyedProcessFunction):  # type: ignore[misc]

@@ -17,7 +17,7 @@ from pyflink.java_gateway import get_gateway
 from flink_skills.flink.bridge import configuration_with
 from flink_skills.flink.flink_failures import job_failure
 
-__all__ = ["misspelt_options", "refused_values"]
+__all__ = ["misspelled_options", "refused_values"]
 
 # A string constant of a class file that is a key: its tag, its length and its characters.
 _CONSTANT = re.compile(rb"\x01(..)([a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+)", re.DOTALL)
@@ -41,7 +41,7 @@ _FREE = (
 _SIMILARITY = 0.93
 
 
-def misspelt_options(keys: Iterable[str]) -> dict[str, str]:
+def misspelled_options(keys: Iterable[str]) -> dict[str, str]:
     """Keys that Flink does not know and that are very near to one it knows, with that one."""
     found: dict[str, str] = {}
     for key in keys:

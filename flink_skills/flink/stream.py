@@ -64,7 +64,7 @@ class Job(Protocol):
     def with_others(self, plan: AgentPlan) -> AgentPlan:
         """Return ``plan`` with the names in options that other agents of the job have."""
 
-    def placed(self, flink: StreamExecutionEnvironment, stream: Any, plan: AgentPlan) -> None:
+    def add_operator(self, flink: StreamExecutionEnvironment, stream: Any, plan: AgentPlan) -> None:
         """Note the Java stream of outputs of an agent."""
 
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:
@@ -234,8 +234,8 @@ class _ListOutput(AgentOutput):
         check_answers(answers)
         check_key_selector(key_selector, "answers")
         check_wait_id(wait_id)
-        given = _given_answers(answers, key_selector, wait_id)
-        self._answers = list(given) if isinstance(answers, Sequence) else given
+        read = _given_answers(answers, key_selector, wait_id)
+        self._answers = list(read) if isinstance(answers, Sequence) else read
         return self
 
     def to_list(self, tag: str = "", *, raise_on_error: bool = False) -> list[Any]:
@@ -356,7 +356,7 @@ class StreamInput(AgentInput):
         plan = self._job.with_others(plan)
         stream = add_operator(self._flink, self._with_answers(agent), plan)
         outputs = OutputTypes(operator) if agent is None else outputs_of(agent, operator)
-        self._job.placed(self._flink, stream, plan)
+        self._job.add_operator(self._flink, stream, plan)
         output = _StreamOutput(self._job, self._flink, stream, outputs, plan.operator_name)
         self._job.stream_outputs.append(output)
         return output

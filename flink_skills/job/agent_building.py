@@ -18,7 +18,7 @@ from flink_skills.agents.rows.table_rows import NextEvent, RecordRows
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, AgentSources
-from flink_skills.job.agent_tables import AgentTables, InputShape, Placing, behind, can_be_content, known
+from flink_skills.job.agent_tables import AgentTables, BuildContext, InputShape, behind, can_be_content, require
 from flink_skills.job.job_model import AnswersSection
 from flink_skills.job.shared_resources import problems_of_models
 from flink_skills.job.stages import Stage
@@ -28,7 +28,7 @@ from flink_skills.tools.name_patterns import NameMatch
 if TYPE_CHECKING:
     from flink_skills.agents.plan.plan import AgentPlan
     from flink_skills.agents.rows.column_types import ColumnType
-    from flink_skills.flink.job_graph import PlacedAgent, TableColumn, TableShape
+    from flink_skills.flink.job_graph import AppliedAgent, TableColumn, TableShape
 
 __all__ = ["AgentBuilder"]
 
@@ -40,12 +40,12 @@ class AgentBuilder:
     """
 
     def __init__(
-        self, placing: Placing, stage: Stage, sources: AgentSources, others: Mapping[str, AgentBuilder]
+        self, build: BuildContext, stage: Stage, sources: AgentSources, others: Mapping[str, AgentBuilder]
     ) -> None:
         self.stage = stage
-        self._placing, self._sources, self._others = placing, sources, others
-        self._tables = AgentTables(placing, stage)
-        self._read = placing.read
+        self._build, self._sources, self._others = build, sources, others
+        self._tables = AgentTables(build, stage)
+        self._read = build.read
         self._failed_input = False
         self.source: AgentSource | None = None
         self.shape: InputShape | None = None
@@ -54,7 +54,7 @@ class AgentBuilder:
         self.named: list[NamedAgent] = []
         self.output = OutputShape()
         self.rows: RecordRows | None = None
-        self.placed: PlacedAgent | None = None
+        self.applied: AppliedAgent | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -68,14 +68,14 @@ class AgentBuilder:
 
     def find_input(self) -> InputShape:
         """Find and return the fields of the events."""
-        stage, placing = self.stage, self._placing
+        stage, build = self.stage, self._build
         if stage.sources:
             self.shape = self._behind_sources()
         elif (query := stage.query) is not None:
-            table = placing.placed(stage.path("input", "query"), lambda: placing.graph.query_shape(query))
+            table = build.run_at(stage.path("input", "query"), lambda: build.graph.query_shape(query))
             self.shape = InputShape.of_table(table)
         else:
-            self.shape = InputShape.of_table(placing.shape(stage.path("input", "table"), str(stage.table)))
+            self.shape = InputShape.of_table(build.shape(stage.path("input", "table"), str(stage.table)))
         return self.shape
 
     def _behind_sources(self) -> InputShape:
@@ -104,9 +104,9 @@ class AgentBuilder:
     def check_answers(self) -> None:
         """Check the columns of the answers to waits, and that people can answer the questions of approvals."""
         if self.source is not None:
-            check_approvals(self._placing, self.stage, self._sources.called(self.stage.name))
+            check_approvals(self._build, self.stage, self._sources.called(self.stage.name))
         if self.stage.answers is not None and self.stage.path("answers") not in self._read.broken:
-            check_answers(self._placing, self.stage, self.stage.answers, self.shape)
+            check_answers(self._build, self.stage, self.stage.answers, self.shape)
 
     def approvals(self) -> list[Approvals]:
         """Return the approvals of the agent, and of the agents that it calls."""
@@ -145,7 +145,7 @@ class AgentBuilder:
         shape = self.shape
         fields = None if shape is None or shape.is_open else shape.names
         try:
-            plan = self._placing.graph.compile(agent, fields=fields, check_skills=check_skills)
+            plan = self._build.graph.compile(agent, fields=fields, check_skills=check_skills)
         except DocumentError:
             raise
         except UnmatchedNamesError as error:
@@ -183,15 +183,15 @@ class AgentBuilder:
 
     def replace_input(self, records: FilePath, folder: FilePath) -> None:
         """Read the events of error records in place of the input. ``folder`` outlives the job."""
-        rows = known(self.rows, "fill_tables")
-        table = known(known(self.shape, "find_input").table, "find_input of a table")
+        rows = require(self.rows, "fill_tables")
+        table = require(require(self.shape, "find_input").table, "find_input of a table")
         found = folder / "failed.json"
         with found.open("w", encoding="utf-8") as file:
             for row in failed_rows(records, event_column(rows.errors), table, self.keys):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         if not found.stat().st_size:
             raise ConfigError(f"--input {records}: the file has no error records to rerun")
-        self._placing.graph.define(table_of_rows(found, table))
+        self._build.graph.define(table_of_rows(found, table))
         self._failed_input = True
 
     def connector_checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -199,22 +199,22 @@ class AgentBuilder:
 
         Each check raises :class:`DocumentError` at the statement that creates the table.
         """
-        stage, placing, graph = self.stage, self._placing, self._placing.graph
+        stage, build, graph = self.stage, self._build, self._build.graph
         sources: list[tuple[str, Stage | AnswersSection]] = []
         if self.shape is not None and not stage.sources:
             sources.append(("input", stage))
-        if stage.answers is not None and shape_of_answers(placing, stage, stage.answers, []) is not None:
+        if stage.answers is not None and shape_of_answers(build, stage, stage.answers, []) is not None:
             sources.append(("answers", stage.answers))
         for section_name, of in sources:
             check = partial(graph.check_source, table=of.table, query=of.query)
             at = stage.path(section_name, "table" if of.query is None else "query")
-            yield f"source {of.query or of.table}", partial(placing.connected, at, of.table, check)
+            yield f"source {of.query or of.table}", partial(build.run_for_table, at, of.table, check)
         for role in ("output", "errors", "events", "waits"):
             section, at = getattr(stage, role), stage.path(role, "table")
-            if section is not None and at not in self._read.broken and placing.table(at, section.table, []) is not None:
+            if section is not None and at not in self._read.broken and build.table(at, section.table, []) is not None:
                 yield (
                     f"sink {section.table}",
-                    partial(placing.connected, at, section.table, partial(graph.check_sink, section.table)),
+                    partial(build.run_for_table, at, section.table, partial(graph.check_sink, section.table)),
                 )
 
     def connect(self, *, keys: Sequence[str] | None = None) -> None:
@@ -222,40 +222,40 @@ class AgentBuilder:
 
         ``keys`` are other key columns than those of the file.
         """
-        stage, placing, graph = self.stage, self._placing, self._placing.graph
-        shape, plan = known(self.shape, "find_input"), known(self.plan, "compile")
-        rows = known(self.rows, "fill_tables")
+        stage, build, graph = self.stage, self._build, self._build.graph
+        shape, plan = require(self.shape, "find_input"), require(self.plan, "compile")
+        rows = require(self.rows, "fill_tables")
         uids = f"{stage.name}-" if stage.name else ""
         if stage.sources:
-            placed = {name: self._others[name].placed for name in stage.sources}
-            stream = placing.placed(
+            sources = {name: self._others[name].applied for name in stage.sources}
+            stream = build.run_at(
                 stage.path("input"),
-                lambda: graph.follow({name: of for name, of in placed.items() if of is not None}, stage.name),
+                lambda: graph.follow({name: of for name, of in sources.items() if of is not None}, stage.name),
             )
         else:
             table, query = (FAILED_EVENTS, None) if self._failed_input else (stage.table, stage.query)
-            stream = placing.connected(
+            stream = build.run_for_table(
                 stage.path("input", "table" if stage.query is None else "query"),
                 table,
                 lambda: graph.read(table=table, query=query, key=self.keys if keys is None else keys, uids=uids),
             )
-        put = placing.placed(stage.agent_at, lambda: graph.apply(stream, plan, rows, stage.name))
+        applied = build.run_at(stage.agent_at, lambda: graph.apply(stream, plan, rows, stage.name))
         if (answers := stage.answers) is not None:
-            placing.connected(
+            build.run_for_table(
                 stage.path("answers", "table" if answers.query is None else "query"),
                 answers.table,
                 lambda: graph.read_answers(
-                    put, table=answers.table, query=answers.query, key=stage.answer_keys, wait_id=answers.wait_id
+                    applied, table=answers.table, query=answers.query, key=stage.answer_keys, wait_id=answers.wait_id
                 ),
             )
-        self.placed = put
+        self.applied = applied
         problems: list[Problem] = []
         complete = True
         for role in ("output", "errors", "events", "waits"):
             fill = getattr(rows, role)
-            write = partial(graph.write, put, role, event_time=shape.has_rowtime)
+            write = partial(graph.write, applied, role, event_time=shape.has_rowtime)
             try:
-                placing.connected(stage.path(role, "table"), None if fill is None else fill.table, write)
+                build.run_for_table(stage.path(role, "table"), None if fill is None else fill.table, write)
             except DocumentError as error:
                 problems += error.problems
                 complete = False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.rows.columns import FieldPath
     from flink_skills.flink.job_graph import JobGraph, TableShape
 
-__all__ = ["AgentTables", "InputShape", "Placing", "behind", "can_be_content", "known"]
+__all__ = ["AgentTables", "BuildContext", "InputShape", "behind", "can_be_content", "require"]
 
 _OF_CONTENT = frozenset({"BYTES", "VARBINARY", "BINARY", "STRING", "VARCHAR", "CHAR"})
 
@@ -77,21 +77,21 @@ def behind(
     """
     columns: dict[str, str] = {}
     is_open = False
-    for name, (given, output, declared) in sources.items():
+    for name, (event_shape, output, declared) in sources.items():
         if declared:
             columns |= dict.fromkeys(declared, f"from {name}")
             continue
-        columns |= given.columns
+        columns |= event_shape.columns
         of_output = ["output"] if output.is_text else list(output.fields or ())
         columns |= dict.fromkeys(of_output, f"output of {name}")
-        is_open = is_open or given.is_open or (output.fields is None and not output.is_text)
-    return InputShape(columns, all(given.has_rowtime for given, _, _ in sources.values()), is_open)
+        is_open = is_open or event_shape.is_open or (output.fields is None and not output.is_text)
+    return InputShape(columns, all(event_shape.has_rowtime for event_shape, _, _ in sources.values()), is_open)
 
 
 T = TypeVar("T")
 
 
-def known(value: T | None, step: str) -> T:
+def require(value: T | None, step: str) -> T:
     """Return what ``step`` has found. Raises :class:`RuntimeError` if the step was not taken."""
     if value is None:
         raise RuntimeError(f"{step} was not called")
@@ -99,7 +99,7 @@ def known(value: T | None, step: str) -> T:
 
 
 @dataclass
-class Placing:
+class BuildContext:
     """A job as far as it is put together.
 
     ``all_defined`` is False if a statement did not run, which may have created a table that is missing.
@@ -114,9 +114,9 @@ class Placing:
     @property
     def graph(self) -> JobGraph:
         """The job graph. It is open before anything else is asked of it."""
-        return known(self.opened, "open_graph")
+        return require(self.opened, "open_graph")
 
-    def placed(self, path: Path, step: Callable[[], T]) -> T:
+    def run_at(self, path: Path, step: Callable[[], T]) -> T:
         """Return the result of ``step``. Raises :class:`DocumentError` at ``path`` for an error."""
         try:
             return step()
@@ -125,8 +125,8 @@ class Placing:
         except SkillsError as error:
             raise DocumentError([self.problem(path, error)]) from error
 
-    def connected(self, path: Path, table: str | None, step: Callable[[], T]) -> T:
-        """As :meth:`placed`. An error in the options of a table is at the statement that creates it."""
+    def run_for_table(self, path: Path, table: str | None, step: Callable[[], T]) -> T:
+        """As :meth:`run_at`. An error in the options of a table is at the statement that creates it."""
         from flink_skills.flink.flink_failures import SqlError
 
         read = self.read
@@ -151,10 +151,10 @@ class Placing:
 
         line_inside = error.line if isinstance(error, SqlError) else 0
         factory = error.factory if isinstance(error, SqlError) else None
-        said, line = str(error), 0
+        message, line = str(error), 0
         if statement is not None:
-            said, line = f"{statement.title}: {error}", statement.line + max(line_inside - 1, 0)
-        (problem,) = self.read.problem(path, said, line=line).problems
+            message, line = f"{statement.title}: {error}", statement.line + max(line_inside - 1, 0)
+        (problem,) = self.read.problem(path, message, line=line).problems
         # A name that is nearly another one is a mistake on every machine.
         return replace(
             problem, not_here=(factory.kind, factory.name) if factory is not None and not factory.near else None
@@ -198,14 +198,14 @@ _FIELDS = {
 class AgentTables:
     """The tables that one agent writes to. Each method raises :class:`DocumentError` with all problems."""
 
-    def __init__(self, placing: Placing, stage: Stage) -> None:
-        self._placing, self._stage = placing, stage
+    def __init__(self, build: BuildContext, stage: Stage) -> None:
+        self._build, self._stage = build, stage
         self._problems: list[Problem] = []
 
     def check(self) -> None:
         """Check the names and types of columns, for an agent whose input is not known."""
         self._problems = []
-        read, stage = self._placing.read, self._stage
+        read, stage = self._build.read, self._stage
         for role, section in (("output", stage.output), ("errors", stage.errors)):
             if section is None or stage.path(role, "table") in read.broken:
                 continue
@@ -221,26 +221,26 @@ class AgentTables:
         if self._problems:
             raise DocumentError(self._problems)
 
-    def fill(self, given: InputShape, known: OutputShape) -> tuple[RecordRows, dict[str, FieldPath]]:
+    def fill(self, event_shape: InputShape, output_shape: OutputShape) -> tuple[RecordRows, dict[str, FieldPath]]:
         """Return how the tables are filled, and the fields of events for other agents.
 
         Args:
-            given: The events of the agent.
-            known: The outputs of the agent.
+            event_shape: The events of the agent.
+            output_shape: The outputs of the agent.
         """
         self._problems = []
         stage = self._stage
-        output = self._fill("output", given, known) if stage.output is not None else None
-        errors = self._fill("errors", given, known) if stage.errors is not None else None
+        output = self._fill("output", event_shape, output_shape) if stage.output is not None else None
+        errors = self._fill("errors", event_shape, output_shape) if stage.errors is not None else None
         events = self._fill_fields("events", stage.events) if stage.events is not None else None
         waits = self._fill_fields("waits", stage.waits) if stage.waits is not None else None
-        fields = self._event_fields(given, known)
+        fields = self._event_fields(event_shape, output_shape)
         sections = ((stage.output, output), (stage.events, events), (stage.waits, waits))
         if self._problems or any(section is not None and fill is None for section, fill in sections):
             raise DocumentError(self._problems)
         return RecordRows(output, errors, events, waits=waits), fields
 
-    def _event_fields(self, given: InputShape, known: OutputShape) -> dict[str, FieldPath]:
+    def _event_fields(self, event_shape: InputShape, output_shape: OutputShape) -> dict[str, FieldPath]:
         found: dict[str, FieldPath] = {}
         for name, text in self._stage.event_columns.items():
             path = self._stage.path("output", "columns", name)
@@ -248,18 +248,18 @@ class AgentTables:
                 self._add(path, "the value is empty; write a path such as event.id, or omit the field")
                 continue
             try:
-                found[name] = checked_path(text, given.names, known, is_open=given.is_open)
+                found[name] = checked_path(text, event_shape.names, output_shape, is_open=event_shape.is_open)
             except SkillsError as error:
                 self._add(path, str(error))
         return found
 
     def _table(self, role: str, name: str) -> TableShape | None:
-        return self._placing.table(self._stage.path(role, "table"), name, self._problems)
+        return self._build.table(self._stage.path(role, "table"), name, self._problems)
 
     def _declared(self, role: str) -> Mapping[str, str | None]:
         return getattr(self._stage, role).columns  # type: ignore[no-any-return]
 
-    def _fill(self, role: str, given: InputShape, known: OutputShape) -> TableFill | None:
+    def _fill(self, role: str, event_shape: InputShape, output_shape: OutputShape) -> TableFill | None:
         name = getattr(self._stage, role).table
         table = self._table(role, name)
         if table is None:
@@ -270,14 +270,14 @@ class AgentTables:
             name,
             types,
             declared=self._declared(role),
-            event=given.names,
-            is_open=given.is_open,
-            shape=known,
+            event=event_shape.names,
+            is_open=event_shape.is_open,
+            shape=output_shape,
             filling=_FILLING[role],
         )
         for column_name, wrong in found:
             self._add_to_column(role, column_name, str(wrong))
-        self._placing.warnings += [
+        self._build.warnings += [
             self._stage.title(
                 f"{role}: column {column!r} of {name} is filled only where an output has the field {column!r}, and "
                 "NULL elsewhere: the agent does not declare an output_type"
@@ -290,16 +290,16 @@ class AgentTables:
         table = self._table(role, section.table)
         if table is None:
             return None
-        known, place = _FIELDS[role]
+        fields, what = _FIELDS[role]
         found: list[ColumnFill] = []
         for column in table.columns:
             if not column.written or column.of is None or section.columns.get(column.name, "") is None:
                 continue
             name = section.columns.get(column.name) or column.name
-            if name in known:
+            if name in fields:
                 found.append(ColumnFill(column.name, column.of, ((name,),)))
                 continue
-            unknown = UnknownNameError("field", name, known, place=place)
+            unknown = UnknownNameError("field", name, fields, place=what)
             message = f"column {column.name!r} of {section.table}: {unknown}; map it under columns, or to null"
             self._add_to_column(role, column.name, message)
         self._check_names(role, table, table.names)
@@ -314,10 +314,10 @@ class AgentTables:
                 )
                 self._add(self._stage.path(role, "table"), message)
 
-    def _check_names(self, role: str, table: TableShape, known: Sequence[str]) -> None:
+    def _check_names(self, role: str, table: TableShape, names: Sequence[str]) -> None:
         for name in self._declared(role):
-            if name not in known:
-                unknown = UnknownNameError("column", name, known, place=f"table {table.name}")
+            if name not in names:
+                unknown = UnknownNameError("column", name, names, place=f"table {table.name}")
                 self._add(self._stage.path(role, "columns", name), str(unknown))
 
     def _add_to_column(self, role: str, name: str, message: str) -> None:
@@ -329,4 +329,4 @@ class AgentTables:
         return self._stage.title(message) if self._stage.name and self._stage.path(role)[:1] == (role,) else message
 
     def _add(self, path: Path, message: str) -> None:
-        self._problems += self._placing.read.problem(path, message).problems
+        self._problems += self._build.read.problem(path, message).problems

@@ -18,10 +18,10 @@ from flink_skills.documents.problems import DocumentError, Path, Problem, path_t
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.agent_source import AgentSources
-from flink_skills.job.agent_tables import Placing, known
+from flink_skills.job.agent_tables import BuildContext, require
 from flink_skills.job.job_reading import ReadJob
 from flink_skills.job.shared_resources import add_resources
-from flink_skills.job.skills_and_servers import with_skills_here
+from flink_skills.job.skills_and_servers import with_visible_skills
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.name_patterns import NameMatch
 
@@ -58,22 +58,22 @@ class JobBuilder:
         self._failed = failed
         self._folder = folder
         # A statement that did not run may have created a table that is missing.
-        self.placing = Placing(read, all_defined=("tables",) not in read.broken)
+        self.context = BuildContext(read, all_defined=("tables",) not in read.broken)
         sources = AgentSources(read)
         builders: dict[str, AgentBuilder] = {}
         for stage in read.stages:
-            builders[stage.name] = AgentBuilder(self.placing, stage, sources, builders)
+            builders[stage.name] = AgentBuilder(self.context, stage, sources, builders)
         self.agents = list(builders.values())
 
     @property
     def warnings(self) -> list[str]:
         """Warnings for the people who start the job."""
-        return self.placing.warnings
+        return self.context.warnings
 
     @property
     def graph(self) -> JobGraph:
         """The job as far as it is put together."""
-        return self.placing.graph
+        return self.context.graph
 
     def prepare(self, *, check_skills: bool = True) -> JobGraph:
         """Load the agents, open Flink, run the DDL, and compile each agent for its input.
@@ -103,7 +103,7 @@ class JobBuilder:
         """Read the names of skills, if options contain some. ``remote`` also reads the sources that are URLs."""
         for each in self.agents:
             if each.plan is not None and SkillConfig(each.plan.options).family(SkillOptions.SKILL_ENV):
-                each.named = [with_skills_here(named, self.graph, remote=remote) for named in each.named]
+                each.named = [with_visible_skills(named, self.graph, remote=remote) for named in each.named]
 
     def check_names(self) -> None:
         """Check these names. Raises :class:`DocumentError` for names that match nothing, and that nothing can bring."""
@@ -111,9 +111,9 @@ class JobBuilder:
         for match in self.name_matches():
             if match.is_error:
                 key = match.use.place.removeprefix("option ")
-                placed = key in self.read.job.options
-                path: Path = ("options", key) if placed else ()
-                problems += self.read.problem(path, match.reason if placed else match.problem).problems
+                in_file = key in self.read.job.options
+                path: Path = ("options", key) if in_file else ()
+                problems += self.read.problem(path, match.reason if in_file else match.problem).problems
         if problems:
             raise DocumentError(problems)
 
@@ -127,9 +127,9 @@ class JobBuilder:
         graph = self.prepare()
         # The events of an agent depend on the keys of the agents behind it.
         for agent in self.agents:
-            agent.fill_tables(known(agent.shape, "find_input"))
+            agent.fill_tables(require(agent.shape, "find_input"))
             if self._failed is not None:
-                agent.replace_input(self._failed, known(self._folder, "folder"))
+                agent.replace_input(self._failed, require(self._folder, "folder"))
         for agent in self.agents:
             agent.connect()
         return graph
@@ -175,7 +175,7 @@ class JobBuilder:
                 # Of the configuration around the job, and not of its file.
                 raise ConfigError(read.references.hide(str(error))) from None
             raise read.problem(place, str(error)) from error
-        self.placing.opened = graph
+        self.context.opened = graph
         return graph
 
     def _ship_modules(self, graph: JobGraph) -> None:
@@ -192,11 +192,11 @@ class JobBuilder:
         problems: list[Problem] = []
         for statement in self.read.statements:
             try:
-                self.placing.graph.define(statement.text)
+                self.context.graph.define(statement.text)
             except SqlError as error:
-                problems.append(self.placing.problem(("tables",), error, statement))
+                problems.append(self.context.problem(("tables",), error, statement))
         if problems:
-            self.placing.all_defined = False
+            self.context.all_defined = False
             raise DocumentError(problems)
 
     def option_problem(self, key: str, message: str) -> Problem:
@@ -270,7 +270,7 @@ _CHECKPOINTING = "execution.checkpointing.interval"
 
 def job_warnings(builder: JobBuilder) -> list[str]:
     """Warnings for people who start the job."""
-    from flink_skills.flink.option_keys import misspelt_options
+    from flink_skills.flink.option_keys import misspelled_options
 
     read, graph = builder.read, builder.graph
     found = [*builder.warnings, *_unasked_models(read, builder.agents)]
@@ -288,7 +288,7 @@ def job_warnings(builder: JobBuilder) -> list[str]:
     if not graph.is_local and read.settings.cluster_only:
         keys = ", ".join(read.settings.cluster_only)
         found.append(f"a running cluster does not accept {keys} from a job")
-    for key, near in misspelt_options(read.settings.flink).items():
+    for key, near in misspelled_options(read.settings.flink).items():
         found.append(f"flink: Flink has no option {key!r}, did you mean {near!r}?")
     tables = read.document.data.get("tables")
     for match in _SECRET_OPTION.finditer(tables if isinstance(tables, str) else ""):

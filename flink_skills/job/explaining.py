@@ -11,11 +11,11 @@ from flink_skills.agents.declare.operator_names import operator_uid
 from flink_skills.agents.plan.sealing import public_options
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_building import AgentBuilder
-from flink_skills.job.agent_tables import known
+from flink_skills.job.agent_tables import require
 from flink_skills.job.building import JobBuilder, effective_options, job_warnings
 from flink_skills.job.job_reading import ReadJob, read_job
 from flink_skills.job.sizing import Load, size_of
-from flink_skills.job.skills_and_servers import declared_servers, reached_servers, skills_here
+from flink_skills.job.skills_and_servers import declared_servers, reached_servers, visible_skills
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.name_patterns import NameMatch
@@ -99,12 +99,12 @@ def _places(graph: JobGraph) -> dict[str, int]:
 
 def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
     stage = each.stage
-    shape, plan = known(each.shape, "find_input"), known(each.plan, "compile")
+    shape, plan = require(each.shape, "find_input"), require(each.plan, "compile")
     filled = each.fill_tables(shape)
-    given = stage.table or stage.query or ", ".join(f"agent {name}" for name in stage.sources)
+    source = stage.table or stage.query or ", ".join(f"agent {name}" for name in stage.sources)
     return {
         "input": {
-            "from": given,
+            "from": source,
             "key": each.keys,
             "event_time": shape.has_rowtime,
             "columns": dict(shape.columns),
@@ -145,13 +145,13 @@ def _agent(plan: AgentPlan, graph: JobGraph, *, reach: bool) -> dict[str, Any]:
     }
     unknown: str | None = None
     try:
-        here = skills_here(plan, graph, remote=reach)
+        visible = visible_skills(plan, graph, remote=reach)
     except SkillsError as error:
         unknown = str(error)
     else:
-        if here.not_looked_at:
-            unknown = f"unchecked without --reach: {', '.join(here.not_looked_at)}"
-        for model in here.models:
+        if visible.unread_sources:
+            unknown = f"unchecked without --reach: {', '.join(visible.unread_sources)}"
+        for model in visible.models:
             models[model.model] |= {
                 "skills": list(model.skills),
                 "tools": list(model.tools),
@@ -177,7 +177,7 @@ def _name(match: NameMatch) -> dict[str, Any]:
 
 
 def _servers(each: AgentBuilder, *, reach: bool) -> list[dict[str, Any]]:
-    servers = reached_servers(each.named) if reach else declared_servers(known(each.source, "load").agent)
+    servers = reached_servers(each.named) if reach else declared_servers(require(each.source, "load").agent)
     return [
         {"name": of.name, "at": of.shown, "required": of.required, "problem": of.problem, "tried": reach}
         for of in servers

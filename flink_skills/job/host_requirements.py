@@ -45,15 +45,15 @@ def agent_requirements(builder: JobBuilder, agent: AgentBuilder, plan: AgentPlan
 
     read, config = builder.read, SkillConfig(plan.options)
 
-    def placed(key: str) -> ProblemPath:
+    def path_of(key: str) -> ProblemPath:
         return ("options", key) if key in read.job.options else agent.stage.agent_at
 
     steps: list[tuple[ProblemPath, Callable[[], object]]] = [
-        (placed(SkillOptions.LOCK.key), lambda: embed_lock(plan, local=True)),
-        (placed(SkillOptions.ARTIFACTS_DIR.key), lambda: check_artifacts(plan, local=True)),
+        (path_of(SkillOptions.LOCK.key), lambda: embed_lock(plan, local=True)),
+        (path_of(SkillOptions.ARTIFACTS_DIR.key), lambda: check_artifacts(plan, local=True)),
     ]
     if plan.runs_commands:
-        steps.append((placed(SkillOptions.SHELL_BACKEND.key), lambda: _check_isolation(config)))
+        steps.append((path_of(SkillOptions.SHELL_BACKEND.key), lambda: _check_isolation(config)))
     for path, step in steps:
         try:
             step()

@@ -21,9 +21,9 @@ from flink_skills.errors import ConfigError, SkillsError, counted
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder, job_warnings
 from flink_skills.job.host_requirements import agent_requirements, job_requirements
-from flink_skills.job.job_reading import ReadJob, survey_job
+from flink_skills.job.job_reading import ReadJob, inspect_job
 from flink_skills.job.shared_resources import problems_of_declared, sound_part
-from flink_skills.job.skills_and_servers import SkillsHere, declared_servers, reached_servers, skills_here
+from flink_skills.job.skills_and_servers import VisibleSkills, declared_servers, reached_servers, visible_skills
 from flink_skills.job.stages import Stage
 from flink_skills.models.fallback import Fallback
 from flink_skills.models.messages import ModelRequest, UserMessage
@@ -101,7 +101,7 @@ class _Checker:
         self._hide: Callable[[str], str] = lambda text: text
 
     def run(self, path: str | Path, assignments: Iterable[str], *, reach: bool) -> CheckReport:
-        read = self._step("file", lambda: survey_job(path, assignments))
+        read = self._step("file", lambda: inspect_job(path, assignments))
         if read is None:
             return self._report
         self._hide = read.references.hide
@@ -110,8 +110,8 @@ class _Checker:
             self._add(Check("file", "error", str(problem), problem))
         if not read.problems:
             options = len(list(read.settings.skills)) + len(read.settings.flink)
-            said = f"{counted(len(read.statements), 'statement')}, {counted(options, 'option')}"
-            self._ok("file", f"{read.file.name}: {said}")
+            counts = f"{counted(len(read.statements), 'statement')}, {counted(options, 'option')}"
+            self._ok("file", f"{read.file.name}: {counts}")
         for problem in read.missing:
             self._add(Check("references", "error", str(problem), problem))
         builder = JobBuilder(read, local=True)
@@ -232,14 +232,14 @@ class _Checker:
     def _sources(self, builder: JobBuilder, graph: JobGraph, *, reach: bool) -> None:
         """Check the sources of skills of a job whose agents cannot be compiled."""
         read = builder.read
-        given = read.document.data.get("agent")
-        spec = sound_part(read, given, ("agent",)) if isinstance(given, Mapping) else {}
+        agent = read.document.data.get("agent")
+        spec = sound_part(read, agent, ("agent",)) if isinstance(agent, Mapping) else {}
         skills = {"skills": spec["skills"]} if "skills" in spec else {}
         spec = with_absolute_paths({"name": read.job.name, "model": "offline", **skills}, read.folder, read.document)
         try:
             plan = graph.compile(DeclarativeAgent.from_spec(spec), check_skills=False)
             if plan.scopes:
-                self._diagnose(skills_here(plan, graph, remote=reach))
+                self._diagnose(visible_skills(plan, graph, remote=reach))
         except SkillsError as error:
             self._add(Check("skills", "error", str(error)))
 
@@ -259,20 +259,20 @@ class _Checker:
             self._ok("skills", stage.title("the job has no source of skills"))
             return
         try:
-            here = skills_here(plan, graph, remote=reach)
+            visible = visible_skills(plan, graph, remote=reach)
         except SkillsError as error:
             self._add(Check("skills", "error", stage.title(str(error))))
             return
-        self._diagnose(here, stage)
-        for model in here.models:
+        self._diagnose(visible, stage)
+        for model in visible.models:
             self._ok("skills", stage.title(f"model {model.model}: {', '.join(model.skills) or 'none'}"))
 
-    def _diagnose(self, here: SkillsHere, stage: Stage | None = None) -> None:
+    def _diagnose(self, skills: VisibleSkills, stage: Stage | None = None) -> None:
         title = stage.title if stage is not None else str
-        if here.not_looked_at:
-            message = f"unchecked without --reach: {', '.join(here.not_looked_at)}"
+        if skills.unread_sources:
+            message = f"unchecked without --reach: {', '.join(skills.unread_sources)}"
             self._add(Check("skills", "unknown", title(message)))
-        for diagnostic in here.diagnostics:
+        for diagnostic in skills.diagnostics:
             if diagnostic.severity != "info":
                 place = f"{diagnostic.skill or diagnostic.path}: " if diagnostic.skill or diagnostic.path else ""
                 self._add(Check("skills", "warning", title(f"{place}{diagnostic.code} {diagnostic.message}")))
@@ -305,7 +305,7 @@ class _Checker:
             self._ok("connectors", "every table has its connector, and Flink can plan the job")
 
     def _models(self, stage: Stage, plan: AgentPlan) -> None:
-        for model in _asked_models(plan):
+        for model in _requested_models(plan):
             started = time.monotonic()
             title = stage.title(f"model {model.name} ({model.setup.label})")
             try:
@@ -379,7 +379,7 @@ def _raised(problems: Sequence[Problem]) -> None:
         raise DocumentError(problems)
 
 
-def _asked_models(plan: AgentPlan) -> Iterator[ModelPlan | Fallback]:
+def _requested_models(plan: AgentPlan) -> Iterator[ModelPlan | Fallback]:
     """The chat models of an agent, and the fallbacks that are none of these."""
     own = [model.name for model in plan.models]
     for model in plan.models:

@@ -26,7 +26,7 @@ def run_job_file(
     *,
     local: bool,
     failed: str | Path | None = None,
-    tell: Callable[[str], None] = _log.warning,
+    warn: Callable[[str], None] = _log.warning,
     summarize: Callable[[str], None] = _log.info,
 ) -> int:
     """Read, check and run a job file, and return the number of failed turns.
@@ -39,7 +39,7 @@ def run_job_file(
         local: Use the ``jars`` of the file and a free port. Without it the cluster has its class path.
         failed: Error records of the job, a file or a folder of JSON lines: their events are run again in place of the
             job's input.
-        tell: Gets each warning.
+        warn: Gets each warning.
         summarize: Receives each line about the turns of a job that has ended.
 
     Raises:
@@ -51,7 +51,7 @@ def run_job_file(
         builder = JobBuilder(read, local=local, failed=None if failed is None else Path(failed), folder=Path(folder))
         graph = builder.build()
         for warning in job_warnings(builder):
-            tell(read.references.hide(warning))
+            warn(read.references.hide(warning))
         summary = graph.execute(read.job.name)
         if summary is None:
             return 0
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
             options.config,
             options.set,
             local=False,
-            tell=lambda warning: _print(f"warning: {warning}"),
+            warn=lambda warning: _print(f"warning: {warning}"),
             summarize=_print,
         )
     except DocumentError as error:

@@ -23,7 +23,7 @@ from flink_skills.job.stages import Stage, stages_of
 from flink_skills.job.statements import Statement, refusal, split_statements
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["ReadJob", "read_job", "split_assignments", "survey_job"]
+__all__ = ["ReadJob", "inspect_job", "read_job", "split_assignments"]
 
 _PREFIX = "skills."
 # Wrong options that are named; the nearest name of each is searched for.
@@ -51,12 +51,12 @@ def read_settings(document: Document, data: Mapping[str, Any], assignments: Iter
     What is wrong in the file is in ``problems`` of the result. Raises :class:`ConfigError` for a wrong assignment.
     """
     problems: list[Problem] = []
-    skills, not_looked_at = SkillConfig(), 0
+    skills, unchecked = SkillConfig(), 0
     for key, value in _items(data, "options"):
         if value is None:
             continue  # the schema says so
         if len(problems) >= _MAX_PROBLEMS_SHOWN:
-            not_looked_at += 1
+            unchecked += 1
             continue
         try:
             if not key.startswith(_PREFIX) and not near_misses(key, [o.key for o in SkillOptions.all()]):
@@ -68,8 +68,8 @@ def read_settings(document: Document, data: Mapping[str, Any], assignments: Iter
         except SkillsError as error:
             message = _without_value(str(error), document, key)
             problems.append(document.problem(("options", key), message, at_key=True))
-    if not_looked_at:
-        problems.append(document.problem(("options",), f"… and {not_looked_at} more, which were not checked"))
+    if unchecked:
+        problems.append(document.problem(("options",), f"… and {unchecked} more, which were not checked"))
     flink: dict[str, str] = {}
     cluster_only = []
     for path, value in _flattened(data.get("flink"), ("flink",)):
@@ -200,13 +200,13 @@ def read_job(path: str | FilePath, assignments: Iterable[str] = (), *, lenient: 
         DocumentError: with all that is wrong; no message holds a value that a reference stands for.
         ConfigError: for an assignment that cannot be used.
     """
-    read = survey_job(path, assignments)
+    read = inspect_job(path, assignments)
     if read.problems or (read.missing and not lenient):
         raise DocumentError([*read.problems, *read.missing])
     return read
 
 
-def survey_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob:
+def inspect_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob:
     """Read a job file as far as it can be used; what is wrong with it is in ``problems`` and ``missing``.
 
     Raises:

@@ -105,12 +105,12 @@ class LocalJob:
         """
         waiting: dict[str, list[tuple[Any, Any]]] = {entry.name: list(events)}
         for stage in self._stages.values():
-            given = waiting.pop(stage.name, [])
-            if not given:
+            arrived = waiting.pop(stage.name, [])
+            if not arrived:
                 continue
             following = {target: self._next(stage, self._stages[target]) for target in stage.targets}
             found: dict[int, list[dict[str, Any]]] = {}
-            async for number, outcome in run_events(self.plan(stage.name), given, ask=ask):
+            async for number, outcome in run_events(self.plan(stage.name), arrived, ask=ask):
                 ended(outcome)
                 records = [record for tag, record in outcome.outputs if tag in ("", ERROR_TAG)]
                 for record in records:
@@ -121,7 +121,7 @@ class LocalJob:
             for number in sorted(found):
                 for record in found[number]:
                     for target, of in following.items():
-                        event = of.event({**record, "event": given[number][1]})
+                        event = of.event({**record, "event": arrived[number][1]})
                         try:
                             waiting.setdefault(target, []).append((key_of(event, of.keys), event))
                         except ConfigError as error:

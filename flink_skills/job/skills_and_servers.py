@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ModelSkills",
-    "ServerHere",
-    "SkillsHere",
+    "ServerState",
+    "VisibleSkills",
     "declared_servers",
     "reached_servers",
-    "skills_here",
-    "with_skills_here",
+    "visible_skills",
+    "with_visible_skills",
 ]
 
 
@@ -56,16 +56,16 @@ class ModelSkills:
 
 
 @dataclass(frozen=True)
-class SkillsHere:
-    """The skills of each model; ``not_looked_at`` are sources that were left alone, ``names`` are all skills."""
+class VisibleSkills:
+    """The skills of each model; ``unread_sources`` are sources that were left alone, ``names`` are all skills."""
 
     models: tuple[ModelSkills, ...]
     names: frozenset[str]
     diagnostics: tuple[Diagnostic, ...] = ()
-    not_looked_at: tuple[str, ...] = ()
+    unread_sources: tuple[str, ...] = ()
 
 
-def skills_here(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> SkillsHere:
+def visible_skills(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> VisibleSkills:
     """Load the skills of a plan from here; without ``remote`` those of paths and jars alone.
 
     Raises :class:`SourceError` for a source that cannot be read from here, :class:`UnknownNameError` for a name in
@@ -87,23 +87,23 @@ def skills_here(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> SkillsHere
                 views[model.name] = manager.view([name for name in plan.filter_of(model) or () if name in known])
         models = tuple(_model(plan, name, view, views) for name, view in views.items())
         names = frozenset(skill.name for skill in manager.get_skills())
-        return SkillsHere(models, names, (*manager.diagnostics, *manager.inspect()), left)
+        return VisibleSkills(models, names, (*manager.diagnostics, *manager.inspect()), left)
 
 
-def with_skills_here(named: NamedAgent, graph: JobGraph, *, remote: bool) -> NamedAgent:
+def with_visible_skills(named: NamedAgent, graph: JobGraph, *, remote: bool) -> NamedAgent:
     """Return an agent with the names of the skills that can be read here."""
     if not named.plan.scopes:
         return named
     try:
-        here = skills_here(named.plan, graph, remote=remote)
+        visible = visible_skills(named.plan, graph, remote=remote)
     except SkillsError:
         return named  # reported with the skills
-    bringers = [f"the unread source {', '.join(here.not_looked_at)}"] if here.not_looked_at else []
+    bringers = [f"the unread source {', '.join(visible.unread_sources)}"] if visible.unread_sources else []
     if named.config.get(SkillOptions.REFRESH_INTERVAL):
         bringers.append("a refresh of the skills")
-    if any(of.severity == "error" or of.left_out for of in here.diagnostics):
+    if any(of.severity == "error" or of.left_out for of in visible.diagnostics):
         bringers.append("a skill that could not be read")
-    return replace(named, skills=here.names, skill_bringers=tuple(bringers))
+    return replace(named, skills=visible.names, skill_bringers=tuple(bringers))
 
 
 @contextlib.contextmanager
@@ -146,7 +146,7 @@ def _travelling(spec: Any) -> str:
 
 
 @dataclass(frozen=True)
-class ServerHere:
+class ServerState:
     """An MCP server. ``problem`` is the reason why it cannot be reached; None if it can or was not tried."""
 
     name: str
@@ -160,12 +160,12 @@ class ServerHere:
         return f"MCP server {self.name} ({self.shown})"
 
 
-def declared_servers(agent: Agent) -> list[ServerHere]:
+def declared_servers(agent: Agent) -> list[ServerState]:
     """Return the servers of an agent and of the agents that are its tools, without connecting to them.
 
     A ``problem`` is a program that this machine does not have.
     """
-    return [ServerHere(of.name, of.shown, of.required, _missing(of)) for of in _servers(read_declaration(agent))]
+    return [ServerState(of.name, of.shown, of.required, _missing(of)) for of in _servers(read_declaration(agent))]
 
 
 def _missing(server: McpToolSet) -> str | None:
@@ -175,7 +175,7 @@ def _missing(server: McpToolSet) -> str | None:
     return f"the MCP server {server.name!r}: there is no program {program!r} on this machine"
 
 
-def reached_servers(tree: Sequence[NamedAgent]) -> list[ServerHere]:
+def reached_servers(tree: Sequence[NamedAgent]) -> list[ServerState]:
     """Connect to each server of an agent and of the agents that are its tools, and return the outcomes.
 
     The tool sets in ``tree`` know their tools afterwards. Programs run in the sandbox of commands that this machine
@@ -185,7 +185,7 @@ def reached_servers(tree: Sequence[NamedAgent]) -> list[ServerHere]:
     return asyncio.run(_reached(servers, tree[0].plan)) if servers else []
 
 
-async def _reached(servers: list[McpToolSet], plan: AgentPlan) -> list[ServerHere]:
+async def _reached(servers: list[McpToolSet], plan: AgentPlan) -> list[ServerState]:
     config = SkillConfig(plan.options)
     services = ToolServices(SkillView([]), config)
     if not plan.runs_commands or not any(server.uses_workspace for server in servers):
@@ -198,10 +198,10 @@ async def _reached(servers: list[McpToolSet], plan: AgentPlan) -> list[ServerHer
             finally:
                 await shell.close()
     except SkillsError as error:
-        return [ServerHere(of.name, of.shown, of.required, str(error)) for of in servers]
+        return [ServerState(of.name, of.shown, of.required, str(error)) for of in servers]
 
 
-async def _outcome(server: McpToolSet, services: ToolServices) -> ServerHere:
+async def _outcome(server: McpToolSet, services: ToolServices) -> ServerState:
     is_required, server.required = server.required, True
     problem = None
     server.attach(services)
@@ -211,7 +211,7 @@ async def _outcome(server: McpToolSet, services: ToolServices) -> ServerHere:
         problem = str(error)
     finally:
         await server.close()
-    return ServerHere(server.name, server.shown, is_required, problem)
+    return ServerState(server.name, server.shown, is_required, problem)
 
 
 def _own_servers(declared: Declaration) -> Iterator[McpToolSet]:

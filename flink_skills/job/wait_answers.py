@@ -12,7 +12,7 @@ from flink_skills.agents.plan.name_checks import NamedAgent, approver_of, job_ma
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import UnknownNameError
 from flink_skills.job.agent_source import AgentSource
-from flink_skills.job.agent_tables import InputShape, Placing
+from flink_skills.job.agent_tables import BuildContext, InputShape
 from flink_skills.job.job_model import AnswersSection
 from flink_skills.job.stages import Stage
 from flink_skills.job.statements import tables_in
@@ -83,24 +83,24 @@ def approvals_of(tree: Sequence[NamedAgent]) -> list[Approvals]:
 
 
 def shape_of_answers(
-    placing: Placing, stage: Stage, answers: AnswersSection, problems: list[Problem]
+    build: BuildContext, stage: Stage, answers: AnswersSection, problems: list[Problem]
 ) -> TableShape | None:
     """Return the columns, or None if they are not known. ``problems`` receives the reason."""
     query = answers.query
     if query is None:
-        return placing.table(stage.path("answers", "table"), str(answers.table), problems)
+        return build.table(stage.path("answers", "table"), str(answers.table), problems)
     try:
-        return placing.placed(stage.path("answers", "query"), lambda: placing.graph.query_shape(query))
+        return build.run_at(stage.path("answers", "query"), lambda: build.graph.query_shape(query))
     except DocumentError as error:
         problems += error.problems
         return None
 
 
-def check_approvals(placing: Placing, stage: Stage, sources: Sequence[AgentSource]) -> None:
+def check_approvals(build: BuildContext, stage: Stage, sources: Sequence[AgentSource]) -> None:
     """Check that people receive the questions of agents with ``approve.by: answers``, and can answer them.
 
     Args:
-        placing: The job.
+        build: The job.
         stage: The agent whose turns wait.
         sources: The agent, and the agents that it calls.
 
@@ -114,24 +114,24 @@ def check_approvals(placing: Placing, stage: Stage, sources: Sequence[AgentSourc
         warning = (
             "there is no 'waits' table, so people cannot see which calls need their approval: add the section 'waits'"
         )
-        placing.warnings.append(stage.title(warning))
+        build.warnings.append(stage.title(warning))
     if stage.answers is not None:
-        _warn_of_own_answers(placing, stage, stage.answers)
+        _warn_of_own_answers(build, stage, stage.answers)
         return
     agent, section = (f"agent {stage.name}", f"agents.{stage.name}") if stage.name else ("the agent", "the job")
     message = f"approve.by is 'answers', and {agent} has no answers: add the section 'answers' to {section}"
     problems: list[Problem] = []
     for source in asking:
         if source.document is None:
-            problems += placing.read.problem(stage.agent_at, message).problems
+            problems += build.read.problem(stage.agent_at, message).problems
         else:
             problems.append(source.document.problem((*source.at, "approve", "by"), message))
     raise DocumentError(problems)
 
 
-def _warn_of_own_answers(placing: Placing, stage: Stage, answers: AnswersSection) -> None:
+def _warn_of_own_answers(build: BuildContext, stage: Stage, answers: AnswersSection) -> None:
     """Warn if who writes an event can write the answer to its approval as well."""
-    statements = placing.read.statements
+    statements = build.read.statements
     of_events = tables_in(statements, stage.table or stage.query or "")
     common = sorted(of_events & tables_in(statements, answers.table or answers.query or ""))
     if common:
@@ -139,22 +139,22 @@ def _warn_of_own_answers(placing: Placing, stage: Stage, answers: AnswersSection
             f"'input' and 'answers' both read {common[0]}, so the author of an event can approve its calls: read the "
             "answers from a table that only the approvers can write"
         )
-        placing.warnings.append(stage.title(warning))
+        build.warnings.append(stage.title(warning))
 
 
-def check_answers(placing: Placing, stage: Stage, answers: AnswersSection, given: InputShape | None) -> None:
-    """Check the table, the key and the column of the wait. ``given`` are the events of the agent, if they are known.
+def check_answers(build: BuildContext, stage: Stage, answers: AnswersSection, events: InputShape | None) -> None:
+    """Check the table, the key and the column of the wait. ``events`` are the events of the agent, if they are known.
 
     Raises :class:`DocumentError` with all problems.
     """
     problems: list[Problem] = []
-    shape = shape_of_answers(placing, stage, answers, problems)
+    shape = shape_of_answers(build, stage, answers, problems)
     if shape is None:
         raise DocumentError(problems)
     place = "the query of answers" if answers.table is None else f"table {answers.table}"
 
     def add(path: Path, message: str) -> None:
-        problems.extend(placing.read.problem(path, message).problems)
+        problems.extend(build.read.problem(path, message).problems)
 
     keys, at = stage.answer_keys, stage.path("answers")
     if answers.table is not None and answers.table == stage.table:
@@ -164,7 +164,7 @@ def check_answers(placing: Placing, stage: Stage, answers: AnswersSection, given
             f"'answers' a 'query' each, and select the answers by {answers.wait_id}",
         )
     types = {column.name: column.sql for column in shape.columns}
-    of_input = {} if given is None else given.columns
+    of_input = {} if events is None else events.columns
     for number, name in enumerate(keys):
         inside = () if answers.key is None else ("key", number) if isinstance(answers.key, list) else ("key",)
         if name not in types:

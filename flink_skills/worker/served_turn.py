@@ -136,7 +136,7 @@ class ServedTurn:
     are not: the operator would add them to the journal, and empty it at once.
     """
 
-    __slots__ = ("_answers", "_keeps", "_pending", "_worker", "abandoned", "asked", "frame", "task", "turn")
+    __slots__ = ("_answers", "_keeps", "_pending", "_worker", "abandoned", "frame", "requested", "task", "turn")
 
     def __init__(self, worker: Serving, frame: StartTurn) -> None:
         self._worker = worker
@@ -147,7 +147,7 @@ class ServedTurn:
         self.frame = frame
         self.turn: Turn | None = None
         #: The session that the operator was asked for.
-        self.asked: asyncio.Future[list[bytes]] | None = None
+        self.requested: asyncio.Future[list[bytes]] | None = None
         #: The code of the turn continues after its end.
         self.abandoned = False
         # Not by create_task(), which costs half as much again.
@@ -171,7 +171,7 @@ class ServedTurn:
                 session = Session()
             else:
                 event, problem = decode_event(frame.event, runtime.plan.events)
-                session = self._session_at_hand() or _decoded(frame, await self._asked_session())
+                session = self._known_session() or _decoded(frame, await self._requested_session())
                 self._keeps = True
             start = TurnStart(
                 key=frame.key,
@@ -208,7 +208,7 @@ class ServedTurn:
             if self.turn is not None:
                 raise
 
-    def _session_at_hand(self) -> Session | None:
+    def _known_session(self) -> Session | None:
         """The key's session: as sent, or from the cache."""
         frame = self.frame
         if frame.session is not None:
@@ -217,10 +217,10 @@ class ServedTurn:
             return Session()
         return self._worker.sessions.find((frame.operator, frame.key), frame.session_version)
 
-    async def _asked_session(self) -> list[bytes]:
-        self.asked = asyncio.get_running_loop().create_future()
+    async def _requested_session(self) -> list[bytes]:
+        self.requested = asyncio.get_running_loop().create_future()
         self._worker.connection.send(encode_need_session(self.frame.operator, self.frame.turn))
-        return await self.asked
+        return await self.requested
 
     def _append(self, entry: bytes, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
         step = StepFrame(self.frame, entry, reset=reset, outputs=outputs)

@@ -49,8 +49,8 @@ _DRAIN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 # How many seconds a round of the loop should take that begins turns, and how many it begins before one was measured.
 _ROUND = (0.02, 0.05)
-_BEGUN_AT_FIRST = 8
-_BEGUN_AT_MOST = 1024
+_FIRST_BATCH = 8
+_MAX_BATCH = 1024
 
 
 class Worker:
@@ -82,7 +82,7 @@ class Worker:
         self._beginning = False
         self._turns: dict[tuple[int, int], ServedTurn] = {}
         self._by_task: dict[asyncio.Task[Any], ServedTurn] = {}
-        self._begun_at_once = _BEGUN_AT_FIRST
+        self._batch = _FIRST_BATCH
         self._watchdog = Watchdog(lambda: len(self._by_task), self._name_of)
         self.sessions = SessionCache()
 
@@ -94,8 +94,8 @@ class Worker:
                 asyncio.get_running_loop().call_soon(self._begin_some)
         elif isinstance(frame, SessionData):
             served = self._turns.get((frame.operator, frame.turn))
-            if served is not None and served.asked is not None and not served.asked.done():
-                served.asked.set_result(frame.chunks)
+            if served is not None and served.requested is not None and not served.requested.done():
+                served.requested.set_result(frame.chunks)
         elif isinstance(frame, TurnAnswer):
             arrived = self._arrived.get((frame.operator, frame.turn))
             served = self._turns.get((frame.operator, frame.turn))
@@ -126,12 +126,12 @@ class Worker:
         loop = asyncio.get_running_loop()
         now = loop.time()
         if last is not None and now - last < _ROUND[0]:
-            self._begun_at_once = min(2 * self._begun_at_once, _BEGUN_AT_MOST)
+            self._batch = min(2 * self._batch, _MAX_BATCH)
         elif last is not None and now - last > _ROUND[1]:
-            self._begun_at_once = max(self._begun_at_once // 2, 1)
+            self._batch = max(self._batch // 2, 1)
         if self._replaced:
             return  # the turns begin in the next worker
-        for _ in range(min(self._begun_at_once, len(self._arrived))):
+        for _ in range(min(self._batch, len(self._arrived))):
             self._begin(*self._arrived.popitem(last=False)[1])
         self._beginning = bool(self._arrived)
         if self._beginning:
@@ -221,7 +221,7 @@ class Worker:
             plan = AgentPlan.from_json(config["plan"]).unseal(secrets)
             encode = encoder_of(RecordRows.from_json(plan.rows) if plan.rows is not None else None)
 
-            def tell(figures: Mapping[str, Any]) -> None:
+            def send_metrics(figures: Mapping[str, Any]) -> None:
                 found = {**figures, "abandonedTurns": len(self._abandoned), "hungThreads": self._hung_threads()}
                 self.connection.send(encode_metrics(frame.plan, json.dumps(found).encode()))
 
@@ -231,11 +231,11 @@ class Worker:
                 resource_paths=config.get("resources") or {},
                 store_dir=config.get("store_dir"),
                 opened=config.get("opened"),
-                on_figures=tell,
+                on_figures=send_metrics,
                 telemetry=telemetry_of(
                     plan,
                     SkillConfig(plan.options),
-                    on_metrics=tell,
+                    on_metrics=send_metrics,
                     events=True if config.get("events") else None,
                     on_event=lambda event: self.connection.send(encode_events(frame.plan, [encode(event)])),
                     redact=self.redactor.redact,

@@ -60,7 +60,7 @@ class Watchdog:
         self._loop_thread = threading.get_ident()
         self._beats = 0
         self._warning = math.inf
-        self._most = 0.0
+        self._limit = 0.0
         self._memory = 0
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -73,11 +73,11 @@ class Watchdog:
         """
         config = SkillConfig(plan.options)
         turn = config.get(SkillOptions.TURN_TIMEOUT)
-        most = config.get(SkillOptions.WORKER_MAX_BLOCK) or turn or math.inf
+        limit = config.get(SkillOptions.WORKER_MAX_BLOCK) or turn or math.inf
         memory = memory if (own := config.get(SkillOptions.WORKER_MAX_MEMORY)) is None else own
         first = self._thread is None
         self._warning = config.get(SkillOptions.WORKER_BLOCK_WARNING) or math.inf
-        self._most = max(self._most, most)
+        self._limit = max(self._limit, limit)
         self._memory = memory if first else max(self._memory, memory) if memory and self._memory else 0
         if first:
             self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -106,9 +106,9 @@ class Watchdog:
             self._arm()
 
     def _arm(self) -> None:
-        if math.isfinite(self._most):
+        if math.isfinite(self._limit):
             # Each call begins the time anew.
-            faulthandler.dump_traceback_later(self._most + _TIMER_MARGIN, exit=True, file=2)
+            faulthandler.dump_traceback_later(self._limit + _TIMER_MARGIN, exit=True, file=2)
             self._armed = True
 
     def _disarm(self) -> None:
@@ -117,7 +117,7 @@ class Watchdog:
             self._armed = False
 
     def _run(self) -> None:
-        beats, blocked, told = -1, 0.0, False
+        beats, blocked, is_logged = -1, 0.0, False
         while not self._stopped.wait(_TICK):
             if self._memory:
                 self._check_memory()
@@ -126,20 +126,20 @@ class Watchdog:
             blocked = blocked + _TICK if self._beats == beats else 0.0
             beats = self._beats
             # A second of them is the loop's own pace.
-            told = told and blocked > 1.0
-            if blocked >= self._warning + 1.0 and not told:
-                told = True
-                self._tell(blocked - 1.0)
-            if blocked >= self._most + 1.0 and self._turns():
-                self._tell(blocked - 1.0)
+            is_logged = is_logged and blocked > 1.0
+            if blocked >= self._warning + 1.0 and not is_logged:
+                is_logged = True
+                self._log_block(blocked - 1.0)
+            if blocked >= self._limit + 1.0 and self._turns():
+                self._log_block(blocked - 1.0)
                 self._end(
                     BLOCKED,
-                    f"the worker is ended, because its event loop was blocked for {self._most:g} s "
+                    f"the worker is ended, because its event loop was blocked for {self._limit:g} s "
                     f"({SkillOptions.WORKER_MAX_BLOCK.key}, else {SkillOptions.TURN_TIMEOUT.key}); its turns resume in "
                     "the next one",
                 )
 
-    def _tell(self, seconds: float) -> None:
+    def _log_block(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
         whose = self._name_of(task) if task is not None else ""
         frame = sys._current_frames().get(self._loop_thread)

@@ -83,7 +83,7 @@ def test_outputs_of_an_agent_are_the_events_of_another_one(tmp_path: Path) -> No
     (tmp_path / "tickets.json").write_text("".join(json.dumps(of) + "\n" for of in tickets))
     (tmp_path / "job.yaml").write_text(JOB)
     summary: list[str] = []
-    failed = run_job_file(tmp_path / "job.yaml", local=True, tell=lambda warning: None, summarize=summary.append)
+    failed = run_job_file(tmp_path / "job.yaml", local=True, warn=lambda warning: None, summarize=summary.append)
     assert failed == len(rows(tmp_path / "failures"))
     (line,) = summary
     assert "router: " in line
@@ -354,7 +354,7 @@ def test_agents_have_several_sources_and_several_targets(tmp_path: Path) -> None
     (tmp_path / "few").write_text('{"id": 1, "who": "ann"}\n')
     (tmp_path / "more").write_text('{"id": 2, "who": "bob"}\n{"id": 3, "who": "bob"}\n')
     (tmp_path / "job.yaml").write_text(FAN)
-    run_job_file(tmp_path / "job.yaml", local=True, tell=lambda warning: None)
+    run_job_file(tmp_path / "job.yaml", local=True, warn=lambda warning: None)
     found = [(row["team"], row["id"]) for row in rows(tmp_path / "out")]
     assert sorted(found) == [("both", 1), ("both", 2), ("both", 3), ("other", 1)]
 
@@ -363,7 +363,7 @@ def test_agents_have_several_sources_and_several_targets(tmp_path: Path) -> None
 def test_the_incident_desk_reviews_every_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DESK_OUTPUT", str(tmp_path))
     told: list[str] = []
-    run_job_file(DESK / "job.yaml", local=True, tell=told.append)
+    run_job_file(DESK / "job.yaml", local=True, warn=told.append)
     incidents = (DESK.parent / "log_triage" / "incidents.jsonl").read_text(encoding="utf-8").splitlines()
     reviews = rows(tmp_path / "reviews")
     assert sorted(row["incident"] for row in reviews) == sorted(json.loads(line)["incident"] for line in incidents)

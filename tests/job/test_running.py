@@ -76,7 +76,7 @@ def test_columns_of_all_types_failed_turns_and_outputs_that_do_not_fit(tmp_path:
     told: list[str] = []
     summary: list[str] = []
     # An output that does not fit its table is lost as that of a failed turn is.
-    failed_turns = run_job_file(tmp_path / "job.yaml", local=True, tell=told.append, summarize=summary.append)
+    failed_turns = run_job_file(tmp_path / "job.yaml", local=True, warn=told.append, summarize=summary.append)
     assert failed_turns == 2
     (line,) = summary
     assert line.startswith("3 turns, 2 failed (1 MisfitError, 1 ValueError); the log is ")
@@ -129,7 +129,7 @@ def test_an_updating_query_gives_what_holds_after_each_change_and_events_are_a_t
         "input: {query: 'SELECT customer, COUNT(*) AS orders FROM orders GROUP BY customer', key: customer}\n"
         "output: {table: seen}\nevents: {table: audit, columns: {who: key}}\n"
     )
-    run_job_file(tmp_path / "job.yaml", local=True, tell=lambda warning: None)
+    run_job_file(tmp_path / "job.yaml", local=True, warn=lambda warning: None)
     assert [(row["customer"], row["orders"]) for row in rows(tmp_path / "seen")] == [("ann", 1), ("ann", 2)]
     turns = [row for row in rows(tmp_path / "audit") if row["kind"] == "turn"]
     assert turns == [{"kind": "turn", "who": "ann", "turn": number} for number in (1, 2)]
@@ -144,7 +144,7 @@ def test_a_job_that_fails_says_why_without_what_a_reference_stands_for(
     text = text.replace("columns: {", "columns: {made: null, content: null, ")
     (tmp_path / "job.yaml").write_text(text)
     with pytest.raises(JobFailedError) as caught:
-        run_job_file(tmp_path / "job.yaml", local=True, tell=lambda warning: None)
+        run_job_file(tmp_path / "job.yaml", local=True, warn=lambda warning: None)
     assert "${env:ORDERS}" in str(caught.value)
     assert "nowhere-to-be-found" not in str(caught.value)
 
@@ -181,7 +181,7 @@ def test_a_column_chooses_the_model_and_a_server_that_is_down_is_replaced(tmp_pa
         ScriptedModelServer([Rule(Reply("from the other server"))]) as spare,
     ):
         (tmp_path / "job.yaml").write_text(ROUTED.replace("URL_0", down.url).replace("URL_1", spare.url))
-        assert run_job_file(tmp_path / "job.yaml", local=True, tell=lambda line: None) == 0
+        assert run_job_file(tmp_path / "job.yaml", local=True, warn=lambda line: None) == 0
         assert {row["answer"] for row in rows(tmp_path / "answers")} == {"from the other server"}
         assert len(rows(tmp_path / "answers")) == spare.stats()["requests"] == len(cases)
         assert {request["model"] for request in down.requests} == {"huge"}

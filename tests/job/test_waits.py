@@ -83,13 +83,13 @@ def test_people_approve_refuse_and_change_calls_of_an_agent_without_code(folder:
     told: list[str] = []
     with ScriptedModelServer(model) as server:
         (folder / "job.yaml").write_text(JOB.replace("URL", server.url))
-        assert run_job_file(folder / "job.yaml", local=True, tell=told.append) == 0
+        assert run_job_file(folder / "job.yaml", local=True, warn=told.append) == 0
         # The ids are the same in each run with these events.
         ids = {row["order"]: row["wait_id"] for row in rows(folder / "questions")}
         lines(folder / "decisions.json", *({**of, "wait": ids[of["order"]]} for of in decisions))
         for output in ("results", "questions"):
             shutil.rmtree(folder / output)
-        assert run_job_file(folder / "job.yaml", local=True, tell=told.append) == 0
+        assert run_job_file(folder / "job.yaml", local=True, warn=told.append) == 0
     answers = {row["order"]: row["answer"] for row in rows(folder / "results")}
     assert answers["A-1"] == "paid 100 for A-1"
     assert "the call was not approved: too late" in answers["A-2"]
@@ -349,7 +349,7 @@ def test_answers_come_from_the_table_of_the_events_and_reach_an_agent_behind_ano
         lines(tmp_path / "checks.json", {"order": "A", "wait_id": ids["check"], "report": report})
         for output in ("results", "questions"):
             shutil.rmtree(tmp_path / output, ignore_errors=True)
-        failed = run_job_file(tmp_path / "job.yaml", local=True, tell=print)
+        failed = run_job_file(tmp_path / "job.yaml", local=True, warn=print)
         ids |= {row["name"]: row["wait_id"] for row in rows(tmp_path / "questions")}
     assert failed == 0
     assert [row["answer"] for row in rows(tmp_path / "results")] == ["A: 7, ann [1, 2]"]

@@ -16,6 +16,8 @@ from flink_skills.errors import ConfigError
 
 __all__ = ["NEXT_TAG", "RESERVED_TAGS", "KeyedEvent", "NextEvent", "RecordRows", "TableRow"]
 
+_log = logging.getLogger("flink_skills.rows")
+
 #: Side outputs whose names start like this belong to the runtime.
 RESERVED_TAGS = "flink_skills."
 #: Side outputs of this prefix, and an agent's name, have the events of that agent.
@@ -53,8 +55,8 @@ class NextEvent:
         """Return the event for ``record``, a record of an output with its ``event``."""
         if self.fields:
             return Record({name: _plain(value_of(record, [path])) for name, path in self.fields.items()})
-        given, output = record["event"], to_plain(record["output"])
-        before = dict(given) if isinstance(given, Mapping) else {}
+        event, output = record["event"], to_plain(record["output"])
+        before = dict(event) if isinstance(event, Mapping) else {}
         return Record({**before, **(output if isinstance(output, Mapping) else {"output": output})})
 
     def keyed(self, record: Mapping[str, Any]) -> KeyedEvent:
@@ -70,9 +72,6 @@ class NextEvent:
 def _plain(value: Any) -> Any:
     """Return a value of an event as it is, and anything else as plain data."""
     return value if isinstance(value, (str, bytes, int, float, bool, type(None))) else to_plain(value)
-
-
-_log = logging.getLogger("flink_skills.rows")
 
 
 class TableRow(tuple[Any, ...]):
