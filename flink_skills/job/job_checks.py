@@ -91,34 +91,32 @@ def check_job(
     ``reach`` also loads every source of skills, connects to each MCP server and asks each chat model for a sign of
     life. Nothing is submitted.
     """
-    return _Checker(note).run(path, assignments, reach=reach)
+    return _Checker(note, reach=reach).run(path, assignments)
 
 
 class _Checker:
-    def __init__(self, note: Callable[[Check], None]) -> None:
-        self._note = note
+    def __init__(self, note: Callable[[Check], None], *, reach: bool) -> None:
+        self._note, self._reach = note, reach
         self._report = CheckReport()
         self._hide: Callable[[str], str] = lambda text: text
 
-    def run(self, path: str | Path, assignments: Iterable[str], *, reach: bool) -> CheckReport:
+    def run(self, path: str | Path, assignments: Iterable[str]) -> CheckReport:
         read = self._step("file", lambda: inspect_job(path, assignments))
         if read is None:
             return self._report
         self._hide = read.references.hide
         # What is wrong with one part says nothing of the others.
-        for problem in DocumentError(read.problems).problems:
-            self._add(Check("file", "error", str(problem), problem))
+        self._add_problems("file", read.problems)
         if not read.problems:
             options = len(list(read.settings.skills)) + len(read.settings.flink)
             counts = f"{counted(len(read.statements), 'statement')}, {counted(options, 'option')}"
             self._ok("file", f"{read.file.name}: {counts}")
-        for problem in read.missing:
-            self._add(Check("references", "error", str(problem), problem))
+        self._add_problems("references", read.missing)
         builder = JobBuilder(read, local=True)
         agents = self._agents(builder)
         graph = self._graph(builder)
         if graph is not None:
-            self._tables(builder, graph, agents, reach=reach)
+            self._tables(builder, graph, agents)
         return self._report
 
     def _agents(self, builder: JobBuilder) -> dict[str, Agent]:
@@ -131,68 +129,61 @@ class _Checker:
             if agent is not None:
                 found[each.stage.name] = agent
         # Models and connections may be of a provider that the module of an agent registers.
-        self._step("agent", lambda: _raised(problems_of_declared(builder.read)))
+        self._step("agent", lambda: self._add_problems("agent", problems_of_declared(builder.read)))
         return found
 
     def _graph(self, builder: JobBuilder) -> JobGraph | None:
         try:
             import flink_skills.flink.job_graph  # noqa: F401 - only whether it is there
         except ImportError as error:
-            self._add(
-                Check(
-                    "flink",
-                    "unknown",
-                    f"{error.name} is not installed here, so tables, columns and connectors are not checked: "
-                    "pip install 'flink-skills[flink]'",
-                )
+            message = (
+                f"{error.name} is not installed here, so tables, columns and connectors are not checked: pip install "
+                "'flink-skills[flink]'"
             )
+            self._add("flink", "unknown", message)
             return None
         problems: list[Problem] = []
         graph = self._step("flink", lambda: builder.open_graph(problems.append))
-        for problem in DocumentError(problems).problems:
-            self._add(Check("flink", "error", str(problem), problem))
+        self._add_problems("flink", problems)
         if graph is not None and not problems:
             self._ok("flink", "Flink takes the options")
         return graph
 
-    def _tables(self, builder: JobBuilder, graph: JobGraph, agents: Mapping[str, Agent], *, reach: bool) -> None:
+    def _tables(self, builder: JobBuilder, graph: JobGraph, agents: Mapping[str, Agent]) -> None:
         read = builder.read
-        self._here("flink", job_requirements(builder))
-        defined = self._step("tables", lambda: _done(builder.define_tables))
-        if defined and not _is_broken(read, "tables"):
+        self._step("flink", lambda: self._add_problems("flink", job_requirements(builder)))
+        if self._passes("tables", builder.define_tables) and not _is_broken(read, "tables"):
             self._ok("tables", ", ".join(statement.title for statement in read.statements))
         for each in builder.agents:
-            self._agent(builder, each, graph, agents.get(each.stage.name), reach=reach)
+            self._agent(builder, each, graph, agents.get(each.stage.name))
         if all(each.plan is None for each in builder.agents):
-            self._sources(builder, graph, reach=reach)
+            self._sources(builder.read, graph)
         # All agents are checked first, because the outputs of one are the input of another.
         filled = [each for each in builder.agents if self._fill(builder, each)]
         # Tables are checked also if nothing can be connected, because their options are independent of agents.
         connected = self._connectors(builder)
         if connected and filled and len(filled) == len(builder.agents):
             self._plan(builder)
-        if reach:
+        if self._reach:
             for each in builder.agents:
                 if each.plan is not None:
                     self._models(each.stage, each.plan)
                     self._servers(each.stage, each.named)
-        self._names(builder, reach=reach)
+        self._names(builder)
         for warning in job_warnings(builder):
-            self._add(Check("warning", "warning", warning))
+            self._add("warning", "warning", warning)
 
-    def _agent(
-        self, builder: JobBuilder, each: AgentBuilder, graph: JobGraph, agent: Agent | None, *, reach: bool
-    ) -> None:
+    def _agent(self, builder: JobBuilder, each: AgentBuilder, graph: JobGraph, agent: Agent | None) -> None:
         """Check the input and the plan of one agent."""
         read, stage = builder.read, each.stage
         shape = None if stage.path("input") in read.broken else self._step("input", each.find_input)
         keyed = shape is not None and stage.path("input", "key") not in read.broken
-        if shape is not None and keyed and self._step("input", lambda: _done(lambda: each.check_columns(shape))):
+        if shape is not None and keyed and self._passes("input", partial(each.check_columns, shape)):
             time_of = ", with event time" if shape.has_rowtime else ""
             number = len(shape.columns)
             count = f"{number} or more columns" if shape.is_open else counted(number, "column")
             self._ok("input", stage.title(f"{count}, key {', '.join(each.keys)}{time_of}"))
-        if self._step("answers", lambda: _done(each.check_answers)) and (answers := stage.answers) is not None:
+        if self._passes("answers", each.check_answers) and (answers := stage.answers) is not None:
             self._ok("answers", stage.title(f"key {', '.join(stage.answer_keys)}, wait {answers.wait_id}"))
         if agent is None or _is_broken(read, "skills"):
             return  # without the skills of the job, names of skills would be wrong
@@ -205,10 +196,10 @@ class _Checker:
             for approvals in each.approvals():
                 whose = "" if approvals.agent == plan.agent_id else f"agent {approvals.agent}: "
                 status: Status = "ok" if approvals.by is not None else "warning"
-                self._add(Check("approvals", status, stage.title(f"{whose}{approvals}")))
-            self._skills(stage, graph, plan, reach=reach)
-            self._here("machine", agent_requirements(builder, each, plan))
-            if not reach:
+                self._add("approvals", status, stage.title(f"{whose}{approvals}"))
+            self._skills(stage, graph, plan)
+            self._step("machine", lambda: self._add_problems("machine", agent_requirements(builder, each, plan)))
+            if not self._reach:
                 self._programs(stage, agent)
 
     def _fill(self, builder: JobBuilder, each: AgentBuilder) -> bool:
@@ -229,9 +220,8 @@ class _Checker:
         self._columns(stage, filled)
         return stage.path("input", "key") not in read.broken and any(name in shape.names for name in each.keys)
 
-    def _sources(self, builder: JobBuilder, graph: JobGraph, *, reach: bool) -> None:
+    def _sources(self, read: ReadJob, graph: JobGraph) -> None:
         """Check the sources of skills of a job whose agents cannot be compiled."""
-        read = builder.read
         agent = read.document.data.get("agent")
         spec = sound_part(read, agent, ("agent",)) if isinstance(agent, Mapping) else {}
         skills = {"skills": spec["skills"]} if "skills" in spec else {}
@@ -239,29 +229,25 @@ class _Checker:
         try:
             plan = graph.compile(DeclarativeAgent.from_spec(spec), check_skills=False)
             if plan.scopes:
-                self._diagnose(visible_skills(plan, graph, remote=reach))
+                self._diagnose(visible_skills(plan, graph, remote=self._reach))
         except SkillsError as error:
-            self._add(Check("skills", "error", str(error)))
-
-    def _here(self, name: str, problems: Iterable[Problem]) -> None:
-        """Report what this machine lacks."""
-        self._step(name, lambda: _raised(list(problems)))
+            self._add("skills", "error", str(error))
 
     def _programs(self, stage: Stage, agent: Agent) -> None:
         """Check that the programs of MCP servers exist. Nothing is started."""
         for server in declared_servers(agent):
             if server.problem is not None:
                 status: Status = "error" if server.required else "warning"
-                self._add(Check("servers", status, stage.title(server.problem)))
+                self._add("servers", status, stage.title(server.problem))
 
-    def _skills(self, stage: Stage, graph: JobGraph, plan: AgentPlan, *, reach: bool) -> None:
+    def _skills(self, stage: Stage, graph: JobGraph, plan: AgentPlan) -> None:
         if not plan.scopes:
             self._ok("skills", stage.title("the job has no source of skills"))
             return
         try:
-            visible = visible_skills(plan, graph, remote=reach)
+            visible = visible_skills(plan, graph, remote=self._reach)
         except SkillsError as error:
-            self._add(Check("skills", "error", stage.title(str(error))))
+            self._add("skills", "error", stage.title(str(error)))
             return
         self._diagnose(visible, stage)
         for model in visible.models:
@@ -271,11 +257,11 @@ class _Checker:
         title = stage.title if stage is not None else str
         if skills.unread_sources:
             message = f"unchecked without --reach: {', '.join(skills.unread_sources)}"
-            self._add(Check("skills", "unknown", title(message)))
+            self._add("skills", "unknown", title(message))
         for diagnostic in skills.diagnostics:
             if diagnostic.severity != "info":
                 place = f"{diagnostic.skill or diagnostic.path}: " if diagnostic.skill or diagnostic.path else ""
-                self._add(Check("skills", "warning", title(f"{place}{diagnostic.code} {diagnostic.message}")))
+                self._add("skills", "warning", title(f"{place}{diagnostic.code} {diagnostic.message}"))
 
     def _columns(self, stage: Stage, filled: RecordRows) -> None:
         for fill in (filled.output, filled.errors, filled.events, filled.waits):
@@ -288,20 +274,19 @@ class _Checker:
 
     def _connectors(self, builder: JobBuilder) -> bool:
         """Check the connectors and formats of all tables, and return whether all are on this machine and sound."""
-        steps = [step for each in builder.agents for step in each.connector_checks()]
-        found = [self._step("connectors", partial(_done, step)) for step in dict(steps).values()]
-        return all(found)
+        steps = dict(step for each in builder.agents for step in each.connector_checks())
+        passed = [self._passes("connectors", step) for step in steps.values()]
+        return all(passed)
 
     def _plan(self, builder: JobBuilder) -> None:
-        def connect() -> bool:
+        def connect() -> None:
             for each in builder.agents:
                 shape = each.shape
                 known = [name for name in dict.fromkeys(each.keys) if shape is not None and name in shape.names]
                 each.connect(keys=known)
             builder.graph.flink_plan()
-            return True
 
-        if self._step("connectors", connect):
+        if self._passes("connectors", connect):
             self._ok("connectors", "every table has its connector, and Flink can plan the job")
 
     def _models(self, stage: Stage, plan: AgentPlan) -> None:
@@ -311,14 +296,14 @@ class _Checker:
             try:
                 text = asyncio.run(_ask(model, SkillConfig(plan.options)))
             except SkillsError as error:
-                self._add(Check("models", "error", f"{title}: {error}"))
+                self._add("models", "error", f"{title}: {error}")
                 continue
             seconds = time.monotonic() - started
             self._ok("models", f"{title} answered in {seconds:.1f} s{text}")
 
-    def _names(self, builder: JobBuilder, *, reach: bool) -> None:
+    def _names(self, builder: JobBuilder) -> None:
         """Check the names of tools and skills, and report what they match. Servers that were reached have tools."""
-        builder.read_skill_names(remote=reach)
+        builder.read_skill_names(remote=self._reach)
         self._step("names", builder.check_names)
         for match in builder.name_matches():
             if not match.problem and not match.use.approves:  # those are with the approvals
@@ -329,54 +314,56 @@ class _Checker:
             if server.problem is None:
                 self._ok("servers", stage.title(f"{server.title} answers"))
             elif server.required:
-                self._add(Check("servers", "error", stage.title(server.problem)))
+                self._add("servers", "error", stage.title(server.problem))
             else:
                 message = f"{server.problem} (required is false: the job opens without them)"
-                self._add(Check("servers", "warning", stage.title(message)))
+                self._add("servers", "warning", stage.title(message))
 
     def _step(self, name: str, step: Callable[[], T]) -> T | None:
         try:
             return step()
         except DocumentError as error:
-            for problem in error.problems:
-                if problem.not_here is not None:
-                    kind, what = problem.not_here
-                    fix = "name its jar under 'jars', or check where it is"
-                    if kind not in ("connector", "format", "catalog"):
-                        fix = "the job needs it on each machine that runs it"
-                    message = f"the {kind} {what!r} is not here, so what depends on it is not checked: {fix}"
-                    self._add(Check(name, "unknown", message, problem))
-                else:
-                    self._add(Check(name, "error", str(problem), problem))
+            self._add_problems(name, error.problems)
         except SkillsError as error:
-            self._add(Check(name, "error", str(error)))
+            self._add(name, "error", str(error))
         return None
 
-    def _ok(self, name: str, message: str) -> None:
-        self._add(Check(name, "ok", message))
+    def _passes(self, name: str, step: Callable[[], None]) -> bool:
+        """Return True if a step finds no problem."""
 
-    def _add(self, check: Check) -> None:
-        # The one place that everything passes: what was inserted may be in names and connectors as well.
-        problem = check.problem and replace(check.problem, message=self._hide(check.problem.message))
-        check = replace(check, message=self._hide(check.message), problem=problem)
+        def passed() -> bool:
+            step()
+            return True
+
+        return self._step(name, passed) is True
+
+    def _add_problems(self, name: str, problems: Iterable[Problem]) -> None:
+        for problem in DocumentError(list(problems)).problems:
+            if problem.not_here is None:
+                self._add(name, "error", str(problem), problem)
+                continue
+            kind, what = problem.not_here
+            fix = "name its jar under 'jars', or check where it is"
+            if kind not in ("connector", "format", "catalog"):
+                fix = "the job needs it on each machine that runs it"
+            message = f"the {kind} {what!r} is not here, so what depends on it is not checked: {fix}"
+            self._add(name, "unknown", message, problem)
+
+    def _ok(self, name: str, message: str) -> None:
+        self._add(name, "ok", message)
+
+    def _add(self, name: str, status: Status, message: str, problem: Problem | None = None) -> None:
+        # The only way into the report: names and connectors may contain values of references, too.
+        problem = problem and replace(problem, message=self._hide(problem.message))
+        check = Check(name, status, self._hide(message), problem)
         if problem is not None and check in self._report.checks:
-            return  # two steps met the same mistake
+            return  # another step found the same problem
         self._report.checks.append(check)
         self._note(check)
 
 
 def _is_broken(read: ReadJob, *sections: str) -> bool:
     return any((section,) in read.broken for section in sections)
-
-
-def _done(step: Callable[[], None]) -> bool:
-    step()
-    return True
-
-
-def _raised(problems: Sequence[Problem]) -> None:
-    if problems:
-        raise DocumentError(problems)
 
 
 def _requested_models(plan: AgentPlan) -> Iterator[ModelPlan | Fallback]:
