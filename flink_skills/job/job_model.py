@@ -24,6 +24,8 @@ from flink_skills.options import values as parsers
 
 __all__ = [
     "EMPTY_SECTIONS",
+    "AgentInput",
+    "AgentOutput",
     "AgentToolSpec",
     "AnswersSection",
     "ErrorsSection",

@@ -9,6 +9,8 @@ from flink_skills.documents.document import Document
 from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import UnknownNameError
 from flink_skills.job.job_model import (
+    AgentInput,
+    AgentOutput,
     AnswersSection,
     ErrorsSection,
     EventsSection,
@@ -55,10 +57,7 @@ class Stage:
     @property
     def answer_keys(self) -> tuple[str, ...]:
         """The key columns of the answers."""
-        given = None if self.answers is None else self.answers.key
-        if given is None:
-            return self.keys
-        return (given,) if isinstance(given, str) else tuple(given)
+        return self.keys if self.answers is None or self.answers.key is None else _names(self.answers.key)
 
     def path(self, *parts: str | int) -> Path:
         """Return the path in the file of a part of the stage. ``errors``, ``events`` and ``waits`` may be the job's."""
@@ -74,16 +73,13 @@ def stages_of(job: JobFile, document: Document) -> tuple[list[Stage], list[Probl
     if job.agents is None:
         if job.input is None or job.output is None:
             return [], []
-        given = job.input
-        keys = (given.key,) if isinstance(given.key, str) else tuple(given.key)
         only = Stage(
             "",
             (),
-            given.table,
-            given.query,
-            (),
-            keys,
-            job.output,
+            job.input.table,
+            job.input.query,
+            keys=_names(job.input.key),
+            output=job.output,
             errors=job.errors,
             events=job.events,
             answers=job.answers,
@@ -92,6 +88,10 @@ def stages_of(job: JobFile, document: Document) -> tuple[list[Stage], list[Probl
         return [only], []
     wiring = _Wiring(job, job.agents, document)
     return wiring.stages(), wiring.problems
+
+
+def _names(value: str | list[str] | None) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value or ())
 
 
 class _Wiring:
@@ -135,8 +135,7 @@ class _Wiring:
         self, name: str, agent: JobAgent, sources: tuple[str, ...], targets: tuple[str, ...], *, is_tool: bool
     ) -> Stage | None:
         at: Path = ("agents", name)
-        given, output = agent.input, agent.output
-        if given is None and not sources:
+        if agent.input is None and not sources:
             sections = ("output", "errors", "events", "answers", "waits")
             unused = [key for key in sections if getattr(agent, key) is not None]
             if unused:
@@ -144,9 +143,10 @@ class _Wiring:
             elif not is_tool:
                 self._add(at, "nothing reaches the agent; give it an input, or name it in agent_tools of another agent")
             return None
-        key = given.key if given is not None else None
-        if given is not None:
-            kinds = [kind for kind in ("table", "query", "agent") if getattr(given, kind) is not None]
+        events = agent.input or AgentInput.model_validate({})
+        output = agent.output or AgentOutput.model_validate({})
+        if agent.input is not None:
+            kinds = [kind for kind in ("table", "query", "agent") if getattr(events, kind) is not None]
             if len(kinds) > 1:
                 self._add((*at, "input"), f"give one of table, query and agent, not {' and '.join(kinds)}")
             elif not kinds and not sources:
@@ -157,21 +157,20 @@ class _Wiring:
                     f"agent {sources[0]} names this agent in its output, and the input of an agent is one table or the "
                     "outputs of agents",
                 )
-            elif key is None and not sources and "agent" not in kinds:
+            elif events.key is None and not sources and "agent" not in kinds:
                 self._add((*at, "input"), "'key' is missing: the column, or the columns, that are the key")
-        table = output.table if output is not None else None
-        if output is None and not targets:
+        table, columns = output.table, output.columns
+        if agent.output is None and not targets:
             self._add(at, "'output' is missing: give it a table, or an agent that gets an event for each output")
         elif table is None and not targets:
             self._add((*at, "output"), "give 'table', 'agent', or both")
-        columns = output.columns if output is not None else {}
         return Stage(
             name,
             at,
-            given.table if given is not None else None,
-            given.query if given is not None else None,
+            events.table,
+            events.query,
             sources,
-            () if key is None else (key,) if isinstance(key, str) else tuple(key),
+            _names(events.key),
             None if table is None else OutputSection(table=table, columns=columns),
             targets,
             columns if table is None else {},
@@ -205,7 +204,7 @@ class _Wiring:
     def _known(self, names: str | list[str] | None, path: Path) -> list[str]:
         """Return those of ``names`` that are agents of the job, and note the others once."""
         found = []
-        for number, name in enumerate([names] if isinstance(names, str) else names or ()):
+        for number, name in enumerate(_names(names)):
             if name in self._names:
                 found.append(name)
                 continue
