@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.resource import ResourceDescriptor
@@ -166,17 +166,11 @@ class AgentsExecutionEnvironment(FixedAttributes):
         A source is a text, or a mapping with pins such as ``{"path": "/opt/skills.zip", "sha256": "…"}``. Raises
         :class:`ConfigError` after ``apply``, as the other methods for sources do.
         """
-        self._config.check_open("add_skills_from_paths")
-        self._scope = replace(self._scope, paths=(*self._scope.paths, *declared_sources("paths", paths)))
-        return self
+        return self._add_sources("paths", paths)
 
     def add_skills_from_resources(self, resources: Sources) -> AgentsExecutionEnvironment:
         """Add folders or zips of skills inside the job's jars, for all agents of the job."""
-        self._config.check_open("add_skills_from_resources")
-        self._scope = replace(
-            self._scope, resources=(*self._scope.resources, *declared_sources("resources", resources))
-        )
-        return self
+        return self._add_sources("resources", resources)
 
     def add_skills_from_urls(self, urls: Sources) -> AgentsExecutionEnvironment:
         """Add archives of skills by URL (https, s3, file, what fsspec knows, and kinds of sources that packages bring),
@@ -185,8 +179,12 @@ class AgentsExecutionEnvironment(FixedAttributes):
         A source is a text, or a mapping with pins such as ``{"url": "https://…", "sha256": "…"}``. Its user and query
         are kept out of the job's plan and of logs.
         """
-        self._config.check_open("add_skills_from_urls")
-        self._scope = replace(self._scope, urls=(*self._scope.urls, *declared_sources("urls", urls)))
+        return self._add_sources("urls", urls)
+
+    def _add_sources(self, kind: Literal["paths", "resources", "urls"], sources: Sources) -> AgentsExecutionEnvironment:
+        self._config.check_open(f"add_skills_from_{kind}")
+        changed: dict[str, Any] = {kind: (*getattr(self._scope, kind), *declared_sources(kind, sources))}
+        self._scope = replace(self._scope, **changed)
         return self
 
     def add_skills(self, skills: Sequence[AgentSkill]) -> AgentsExecutionEnvironment:

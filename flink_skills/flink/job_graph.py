@@ -34,6 +34,8 @@ __all__ = ["AppliedAgent", "JobGraph", "TableColumn", "TableShape", "refused_opt
 
 _ON_CONFLICT = "table.exec.sink.require-on-conflict"
 _ROWTIME = "flink_skills_rowtime"
+# Transformations without an operator have no uid.
+_NO_OPERATORS = ("UnionTransformation", "PartitionTransformation", "SideOutputTransformation")
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,7 @@ class JobGraph:
             statements = self.t_env.create_statement_set()
             # All names are quoted.
             statements.add_insert_sql(
-                f"INSERT INTO {self._sql_name(fill.table)} ({names}) SELECT {names} FROM {table}"  # noqa: S608
+                f"INSERT INTO {self._path(fill.table).asSummaryString()} ({names}) SELECT {names} FROM {table}"  # noqa: S608
             )
             statements.attach_as_datastream()
         self._give_uids(role, before)
@@ -308,9 +310,6 @@ class JobGraph:
             builder.watermark(_ROWTIME, "SOURCE_WATERMARK()")
         return builder.build()
 
-    def _sql_name(self, name: str) -> str:
-        return str(self._path(name).asSummaryString())
-
     def _roots(self) -> int:
         return int(self.env._j_stream_execution_environment.getTransformations().size())
 
@@ -327,7 +326,7 @@ class JobGraph:
             if stage.getId() in done:
                 continue
             done.add(stage.getId())
-            if stage.getUid() is None and _can_have_uid(stage):
+            if stage.getUid() is None and stage.getClass().getSimpleName() not in _NO_OPERATORS:
                 stage.setUid(f"{role}-{number}")
                 number += 1
 
@@ -395,11 +394,3 @@ def _in_order(stages: Sequence[Any]) -> Iterator[Any]:
 
     for stage in stages:
         yield from walk(stage)
-
-
-# Unions, partitionings and side outputs are no operators.
-_NO_OPERATORS = ("UnionTransformation", "PartitionTransformation", "SideOutputTransformation")
-
-
-def _can_have_uid(stage: Any) -> bool:
-    return stage.getClass().getSimpleName() not in _NO_OPERATORS

@@ -89,7 +89,8 @@ class OutputTypes:
                 self._check_fields(fields, shape, _name(members[0]), place, path)
                 return
         kinds = [_kinds(member, as_json=self.as_json) for member in members]
-        if shape.kind == "ROW" and not path and len(shape.names) == 1 and "ROW" not in _known(kinds):
+        can_be_row = any(found is None or "ROW" in found for found in kinds)
+        if shape.kind == "ROW" and not path and len(shape.names) == 1 and not can_be_row:
             # Anything else fills a row of one field.
             self._check(of, shape.parts[0], shape.names[0], place)
             return
@@ -203,10 +204,6 @@ def _kinds(of: Any, *, as_json: bool) -> tuple[str, ...] | None:
     if issubclass(cls, (Sequence, Set)):
         return ("ARRAY", "ROW")
     return None
-
-
-def _known(kinds: Sequence[tuple[str, ...] | None]) -> set[str]:
-    return {kind for found in kinds for kind in (found or ("ROW",))}
 
 
 def _name(of: Any) -> str:

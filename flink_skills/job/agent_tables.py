@@ -322,11 +322,8 @@ class AgentTables:
 
     def _add_to_column(self, role: str, name: str, message: str) -> None:
         inside = ("columns", name) if name in self._declared(role) else ("table",)
-        self._add(self._stage.path(role, *inside), self._of_shared(role, message))
-
-    def _of_shared(self, role: str, message: str) -> str:
-        """Return ``message`` with the agent's name if its section belongs to the job."""
-        return self._stage.title(message) if self._stage.name and self._stage.path(role)[:1] == (role,) else message
+        is_shared = self._stage.path(role)[:1] == (role,)
+        self._add(self._stage.path(role, *inside), self._stage.title(message) if is_shared else message)
 
     def _add(self, path: Path, message: str) -> None:
         self._problems += self._build.read.problem(path, message).problems

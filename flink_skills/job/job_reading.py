@@ -64,7 +64,8 @@ def read_settings(document: Document, data: Mapping[str, Any], assignments: Iter
                     f"{key!r} is not an option skills.*; write options of Flink under 'flink', and custom keys as "
                     "skills.user.NAME"
                 )
-            skills.set(key, _value(key, value))
+            option_value = source_strings(key, value)
+            skills.set(key, json.dumps(option_value) if isinstance(option_value, Mapping) else option_value)
         except SkillsError as error:
             message = _without_value(str(error), document, key)
             problems.append(document.problem(("options", key), message, at_key=True))
@@ -104,12 +105,6 @@ def split_assignments(words: Iterable[str]) -> tuple[SkillConfig, dict[str, str]
 def _items(data: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
     section = data.get(name)
     return [(str(key), value) for key, value in section.items()] if isinstance(section, Mapping) else []
-
-
-def _value(key: str, value: Any) -> Any:
-    """An option's value as it is read: lists of sources with pins as texts, a mapping as JSON."""
-    value = source_strings(key, value)
-    return json.dumps(value) if isinstance(value, Mapping) else value
 
 
 def _without_value(message: str, document: Document, key: str) -> str:

@@ -210,10 +210,7 @@ class InsertedValues:
             # The longest first: a value that begins another one must not leave the rest of it.
             longest_first = sorted(known, key=lambda form: (-len(form), form))
             self._pattern = re.compile("|".join(r"\s+".join(map(re.escape, form.split())) for form in longest_first))
-        return self._pattern.sub(self._reference, text)
-
-    def _reference(self, found: re.Match[str]) -> str:
-        return self._references.get(_one_line(found[0]), found[0])
+        return self._pattern.sub(lambda found: self._references.get(_one_line(found[0]), found[0]), text)
 
 
 def _one_line(text: str) -> str:

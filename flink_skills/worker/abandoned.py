@@ -113,7 +113,7 @@ class StepThreads(ThreadPoolExecutor):
         self._calls[future] = call
         # asyncio cancels the future of a call when the task that waits for it is cancelled.
         future.cancel = partial(self._cancel, future, call)  # type: ignore[method-assign]
-        future.add_done_callback(self._returned)
+        future.add_done_callback(lambda done: self._calls.pop(done, None))
         return future
 
     def look(self) -> None:
@@ -135,9 +135,6 @@ class StepThreads(ThreadPoolExecutor):
         if not cancelled:
             call.abandoned = min(call.abandoned, time.monotonic())
         return cancelled
-
-    def _returned(self, future: Future[Any]) -> None:
-        self._calls.pop(future, None)
 
     def _warn(self, call: _Call) -> None:
         name, hung = _name_of(call.fn), self.hung
