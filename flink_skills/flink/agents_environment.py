@@ -28,19 +28,9 @@ from flink_skills.agents.plan.name_checks import (
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.state.key_selection import check_key_selector
 from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.flink import submit_checks
 from flink_skills.flink.agents_configuration import AgentsConfiguration, FixedAttributes, flink_values, table_values
 from flink_skills.flink.stream import AgentInput, ListEvents, ListInput, StreamInput, plan_json
-from flink_skills.flink.submit_checks import (
-    check_answer_field,
-    check_artifacts,
-    check_environment,
-    check_events,
-    check_paths,
-    check_stream,
-    check_table,
-    embed_lock,
-    resolve_skills,
-)
 from flink_skills.manager import SkillScope
 from flink_skills.manager.scope import SourceItem, check_carried
 from flink_skills.models.setup import ModelSetup
@@ -129,7 +119,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
     def __init__(
         self, env: StreamExecutionEnvironment | None = None, t_env: StreamTableEnvironment | None = None
     ) -> None:
-        check_environment(env)
+        submit_checks.check_environment(env)
         if env is None and t_env is not None:
             env = _env_below(t_env)
         self._env = env
@@ -256,7 +246,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         """
         from flink_skills.flink.keyed_streams import EventKeys
 
-        check_stream(stream)
+        submit_checks.check_stream(stream)
         keys = EventKeys(self._flink_of(stream), stream, key_selector, "from_datastream")
         return StreamInput(self, keys.flink, keys.events, keys.form, keys.fields)
 
@@ -265,7 +255,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
     ) -> AgentInput:
         """Rows of a table, as records (dicts whose fields are also attributes). Several columns as the key are a list
         of their names: the key is the tuple of their values."""
-        check_table(table)
+        submit_checks.check_table(table)
         names = list(table.get_schema().get_field_names())
         for name in check_key_selector(key_selector, "from_table"):
             if name not in names:
@@ -287,7 +277,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
             events: The events. Those of an iterator arrive when it returns them, those of a list together.
             key_selector: A callable or ``KeySelector`` from event to key, or the name of a field or a list of names.
         """
-        check_events(events)
+        submit_checks.check_events(events)
         check_key_selector(key_selector, "from_list")
         pairs = ListEvents(events, key_selector)
         return ListInput(self, list(pairs) if isinstance(events, Sequence) else pairs)
@@ -389,14 +379,14 @@ class AgentsExecutionEnvironment(FixedAttributes):
         )
         if outputs == "record" and self._env is not None:
             # A job by configuration, or a run over lines: their keyed events have no field for a wait.
-            check_answer_field(agent, plan.agent_id)
-        check_artifacts(plan, local=local)
+            submit_checks.check_answer_field(agent, plan.agent_id)
+        submit_checks.check_artifacts(plan, local=local)
         carried = [skill for each in plan.tree() for scope in each.scopes for skill in scope.skills]
         check_carried(carried, f"agent {plan.agent_id}")
         if not check_skills:
-            check_paths(plan)
+            submit_checks.check_paths(plan)
             return self._compiled(plan, agent)
-        plan = embed_lock(plan, local=local)
+        plan = submit_checks.embed_lock(plan, local=local)
         names = plan.resources if config.get(SkillOptions.VALIDATE_ON_SUBMIT) != "never" else ()
         jars: list[Path] = []
         if names and self._env is not None:
@@ -404,7 +394,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
 
             jars = job_jars(self._env)
         with client_resources(jars, names, Limits.from_config(config)) as resource_paths:
-            plan = resolve_skills(plan, local=local, resource_paths=resource_paths)
+            plan = submit_checks.resolve_skills(plan, local=local, resource_paths=resource_paths)
         return self._compiled(plan, agent)
 
     def _compiled(self, plan: AgentPlan, agent: Agent | type[Agent]) -> AgentPlan:

@@ -19,13 +19,7 @@ from flink_skills.agents.turn.local import ListOutcome, run_outcomes
 from flink_skills.agents.turn.local_waits import GivenAnswer
 from flink_skills.agents.turn.turn import ERROR_TAG
 from flink_skills.errors import ConfigError
-from flink_skills.flink.submit_checks import (
-    check_answer_stream,
-    check_answers,
-    check_name,
-    check_type_info,
-    check_wait_id,
-)
+from flink_skills.flink import submit_checks
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
 if TYPE_CHECKING:
@@ -190,7 +184,7 @@ class ListInput(AgentInput):
         self._job, self._events = job, events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
-        check_name(name, "apply: name")
+        submit_checks.check_name(name, "apply: name")
         plan = self._job.compile(agent, local=True)
         overrides = current_overrides()
         overrides.of(plan)  # checks them
@@ -231,9 +225,9 @@ class _ListOutput(AgentOutput):
         self, answers: Any, key_selector: Any, *, wait_id: str | Callable[[Any], Any] = "wait_id"
     ) -> AgentOutput:
         _check_order(self._answers is not None, self.has_run, self._plan.agent_id)
-        check_answers(answers)
+        submit_checks.check_answers(answers)
         check_key_selector(key_selector, "answers")
-        check_wait_id(wait_id)
+        submit_checks.check_wait_id(wait_id)
         read = _given_answers(answers, key_selector, wait_id)
         self._answers = list(read) if isinstance(answers, Sequence) else read
         return self
@@ -334,7 +328,7 @@ class StreamInput(AgentInput):
         return self._events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
-        check_name(name, "apply: name")
+        submit_checks.check_name(name, "apply: name")
         agent = instantiate(agent)
         local = self._job.is_local(self._flink)
         plan = self._job.compile(agent, local=local, events=self._events, fields=self._fields)
@@ -380,9 +374,9 @@ class _StreamOutput(AgentOutput):
         from flink_skills.flink.keyed_streams import EventKeys
 
         _check_order(self._has_answers, self._is_read, self.operator)
-        check_wait_id(wait_id)
+        submit_checks.check_wait_id(wait_id)
         stream = self._job.table_environment().to_changelog_stream(answers) if isinstance(answers, Table) else answers
-        check_answer_stream(stream)
+        submit_checks.check_answer_stream(stream)
         keyed = EventKeys(self._flink, stream, key_selector, "answers").answers(wait_id)
         env = self._flink._j_stream_execution_environment
         self._j_stream = add_bridge(self._flink).withAnswers(env, self._j_stream, keyed)
@@ -390,7 +384,7 @@ class _StreamOutput(AgentOutput):
         return self
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
-        check_type_info(type_info)
+        submit_checks.check_type_info(type_info)
         return self._typed(type_info, tag, "to_datastream(type_info)")
 
     def _typed(self, type_info: TypeInformation | None, tag: str, call: str) -> DataStream:

@@ -21,17 +21,8 @@ from flink_skills.agents.turn.turn_ends import TurnOutcome, TurnStart, TurnStatu
 from flink_skills.errors import SkillsError, WorkerError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
+from flink_skills.worker import frames
 from flink_skills.worker.frame_pipes import Connection, PendingFrame
-from flink_skills.worker.frames import (
-    AnswerData,
-    StartTurn,
-    encode_end,
-    encode_need_session,
-    encode_outputs,
-    encode_park,
-    encode_step,
-    encode_wait,
-)
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
@@ -110,7 +101,7 @@ class Serving(Protocol):
     def forget(self, served: ServedTurn) -> None:
         """Drop a turn that has ended."""
 
-    def abandon(self, task: asyncio.Task[Any], frame: StartTurn) -> None:
+    def abandon(self, task: asyncio.Task[Any], frame: frames.StartTurn) -> None:
         """Count code that continues after its turn."""
 
 
@@ -119,14 +110,16 @@ class StepFrame(PendingFrame):
 
     __slots__ = ("_entry", "_operator", "_reset", "_turn", "outputs")
 
-    def __init__(self, frame: StartTurn, entry: bytes, *, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
+    def __init__(
+        self, frame: frames.StartTurn, entry: bytes, *, reset: bool, outputs: Sequence[tuple[str, Any]]
+    ) -> None:
         super().__init__()
         self._operator, self._turn = frame.operator, frame.turn
         self._entry, self._reset = entry, reset
         self.outputs = outputs
 
     def encoded(self) -> bytes:
-        return encode_step(self._operator, self._turn, self._entry, reset=self._reset, outputs=self.outputs)
+        return frames.encode_step(self._operator, self._turn, self._entry, reset=self._reset, outputs=self.outputs)
 
 
 class ServedTurn:
@@ -138,7 +131,7 @@ class ServedTurn:
 
     __slots__ = ("_answers", "_keeps", "_pending", "_worker", "abandoned", "frame", "requested", "task", "turn")
 
-    def __init__(self, worker: Serving, frame: StartTurn) -> None:
+    def __init__(self, worker: Serving, frame: frames.StartTurn) -> None:
         self._worker = worker
         self._pending: list[StepFrame] = []
         self._keeps = False
@@ -219,7 +212,7 @@ class ServedTurn:
 
     async def _requested_session(self) -> list[bytes]:
         self.requested = asyncio.get_running_loop().create_future()
-        self._worker.connection.send(encode_need_session(self.frame.operator, self.frame.turn))
+        self._worker.connection.send(frames.encode_need_session(self.frame.operator, self.frame.turn))
         return await self.requested
 
     def _append(self, entry: bytes, reset: bool, outputs: Sequence[tuple[str, Any]]) -> None:
@@ -230,14 +223,14 @@ class ServedTurn:
     def _emit(self, outputs: Sequence[tuple[str, Any]]) -> None:
         # The outputs of earlier steps must precede these.
         self._pending.clear()
-        self._worker.connection.send(encode_outputs(self.frame.operator, self.frame.turn, outputs))
+        self._worker.connection.send(frames.encode_outputs(self.frame.operator, self.frame.turn, outputs))
 
     def _send_wait(self, change: WaitChange) -> None:
         # The frames of earlier steps must precede this one.
         self._pending.clear()
-        self._worker.connection.send(encode_wait(self.frame.operator, self.frame.turn, change))
+        self._worker.connection.send(frames.encode_wait(self.frame.operator, self.frame.turn, change))
 
-    def answer(self, data: AnswerData) -> None:
+    def answer(self, data: frames.AnswerData) -> None:
         """Receive an answer to a wait of the turn."""
         if self.turn is None:
             self._answers.append(_answer(data))
@@ -256,7 +249,7 @@ class ServedTurn:
         if outcome is None:
             return
         if outcome.status == TurnStatus.WAITING:
-            worker.connection.send(encode_park(frame.operator, frame.turn))
+            worker.connection.send(frames.encode_park(frame.operator, frame.turn))
             return
         if self._keeps:
             version = frame.session_version + (1 if outcome.change.op != SessionOp.KEEP else 0)
@@ -267,7 +260,7 @@ class ServedTurn:
             outputs = [*(output for step in unwritten for output in step.outputs), *outputs]
         message = outcome.message if outcome.status == TurnStatus.FAIL_JOB else outcome.failure
         worker.connection.send(
-            encode_end(
+            frames.encode_end(
                 frame.operator,
                 frame.turn,
                 status=outcome.status,
@@ -279,14 +272,14 @@ class ServedTurn:
         )
 
 
-def _decoded(frame: StartTurn, chunks: Sequence[bytes]) -> Session:
+def _decoded(frame: frames.StartTurn, chunks: Sequence[bytes]) -> Session:
     try:
         return Session.decode(chunks)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise WorkerError(f"the session of key {frame.key} cannot be read ({error_text(error)})") from error
 
 
-def _answer(data: AnswerData) -> Answer:
+def _answer(data: frames.AnswerData) -> Answer:
     """Return an answer with its value, or with the reason why the value cannot be read."""
     status = AnswerKind.STATUSES[data.kind]
     if status != ANSWERED:

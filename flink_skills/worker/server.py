@@ -20,24 +20,9 @@ from flink_skills.agents.plan.sealing import secret_values
 from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.errors import SkillsError, counted
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.worker import frames
 from flink_skills.worker.abandoned import AbandonedCode, StepThreads
 from flink_skills.worker.frame_pipes import Connection
-from flink_skills.worker.frames import (
-    AnswerData,
-    CancelOperator,
-    Close,
-    Inbound,
-    OpenPlan,
-    Ping,
-    SessionData,
-    StartTurn,
-    TurnAnswer,
-    encode_events,
-    encode_metrics,
-    encode_open_failed,
-    encode_opened,
-    encode_pong,
-)
 from flink_skills.worker.served_turn import ServedTurn, SessionCache, encoder_of
 from flink_skills.worker.watchdog import BROKEN_STREAM, BROKEN_WORKER, REPLACED, Watchdog
 
@@ -78,7 +63,7 @@ class Worker:
         self.runtimes: dict[int, OpenAgent] = {}
         self._opening: set[asyncio.Task[None]] = set()
         # Turns that have not begun, and the answers that arrived behind them.
-        self._arrived: OrderedDict[tuple[int, int], tuple[StartTurn, list[AnswerData]]] = OrderedDict()
+        self._arrived: OrderedDict[tuple[int, int], tuple[frames.StartTurn, list[frames.AnswerData]]] = OrderedDict()
         self._beginning = False
         self._turns: dict[tuple[int, int], ServedTurn] = {}
         self._by_task: dict[asyncio.Task[Any], ServedTurn] = {}
@@ -86,32 +71,32 @@ class Worker:
         self._watchdog = Watchdog(lambda: len(self._by_task), self._name_of)
         self.sessions = SessionCache()
 
-    def _receive(self, frame: Inbound) -> None:
-        if isinstance(frame, StartTurn):
+    def _receive(self, frame: frames.Inbound) -> None:
+        if isinstance(frame, frames.StartTurn):
             self._arrived[frame.operator, frame.turn] = frame, []
             if not self._beginning:
                 self._beginning = True
                 asyncio.get_running_loop().call_soon(self._begin_some)
-        elif isinstance(frame, SessionData):
+        elif isinstance(frame, frames.SessionData):
             served = self._turns.get((frame.operator, frame.turn))
             if served is not None and served.requested is not None and not served.requested.done():
                 served.requested.set_result(frame.chunks)
-        elif isinstance(frame, TurnAnswer):
+        elif isinstance(frame, frames.TurnAnswer):
             arrived = self._arrived.get((frame.operator, frame.turn))
             served = self._turns.get((frame.operator, frame.turn))
             if arrived is not None:
                 arrived[1].append(frame.answer)
             elif served is not None:
                 served.answer(frame.answer)
-        elif isinstance(frame, OpenPlan):
+        elif isinstance(frame, frames.OpenPlan):
             opening = asyncio.create_task(self._open(frame))
             self._opening.add(opening)
             opening.add_done_callback(self._opening.discard)
-        elif isinstance(frame, CancelOperator):
+        elif isinstance(frame, frames.CancelOperator):
             self._cancel(frame.operator)
-        elif isinstance(frame, Ping):
-            self.connection.send(encode_pong())
-        elif isinstance(frame, Close):
+        elif isinstance(frame, frames.Ping):
+            self.connection.send(frames.encode_pong())
+        elif isinstance(frame, frames.Close):
             self._end()
 
     def _begin_some(self, last: float | None = None) -> None:
@@ -137,7 +122,7 @@ class Worker:
         if self._beginning:
             loop.call_soon(self._begin_some, now)
 
-    def _begin(self, frame: StartTurn, answers: Iterable[AnswerData]) -> None:
+    def _begin(self, frame: frames.StartTurn, answers: Iterable[frames.AnswerData]) -> None:
         served = ServedTurn(self, frame)
         for answer in answers:
             served.answer(answer)
@@ -213,7 +198,7 @@ class Worker:
     def _hung_threads(self) -> int:
         return 0 if self._threads is None else self._threads.hung
 
-    async def _open(self, frame: OpenPlan) -> None:
+    async def _open(self, frame: frames.OpenPlan) -> None:
         try:
             config = json.loads(frame.config)
             secrets = json.loads(config.get("secrets") or "{}")
@@ -223,7 +208,7 @@ class Worker:
 
             def send_metrics(figures: Mapping[str, Any]) -> None:
                 found = {**figures, "abandonedTurns": len(self._abandoned), "hungThreads": self._hung_threads()}
-                self.connection.send(encode_metrics(frame.plan, json.dumps(found).encode()))
+                self.connection.send(frames.encode_metrics(frame.plan, json.dumps(found).encode()))
 
             runtime = await open_plan(
                 plan,
@@ -237,7 +222,7 @@ class Worker:
                     SkillConfig(plan.options),
                     on_metrics=send_metrics,
                     events=True if config.get("events") else None,
-                    on_event=lambda event: self.connection.send(encode_events(frame.plan, [encode(event)])),
+                    on_event=lambda event: self.connection.send(frames.encode_events(frame.plan, [encode(event)])),
                     redact=self.redactor.redact,
                     secret_prefix_length=self.redactor.secret_prefix_length,
                 ),
@@ -259,12 +244,12 @@ class Worker:
             if self._threads is not None:
                 limit = runtime.config.get(SkillOptions.TURN_TIMEOUT) or math.inf
                 self._threads.turn_seconds = max(self._threads.turn_seconds, limit)
-            self.connection.send(encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
+            self.connection.send(frames.encode_opened(frame.plan, json.dumps(runtime.report()).encode()))
 
     def _open_failed(self, plan: int, message: str, *, retryable: bool = False) -> None:
-        self.connection.send(encode_open_failed(plan, self.redactor.redact(message), retryable=retryable))
+        self.connection.send(frames.encode_open_failed(plan, self.redactor.redact(message), retryable=retryable))
 
-    def abandon(self, task: asyncio.Task[Any], frame: StartTurn) -> None:
+    def abandon(self, task: asyncio.Task[Any], frame: frames.StartTurn) -> None:
         """Count code that continues after its turn."""
         agent = self.runtimes[frame.plan].plan.agent_id
         task.set_name(f"agent {agent}, key {frame.key}, turn {frame.number}")
