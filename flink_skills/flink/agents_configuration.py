@@ -133,7 +133,7 @@ class AgentsConfiguration(FixedAttributes):
 
 
 def read_flink_options(values: Mapping[str, str]) -> SkillConfig:
-    """The ``skills.*`` options among Flink's. Raises :class:`ConfigError` that lists all that is wrong at once."""
+    """Return the ``skills.*`` options among Flink's. Raises :class:`ConfigError` that lists all problems."""
     config = SkillConfig()
     problems = []
     for key, value in sorted(values.items()):

@@ -430,7 +430,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         self._operators.append((stream, plan))
 
     def is_local(self, flink: StreamExecutionEnvironment) -> bool:
-        """Whether the job runs in a mini cluster of this process."""
+        """Return True if the job runs in a MiniCluster of this process."""
         from flink_skills.flink.graph import is_local
 
         return is_local(flink)

@@ -157,7 +157,7 @@ _AGENT_STREAM = "org.flinkskills.bridge.AgentStream"
 
 
 def bridge_jar() -> Path:
-    """Path of the bridge jar: in the installed package, or in the Maven build of a source checkout."""
+    """Return the path of the bridge jar, in the installed package or in the Maven build of a source checkout."""
     packaged = Path(str(resources.files("flink_skills"))) / "jars" / JAR_NAME
     built = Path(str(resources.files("flink_skills"))).parent / "java-bridge" / "target" / JAR_NAME
     for candidate in (packaged, built):
@@ -191,11 +191,11 @@ def _url(jar: str) -> str:
 
 @functools.cache
 def _agent_stream(gateway: JavaGateway, jar: str) -> Any:
-    """An object of the Java class, from a class loader of its own.
+    """Return an object of the Java class, from a separate class loader.
 
-    By its name the class is found only in the class loader of that thread of the gateway which loaded the jar, and
-    any call may run on another thread: each connection has its own, and there is a second connection as soon as
-    Python collects a Java object during a call.
+    By its name the class is found only in the class loader of the gateway's thread that loaded the jar. Any call may
+    run on another thread: each connection has its own, and a second connection exists as soon as Python collects a
+    Java object during a call.
     """
     check_java_version()
     jvm = gateway.jvm

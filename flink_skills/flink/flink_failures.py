@@ -89,7 +89,7 @@ class JobFailedError(SkillsError):
 
 
 def job_failure(error: BaseException) -> str | None:
-    """The message of the root cause of a failed job; None when ``error`` did not come from Java."""
+    """Return the message of the root cause of a failed job. Return None if ``error`` did not come from Java."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, Py4JJavaError):
         found = found.__cause__ or found.__context__
@@ -119,19 +119,19 @@ def flink_errors(error_class: type[SkillsError], prefix: str = "") -> Iterator[N
 
 
 def _names_an_option(message: str) -> bool:
-    """Whether Flink says which option has a bad value; the causes below say only what is bad about the value."""
+    """Return True if Flink names the option with an invalid value. The causes below name only the value."""
     return message.startswith("Could not parse value '") and "' for key '" in message
 
 
 def _without_class(message: str) -> str:
-    """``message`` without the class name that Flink's serialized throwables put first."""
+    """Return ``message`` without the class name at the start of Flink's serialized throwables."""
     head, colon, rest = message.partition(": ")
     return rest if colon and " " not in head and "." in head else message
 
 
 _PLACE = re.compile(r"\b[Ll]ine (\d+), column (\d+)")
 _TABLE = re.compile(r"Unable to create a (?:source|sink) for (?:reading|writing) table '([^']+)'")
-# What follows is a list of what a parser would have taken, dozens of lines long.
+# A list of the tokens that the parser expected follows, which can have dozens of lines.
 _REST = re.compile(r"\n\s*Was expecting.*|\nAvailable factory identifiers.*", re.DOTALL)
 _WORD = re.compile(r'Encountered "(.+?)" at line')
 _RESERVED = "; a name that is a word of SQL is written in backticks"
@@ -155,7 +155,7 @@ class SqlError(ConfigError):
 
 @contextlib.contextmanager
 def sql_errors() -> Iterator[None]:
-    """Errors of Flink as :class:`SqlError`; the options of tables that Flink lists in them are left out."""
+    """Raise errors of Flink as :class:`SqlError`, without the options of tables that Flink lists in them."""
     try:
         yield
     except (Py4JJavaError, JavaException, TypeError) as error:
@@ -182,7 +182,7 @@ def _sql_error(message: str, error: BaseException) -> SqlError:
 
 
 def _whole(error: BaseException | None) -> str:
-    """The messages of all causes."""
+    """Return the messages of all causes."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, Py4JJavaError):
         found = found.__cause__ or found.__context__

@@ -25,7 +25,7 @@ _SILENCE_MARGIN = 30.0
 
 
 def max_silence(config: SkillConfig) -> float:
-    """Return the seconds without an answer after which a worker is killed. 0 is no limit."""
+    """Return the seconds without an answer after which a worker is killed. 0 means no limit."""
     block = config.get(SkillOptions.WORKER_MAX_BLOCK) or config.get(SkillOptions.TURN_TIMEOUT)
     return config.get(SkillOptions.WORKER_MAX_SILENCE) or (block + _SILENCE_MARGIN if block else 0.0)
 
@@ -95,7 +95,7 @@ def _wait_settings(config: SkillConfig) -> dict[str, Any]:
 
 
 def is_local(env: StreamExecutionEnvironment) -> bool:
-    """Whether the job runs in a mini cluster of this process."""
+    """Return True if the job runs in a MiniCluster of this process."""
     if configuration_of(env).get_string("execution.target", "local") != "local":
         return False
     return "Remote" not in env._j_stream_execution_environment.getClass().getSimpleName()
@@ -116,7 +116,7 @@ def use_this_python(env: StreamExecutionEnvironment) -> None:
 
 
 def _own_modules() -> list[str]:
-    """Folders of ``sys.path`` that the interpreter does not have by itself: those of the job, by absolute path."""
+    """Return the directories that the job added to ``sys.path``, as absolute paths."""
     standard = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
     own = [Path(entry or ".").absolute() for entry in sys.path]
     return [

@@ -57,7 +57,7 @@ class _Copier:
         self._total = 0
 
     def copy_to(self, folder: Path) -> Path | None:
-        """The copy below ``folder``; None where the resource is not in this place."""
+        """Return the copy below ``folder``. Return None if this jar or folder does not have the resource."""
         if self._place.is_dir():
             return self._from_folder(folder)
         try:
@@ -121,7 +121,7 @@ class _Copier:
         return copy
 
     def _copy_bounded(self, content: Content, out: IO[bytes]) -> None:
-        """Copy one file and count it; what an entry says of its own size is not believed."""
+        """Copy one file within the limits. The size in the entry of an archive is not trusted."""
         size = 0
         with content() as source:
             while data := source.read(_BLOCK):

@@ -40,7 +40,7 @@ _NO_OPERATORS = ("UnionTransformation", "PartitionTransformation", "SideOutputTr
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column: its type as SQL writes it, and as what fills it (None: nothing of Python can)."""
+    """A column with its type in SQL and the type that fills it. None: Python cannot fill it."""
 
     name: str
     sql: str
@@ -51,7 +51,7 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class TableShape:
-    """What is known of a table without its connector."""
+    """Columns of a table, as known without its connector."""
 
     name: str
     columns: tuple[TableColumn, ...]
@@ -91,11 +91,11 @@ class JobGraph:
 
     @property
     def is_local(self) -> bool:
-        """Whether the job runs in a mini cluster of this process."""
+        """Return True if the job runs in a MiniCluster of this process."""
         return self.agents.is_local(self.env)
 
     def option(self, key: str) -> str | None:
-        """The value of an option of Flink for this job; None where it is not set."""
+        """Return the value of an option of Flink for this job. Return None if it is not set."""
         return flink_values(self.env, self.t_env).get(key)
 
     def add_modules(self, folder: Path) -> None:
@@ -103,9 +103,10 @@ class JobGraph:
         self.env.add_python_file(str(folder))
 
     def _allow_upserts(self) -> None:
-        """Flink 2.3 refuses to write new rows to a table with a primary key, unless the INSERT says what a second row
-        of a key means. A job file has no INSERT, and here it means what an upsert always meant: it takes the place of
-        the first. Who sets the option has the last word."""
+        """Let a second row of a primary key replace the first, unless the job sets the option.
+
+        Flink 2.3 requires that an INSERT states this, and a job file has no INSERT.
+        """
         config = self.t_env.get_config()
         if not config.get(_ON_CONFLICT, ""):
             config.set(_ON_CONFLICT, "false")
@@ -119,16 +120,16 @@ class JobGraph:
             )
 
     def define(self, statement: str) -> None:
-        """Run one statement of DDL."""
+        """Run one DDL statement."""
         with sql_errors():
             self.t_env.execute_sql(statement)
 
     def shape(self, name: str) -> TableShape:
-        """The columns of a table or view. Needs no connector of it, but for a view."""
+        """Return the columns of a table or view. Only a view needs the connectors of its tables."""
         return self._shape(name, self._table(name))
 
     def query_shape(self, query: str) -> TableShape:
-        """The columns of a query. Needs the connectors of its tables."""
+        """Return the columns of a query. It needs the connectors of its tables."""
         with sql_errors():
             return self._shape("the query", self.t_env.sql_query(query))
 
@@ -182,7 +183,7 @@ class JobGraph:
         return dict(found.getOptions() or {})
 
     def table_names(self) -> list[str]:
-        """The tables and views that are defined, without those of other catalogs."""
+        """Return the names of the defined tables and views, without those of other catalogs."""
         return [str(name) for name in (*self.t_env.list_tables(), *self.t_env.list_views())]
 
     def _table(self, name: str) -> Table:
@@ -288,14 +289,14 @@ class JobGraph:
         self._give_uids(role, before)
 
     def _as_rows(self, stream: DataStream, fill: TableFill) -> DataStream:
-        """The rows that workers have made for a table, in Java."""
+        """Return the rows that workers created for a table, in Java."""
         types = self._types(fill)
         of = java_array(get_gateway().jvm.org.apache.flink.table.types.DataType, types.values())
         rows = add_bridge(self.env).tableRows(stream._j_data_stream, string_array(types), of)
         return DataStream(rows.name(f"rows of {fill.table}"))
 
     def _types(self, fill: TableFill) -> dict[str, Any]:
-        """The exact types of the columns that are filled."""
+        """Return the exact types of the columns that are filled."""
         resolved = self._table(fill.table)._j_table.getResolvedSchema().getColumns()
         types = {str(column.getName()): column.getDataType() for column in resolved}
         return {column.name: types[column.name] for column in fill.columns}
@@ -305,7 +306,7 @@ class JobGraph:
         for name, data_type in self._types(fill).items():
             builder._j_builder.column(name, data_type)
         if event_time:
-            # Nobody selects it; it makes Flink's tables pass the stream's timestamps and watermarks on.
+            # The column is not selected. With it, Flink's tables forward the timestamps and watermarks of the stream.
             builder.column_by_metadata(_ROWTIME, "TIMESTAMP_LTZ(3)", "rowtime")
             builder.watermark(_ROWTIME, "SOURCE_WATERMARK()")
         return builder.build()
@@ -314,8 +315,10 @@ class JobGraph:
         return int(self.env._j_stream_execution_environment.getTransformations().size())
 
     def _give_uids(self, role: str, before: int, stream: Any = None) -> None:
-        """Name what tables have put into the job since there were ``before`` stages, so that a savepoint of this job
-        fits the next run of the same file whatever else changes. Stages are numbered from their beginnings."""
+        """Set uids for the stages that tables added after the first ``before`` stages.
+
+        With them a savepoint fits the next run of the same file, regardless of other changes.
+        """
         found = self.env._j_stream_execution_environment.getTransformations()
         stages = [found.get(number) for number in range(before, found.size())]
         if stream is not None:
@@ -331,7 +334,7 @@ class JobGraph:
                 number += 1
 
     def flink_plan(self) -> dict[str, Any]:
-        """Flink's own plan of the job."""
+        """Return Flink's own plan of the job."""
         plan: dict[str, Any] = json.loads(self.env.get_execution_plan())
         return plan
 
@@ -344,7 +347,7 @@ class JobGraph:
 
 
 def refused_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of Flink that no job can have, with the reason: each is looked at by itself. Starts Flink's JVM."""
+    """Return the options of Flink that no job can have, with the reason. Each is tried alone, which starts the JVM."""
     found = refused_values(options)
     for key, value in options.items():
         if key not in found:
@@ -381,7 +384,7 @@ def _quoted(name: str) -> str:
 
 
 def _in_order(stages: Sequence[Any]) -> Iterator[Any]:
-    """All stages that lead to ``stages``, each after those before it."""
+    """Yield all stages that lead to ``stages``, each after its inputs."""
     seen: set[int] = set()
 
     def walk(stage: Any) -> Iterator[Any]:

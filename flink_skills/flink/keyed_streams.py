@@ -65,12 +65,12 @@ def check_in_python(stream: DataStream, key_selector: Any) -> None:
 
 
 def origin_of(stream: DataStream) -> DataStream:
-    """The stream below a keyed one, whose elements are the events and not pairs of key and event."""
+    """Return the stream below a keyed one, whose elements are the events instead of pairs of key and event."""
     return stream._origin_stream if isinstance(stream, KeyedStream) else stream
 
 
 def row_fields(stream: DataStream) -> list[str] | None:
-    """Field names of a stream of rows; None where the stream's type does not tell them."""
+    """Return the field names of a stream of rows. Return None if the stream's type does not contain them."""
     j_type = stream._j_data_stream.getType()
     if is_instance_of(j_type, _ROW_TYPE):
         return [str(name) for name in j_type.getFieldNames()]
@@ -91,9 +91,9 @@ def _keyed(key: Any, event: Any, wait: Wait | None) -> Row:
 
 
 def _shape_of(stream: DataStream) -> Shape | None:
-    """Names and shapes of the fields of a stream of rows; None for other streams.
+    """Return names and shapes of the fields of a stream of rows. Return None for other streams.
 
-    Raises :class:`ConfigError` for a table with a column that Flink cannot hand to Python, here and not in the job.
+    Raises :class:`ConfigError` before the job runs if Flink cannot pass a column of a table to Python.
     """
     try:
         return _shape(stream.get_type())
@@ -120,9 +120,9 @@ def _shape(type_info: Any) -> Shape | None:
 
 
 def as_record(event: Any, shape: Shape | None = None) -> Any:
-    """A row with field names as a :class:`Record`, rows inside of it as well; anything else as it is.
+    """Return a row with field names as a :class:`Record`, including nested rows, and any other value unchanged.
 
-    ``shape`` is that of the stream's type: a row that comes straight from a Python function has values only.
+    ``shape`` is the shape of the stream's type. A row that a Python function returned has only values.
     """
     if isinstance(event, Row):
         known = shape if shape is not None and len(shape) == len(event) else None
@@ -152,7 +152,7 @@ def _holds(event: Any) -> bool:
 
 
 def _plain_key(key: Any) -> Any:
-    """A key without the types of Flink: rows as dicts or tuples, instants as datetimes. Raises :class:`ConfigError`."""
+    """Return a key without types of Flink, with rows as dicts or tuples. Raises :class:`ConfigError`."""
     if isinstance(key, Row):
         return _plain_key(as_record(key))
     if isinstance(key, (list, tuple)):
@@ -170,8 +170,10 @@ def _plain_key(key: Any) -> Any:
 
 
 class _KeyEvents(FlatMapFunction):  # type: ignore[misc]
-    """An event without a usable key goes on under a failure key, where it ends as an error record: one bad event must
-    not stop the others."""
+    """Keys events.
+
+    An event without a usable key gets a failure key, and its turn becomes an error record. It does not stop others.
+    """
 
     def __init__(
         self,
@@ -231,7 +233,7 @@ class EventKeys:
         self._bridge = add_bridge(flink)
         self._stream = stream if key_selector is None else origin_of(stream)
         self._selector = key_selector
-        #: The names of the fields of all elements, None if the type of the stream does not tell them.
+        #: The names of the fields of all elements, None if the type of the stream does not contain them.
         self.fields: Sequence[str] | None = row_fields(origin_of(stream))
         self._by: Any = None
         if self.fields is not None and keys:

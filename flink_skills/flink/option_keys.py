@@ -1,4 +1,4 @@
-"""The options of Flink that are known here: their keys, read from Flink's own jars, and whether a value fits."""
+"""Keys of Flink's options, read from its jars, and values that these options reject."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["misspelled_options", "refused_values"]
 # A string constant of a class file that is a key: its tag, its length and its characters.
 _CONSTANT = re.compile(rb"\x01(..)([a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+)", re.DOTALL)
 _CLASS = re.compile(r"org/apache/flink/(?!.*shaded).*Options\.class")
-# Below these, plugins and connectors have options of their own, of which Flink knows nothing.
+# Plugins and connectors have options with these prefixes, which Flink's own classes do not declare.
 _FREE = (
     "metrics.",
     "s3.",
@@ -42,7 +42,7 @@ _SIMILARITY = 0.93
 
 
 def misspelled_options(keys: Iterable[str]) -> dict[str, str]:
-    """Keys that Flink does not know and that are very near to one it knows, with that one."""
+    """Return the keys that Flink does not have and that are very similar to one of its keys, with this key."""
     found: dict[str, str] = {}
     for key in keys:
         # Flink's jars are not read if there is no key to compare.
@@ -54,7 +54,7 @@ def misspelled_options(keys: Iterable[str]) -> dict[str, str]:
 
 
 def refused_values(options: Mapping[str, str]) -> dict[str, str]:
-    """Options whose value is none of the option's type, with what Flink says of it. Starts Flink's JVM."""
+    """Return the options whose value has another type, with the message of Flink. This starts Flink's JVM."""
     configuration = configuration_with(options)
     found = {}
     for key in options:
@@ -71,7 +71,7 @@ def refused_values(options: Mapping[str, str]) -> dict[str, str]:
 
 @functools.cache
 def _classes() -> Mapping[str, str]:
-    """The class that has an option, by the option's key."""
+    """Return the class that declares an option, by the option's key."""
     found: dict[str, str] = {}
     for jar in sorted(Path(_find_flink_home(), "lib").glob("flink-*.jar")):
         with zipfile.ZipFile(jar) as archive:
@@ -85,7 +85,7 @@ def _classes() -> Mapping[str, str]:
 
 @functools.cache
 def _options_of(name: str) -> Mapping[str, Any]:
-    """The options of a class, by key."""
+    """Return the options of a class, by key."""
     gateway = get_gateway()
     try:
         of = gateway.jvm.java.lang.Class.forName(name)
@@ -93,4 +93,4 @@ def _options_of(name: str) -> Mapping[str, Any]:
         options = [field.get(None) for field in of.getFields() if field.getType().equals(wanted)]
         return {str(option.key()): option for option in options}
     except Py4JError:
-        return {}  # it is not in the JVM's class path, so its options are left alone
+        return {}  # the class is not on the JVM's class path, so its options are not checked

@@ -95,15 +95,15 @@ class Savepoint:
         self.agents: dict[str, str] = {name: uid for uid in uids if (name := operator_of(uid)) is not None}
 
     def keys(self, agent: str, key: str | None = None) -> Iterator[KeyState]:
-        """The keys of an agent, in no order; only ``key`` (a canonical text) where one is given.
+        """Yield the keys of an agent in any order, or only the canonical key ``key``.
 
         Raises :class:`UnknownNameError` for an agent that the savepoint does not have.
         """
         if agent not in self.agents:
             raise UnknownNameError("agent", agent, self.agents, place=self.location)
         uid = self.agents[agent]
-        # A time to live is a part of how state is written, and no savepoint says whether it has one, nor do all say
-        # which backend wrote them.
+        # The format of state depends on a time to live and on the backend. Savepoints do not contain the former, and
+        # not all contain the latter.
         problems = []
         with flink_errors(ConfigError, f"{self.location}: "):
             backends = [str(backend) for backend in self._bridge.backendsFor(self.location)]

@@ -324,7 +324,7 @@ class StreamInput(AgentInput):
 
     @property
     def events(self) -> str:
-        """How the bytes of events are written, as a plan names it."""
+        """Format of the bytes of events, as a plan names it."""
         return self._events
 
     def apply(self, agent: Agent | type[Agent], name: str | None = None) -> AgentOutput:
@@ -438,6 +438,6 @@ class _StreamOutput(AgentOutput):
 
 
 def plan_json(plans: Sequence[AgentPlan], flink: str | None) -> str:
-    """The plans of all agents and Flink's own, as JSON text for people and tools."""
+    """Return the plans of all agents and Flink's own plan as JSON."""
     graph = json.loads(flink) if flink else None
     return json.dumps({"agents": [plan.describe() for plan in plans], "flink": graph}, indent=2, ensure_ascii=False)

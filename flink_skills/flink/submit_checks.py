@@ -175,7 +175,7 @@ _log = logging.getLogger("flink_skills.submit")
 
 
 def check_paths(plan: AgentPlan) -> None:
-    """Raises :class:`ConfigError` for a relative path, which would mean another folder on each TaskManager."""
+    """Raise :class:`ConfigError` for a relative path, which would be another folder on each TaskManager."""
     for scope in plan.scopes:
         for path in scope.paths:
             if "://" in path.location:
@@ -191,10 +191,10 @@ def check_paths(plan: AgentPlan) -> None:
 
 
 def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
-    """The plan with the content of the file that ``skills.lock`` names, where this machine has it.
+    """Return the plan with the content of the file that ``skills.lock`` names, if this host has the file.
 
-    Elsewhere each TaskManager reads its own. Raises :class:`ConfigError` for a relative path, and
-    :class:`SkillsError` for a file that is no lock, or that must be here (``local``) and is not.
+    Otherwise each TaskManager reads its own. Raises :class:`ConfigError` for a relative path, and
+    :class:`SkillsError` for an invalid lock, or if ``local`` is True and the file is missing.
     """
     path = SkillConfig(plan.options).get(SkillOptions.LOCK)
     if not path:
@@ -210,9 +210,9 @@ def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
 
 
 def check_artifacts(plan: AgentPlan, *, local: bool) -> None:
-    """Raises :class:`ConfigError` for a ``skills.artifacts.dir`` that cannot be one; nothing is contacted.
+    """Raise :class:`ConfigError` for an invalid ``skills.artifacts.dir``. The store is not contacted.
 
-    A file system that only the cluster may know is left to the operator's open, as sources are.
+    The operator checks a file system that only the cluster may have when it opens, as it checks sources.
     """
     config = SkillConfig(plan.options)
     mode = config.get(SkillOptions.VALIDATE_ON_SUBMIT)
@@ -234,7 +234,7 @@ def _locked(plan: AgentPlan, lock: Mapping[str, Any]) -> AgentPlan:
 def resolve_skills(
     plan: AgentPlan, *, local: bool, resource_paths: Mapping[str, Sequence[str]], store_dir: str | None = None
 ) -> AgentPlan:
-    """The plan with each model's effective skills, where all sources can be read from here.
+    """Return the plan with each model's effective skills, if all sources can be read from here.
 
     With ``skills.validate-on-submit`` = ``auto``, a source that only the cluster can read is left to the operator's
     open, unless the job runs in a mini cluster of this process (``local``); with ``always`` it is an error here.
@@ -254,7 +254,7 @@ def resolve_skills(
     mode = config.get(SkillOptions.VALIDATE_ON_SUBMIT)
     if mode == "never":
         return plan
-    # A lock file that is not here is read where the operator opens; there one also knows what skills lack.
+    # The operator reads a lock file that is missing here, and checks the requirements of skills, when it opens.
     elsewhere = (SkillOptions.LOCK.key, SkillOptions.UNSUPPORTED.key)
     config_here = SkillConfig({key: value for key, value in plan.options.items() if key not in elsewhere})
     with AgentSkillManager.from_scopes(

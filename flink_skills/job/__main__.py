@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from os.path import dirname, realpath
 
-# Run as a file, Python looks for modules in this folder first: none of ours may hide one of a user, or of Python.
+# If this file is run as a script, Python searches modules in this folder first. They must not hide others.
 _HERE = dirname(realpath(__file__))
 sys.path[:] = [entry for entry in sys.path if realpath(entry or ".") != _HERE]
 

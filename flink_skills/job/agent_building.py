@@ -1,4 +1,4 @@
-"""Puts one agent of a job together: its code, its input, its plan and its tables."""
+"""Builder of one agent of a job: its code, its input, its plan, its tables, and its failed events."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class AgentBuilder:
         for name in self.stage.sources:
             source = self._others.get(name)
             if source is None or source.shape is None:
-                raise DocumentError([])  # what is wrong with it is reported there
+                raise DocumentError([])  # its problems are reported with that agent
             found[name] = (source.shape, source.output, tuple(source.stage.event_columns))
         return behind(found)
 
@@ -120,7 +120,7 @@ class AgentBuilder:
         return (*path, number) if isinstance(data, list) else path
 
     def _named_columns(self, shape: InputShape) -> Sequence[Problem]:
-        """Return what is wrong with the columns that an agent without code names."""
+        """Return the problems of the columns that an agent without code names."""
         source = self.source
         if source is None or not isinstance(source.agent, DeclarativeAgent) or source.document is None or shape.is_open:
             return []
@@ -175,7 +175,7 @@ class AgentBuilder:
         self._tables.check()
 
     def fill_tables(self, shape: InputShape) -> RecordRows:
-        """Find and return how records leave: the columns of all tables, and the events of the agents behind."""
+        """Plan and return the columns of all tables, and the events of downstream agents."""
         rows, fields = self._tables.fill(shape, self.output)
         following = {name: NextEvent(self._others[name].stage.keys, fields) for name in self.stage.targets}
         self.rows = replace(rows, next=following)
@@ -270,7 +270,7 @@ class AgentBuilder:
 
 
 def output_shape(agent: Agent, plan: AgentPlan) -> OutputShape:
-    """Return what is known of an agent's outputs before it runs."""
+    """Return the shape of an agent's outputs, as known before it runs."""
     if not isinstance(agent, DeclarativeAgent) and type(agent).on_event is not Agent.on_event:
         return OutputShape()  # its own code may emit anything
     schema = plan.output_schema
@@ -287,7 +287,7 @@ _ROWTIME, _PROCTIME = " *ROWTIME*", " *PROCTIME*"
 
 
 def event_column(errors: TableFill | None) -> str:
-    """The column of the job's error table that holds the event. Raises :class:`ConfigError` where none does."""
+    """Return the column of the job's error table with the event. Raises :class:`ConfigError` if there is none."""
     if errors is None:
         raise ConfigError(
             "--input runs what the error table holds again, and the job file has no errors section: add one, with a "
@@ -338,7 +338,7 @@ def table_of_rows(path: FilePath, shape: TableShape) -> str:
 
 
 def _lines(path: FilePath) -> Iterator[tuple[FilePath, int, str]]:
-    """File, number and text of each line that is not empty. What Flink's file sink has not finished is passed over."""
+    """Yield file, number and content of each line that is not empty. Unfinished files of Flink's sink are skipped."""
     try:
         files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
         for file in files:
@@ -353,7 +353,7 @@ def _lines(path: FilePath) -> Iterator[tuple[FilePath, int, str]]:
 
 
 def _event(line: str, column: str, place: str) -> tuple[Mapping[str, Any], bool]:
-    """The event of an error record, and whether it was a text."""
+    """Return the event of an error record, and True if the record stores it as a string."""
     try:
         record = json.loads(line)
     except ValueError as error:
@@ -381,7 +381,7 @@ def _as_flink(value: Any, column: TableColumn, place: str, was_text: bool) -> An
 
 
 def _value(value: Any, of: ColumnType, place: str, was_text: bool) -> Any:
-    """``value`` in the form of Flink's JSON: times with a blank, bytes as base64."""
+    """Return ``value`` in the format of Flink's JSON: times with a space, bytes as base64."""
     if value is None:
         return None
     if of.kind in ("TIMESTAMP", "TIMESTAMP_LTZ") and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The agents of a job file: YAML files in its folder, ``module:Class``, or mappings in the file itself."""
+"""Agents of a job file: YAML files in its folder, ``module:Class``, or mappings in the file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AROUND = ("agent", "input", "output", "errors", "events", "answers", "waits", "
 
 @dataclass(frozen=True)
 class AgentSource:
-    """An agent, and for one without code what declares it: ``spec``, which stands at ``at`` of ``document``."""
+    """An agent. For an agent without code, ``spec`` declares it, at the path ``at`` of ``document``."""
 
     agent: Agent
     document: Document | None = None

@@ -1,4 +1,4 @@
-"""Puts the job of a file together, step by step. Errors name their place in the file."""
+"""Builder of the job of a file, step by step. Errors have a location in the file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class JobBuilder:
     def __init__(
         self, read: ReadJob, *, local: bool, failed: FilePath | None = None, folder: FilePath | None = None
     ) -> None:
-        """Start to build the job of a file.
+        """Create the builder.
 
         Args:
             read: The file.
@@ -67,12 +67,12 @@ class JobBuilder:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings for the people who start the job."""
+        """Warnings for the users who start the job."""
         return self.context.warnings
 
     @property
     def graph(self) -> JobGraph:
-        """The job as far as it is put together."""
+        """The job graph."""
         return self.context.graph
 
     def prepare(self, *, check_skills: bool = True) -> JobGraph:
@@ -135,8 +135,10 @@ class JobBuilder:
         return graph
 
     def open_graph(self, note: Callable[[Problem], None] | None = None) -> JobGraph:
-        """Flink, with the job's options and jars. ``note`` gets what is wrong with them one by one, and Flink is opened
-        without; otherwise it is raised."""
+        """Open and return a job graph with the job's options and jars.
+
+        ``note`` receives each problem of them, and the job graph opens without these. Without ``note`` they are raised.
+        """
         try:
             from flink_skills.flink.bridge import start_java
             from flink_skills.flink.job_graph import JobGraph, refused_options
@@ -147,7 +149,7 @@ class JobBuilder:
         read = self.read
         options = dict(read.settings.flink)
         if self._local:
-            # A port of its own, so that two runs on one machine do not meet.
+            # A free port, so that two runs on one host do not conflict.
             options = {"rest.port": "0", **options}
         jars, problems = self._jars() if self._local else ([], [])
         refused = refused_values(options)
@@ -155,7 +157,7 @@ class JobBuilder:
         try:
             graph = JobGraph({key: options[key] for key in options if key not in refused}, jars)
         except SkillsError:
-            # Each by itself, to know which; where none is to blame, it is said below.
+            # Each option alone, to find the rejected one. If there is none, the error is reported below.
             refused = refused_options(options)
         problems += [self.option_problem(key, message) for key, message in refused.items()]
         if problems and note is None:
@@ -172,7 +174,7 @@ class JobBuilder:
         except SkillsError as error:
             place = self._place_of_option(str(error))
             if not place:
-                # Of the configuration around the job, and not of its file.
+                # The option is in the configuration of Flink instead of the file.
                 raise ConfigError(read.references.hide(str(error))) from None
             raise read.problem(place, str(error)) from error
         self.context.opened = graph
@@ -186,7 +188,7 @@ class JobBuilder:
                 graph.add_modules(target)
 
     def define_tables(self) -> None:
-        """Run the DDL; all statements are tried."""
+        """Run all DDL statements, including those after a failed one."""
         from flink_skills.flink.flink_failures import SqlError
 
         problems: list[Problem] = []
@@ -208,7 +210,7 @@ class JobBuilder:
         return self.read.problem(path or ("flink",), message).problems[0]
 
     def _jars(self) -> tuple[list[FilePath], list[Problem]]:
-        """The jars that are there, and what is wrong with the others."""
+        """Return the jars that exist, and the problems of the others."""
         found: list[FilePath] = []
         problems: list[Problem] = []
         for number, jar in enumerate(self.read.job.jars):
@@ -220,7 +222,7 @@ class JobBuilder:
         return found, problems
 
     def _place_of_option(self, message: str) -> Path:
-        """The option that an error is about, where the file has it."""
+        """Return the path of the option that an error is about. It is empty if the file does not set the option."""
         for key in self.read.job.options:
             if f"option {key}:" in message:
                 return ("options", key)
@@ -248,18 +250,18 @@ def add_to_environment(read: ReadJob, agents_env: AgentsExecutionEnvironment) ->
 
 
 def sources_of(section: SkillsSection, kind: str) -> list[Any]:
-    """The sources of one kind, as the environment takes them."""
+    """Return the sources of one kind in the format of the environment."""
     return [
         item.model_dump(exclude_none=True) if isinstance(item, SourcePins) else item for item in getattr(section, kind)
     ]
 
 
 def effective_options(graph: JobGraph) -> SkillConfig:
-    """All options of ours that count for the job."""
+    """Return all options ``skills.*`` of the job."""
     return graph.agents.get_config().effective()
 
 
-# The words by which Flink knows that a value is not to be shown.
+# Parts of keys whose values Flink hides.
 _SECRET_OPTION = re.compile(
     r"'([^'\n]*(?:password|secret|api[-_.]?key|token|private[-_.]?key|sas[-_.]key|credential)[^'\n]*)'\s*=\s*"
     r"'((?:[^']|'')*)'",
@@ -269,7 +271,7 @@ _CHECKPOINTING = "execution.checkpointing.interval"
 
 
 def job_warnings(builder: JobBuilder) -> list[str]:
-    """Warnings for people who start the job."""
+    """Return warnings for the users who start the job."""
     from flink_skills.flink.option_keys import misspelled_options
 
     read, graph = builder.read, builder.graph
@@ -301,15 +303,15 @@ _WITHOUT_CODE = f"{DeclarativeAgent.__module__}:{DeclarativeAgent.__qualname__}"
 
 
 def _unasked_models(read: ReadJob, agents: Sequence[AgentBuilder]) -> list[str]:
-    """Return a message for each chat model that is never asked.
+    """Return a message for each chat model that receives no request.
 
-    An agent without its own code asks its first chat model. Code may ask any of them and is not reported.
+    An agent without code uses its first chat model. Code may use any chat model and is not reported.
     """
     shared = list(read.job.models or ())
     messages, asked = [], set[str]()
     for each in agents:
         if each.plan is None or each.source is None:
-            return []  # an agent that is not known may ask any model
+            return []  # an unknown agent may use any model
         code = type(each.source.agent).on_event
         has_code = code not in (Agent.on_event, DeclarativeAgent.on_event)
         for plan, may_ask_all in _plans(each.plan, has_code=has_code):

@@ -45,17 +45,17 @@ def explain_job(
     flink_plan: bool = False,
     load: Load | None = None,
 ) -> dict[str, Any]:
-    """What the job of a file will be, JSON-like; values that references stand for are not in it.
+    """Return a description of the job of a file as JSON-like data, without the values of references.
 
     Args:
         path: The job file.
-        assignments: ``KEY=VALUE`` words that win over the file.
+        assignments: ``KEY=VALUE`` arguments, which override the file.
         reach: Load the skills of URLs, too, and connect to MCP servers.
         flink_plan: Add Flink's own plan, for which all connectors must be here.
-        load: Add the size that the job needs for this load.
+        load: Add the size for this load.
 
     Raises:
-        DocumentError: the file is wrong.
+        DocumentError: The file has problems.
     """
     read = read_job(path, assignments)
     with read.hiding():

@@ -1,4 +1,4 @@
-"""``flink-skills run JOB.yaml --check``: what can be known of a job before it is submitted."""
+"""``flink-skills run JOB.yaml --check``: checks of a job before it is submitted."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ __all__ = ["Check", "CheckReport", "check_job"]
 
 Status = Literal["ok", "error", "warning", "unknown"]
 T = TypeVar("T")
-# What a model is asked for a sign of life may cost.
+# Maximum of output tokens of the request that checks a model.
 _FEW_TOKENS = 16
 _REACH_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. ``unknown``: it cannot be told on this machine, and ``message`` says why."""
+    """Result of one check. ``unknown``: this host cannot do the check, for the reason in ``message``."""
 
     name: str
     status: Status
@@ -72,7 +72,7 @@ class CheckReport:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong; what cannot be told here is not wrong."""
+        """True if no check has found an error. Unknown results are not errors."""
         return all(check.status != "error" for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
@@ -86,10 +86,10 @@ def check_job(
     reach: bool = False,
     note: Callable[[Check], None] = lambda check: None,
 ) -> CheckReport:
-    """Check a job file as far as this machine can; ``note`` gets each check as it ends.
+    """Check a job file on this host. ``note`` receives each result.
 
-    ``reach`` also loads every source of skills, connects to each MCP server and asks each chat model for a sign of
-    life. Nothing is submitted.
+    ``reach`` also loads every source of skills, connects to each MCP server and sends a request to each chat model.
+    The job is not submitted.
     """
     return _Checker(note, reach=reach).run(path, assignments)
 
@@ -105,7 +105,7 @@ class _Checker:
         if read is None:
             return self._report
         self._hide = read.references.hide
-        # What is wrong with one part says nothing of the others.
+        # A problem of one part does not stop the checks of the others.
         self._add_problems("file", read.problems)
         if not read.problems:
             options = len(list(read.settings.skills)) + len(read.settings.flink)
@@ -367,7 +367,7 @@ def _is_broken(read: ReadJob, *sections: str) -> bool:
 
 
 def _requested_models(plan: AgentPlan) -> Iterator[ModelPlan | Fallback]:
-    """The chat models of an agent, and the fallbacks that are none of these."""
+    """Yield the chat models of an agent, and the fallbacks that are not among them."""
     own = [model.name for model in plan.models]
     for model in plan.models:
         yield model
@@ -380,7 +380,7 @@ def _model_title(model: ModelPlan) -> str:
 
 
 async def _ask(model: ModelPlan | Fallback, config: SkillConfig) -> str:
-    """Ask a model for a sign of life. Raises :class:`SkillsError`."""
+    """Send a short request to a model. Raises :class:`SkillsError`."""
     timeout = min(config.get(SkillOptions.MODEL_TIMEOUT), _REACH_TIMEOUT)
     chat = create_model(model.setup, config)
     try:

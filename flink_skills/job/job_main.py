@@ -35,16 +35,16 @@ def run_job_file(
 
     Args:
         path: The file.
-        assignments: ``KEY=VALUE`` words that win over the file.
+        assignments: ``KEY=VALUE`` arguments, which override the file.
         local: Use the ``jars`` of the file and a free port. Without it the cluster has its class path.
         failed: Error records of the job, a file or a folder of JSON lines: their events are run again in place of the
             job's input.
-        warn: Gets each warning.
+        warn: Receives each warning.
         summarize: Receives each line about the turns of a job that has ended.
 
     Raises:
-        DocumentError: with everything that is wrong with the file.
-        SkillsError: the job failed.
+        DocumentError: All problems of the file.
+        SkillsError: The job failed.
     """
     read = read_job(path, assignments)
     with read.hiding(), tempfile.TemporaryDirectory(prefix="flink-skills-job-") as folder:
@@ -61,7 +61,10 @@ def run_job_file(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Submit the job of a file; returns the exit code: 0, 1 when the job failed, 2 when the file cannot be used."""
+    """Submit the job of a file, and return the exit code.
+
+    It is 0, 1 if the job failed, or 2 if the file has problems.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m flink_skills.job", description="Submits the job of a job file from inside a Flink program."
     )

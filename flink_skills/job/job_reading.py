@@ -28,16 +28,19 @@ __all__ = ["ReadJob", "inspect_job", "read_job", "split_assignments"]
 _PREFIX = "skills."
 # Wrong options that are named; the nearest name of each is searched for.
 _MAX_PROBLEMS_SHOWN = 40
-# Of a value, in a message.
+# Maximum length of a value in a message.
 _SHOWN = 200
-# What only makes sense before a cluster is there.
+# Options that apply only when a cluster starts.
 _CLUSTER = ("taskmanager.", "jobmanager.", "kubernetes.", "high-availability", "rest.", "env.", "metrics.")
 
 
 @dataclass(frozen=True)
 class JobSettings:
-    """``skills`` are the options of ours that the file and ``--set`` have, ``flink`` those of Flink as texts;
-    ``cluster_only`` are keys of the latter that a running cluster does not take from a job."""
+    """Options of a job from its file and ``--set``.
+
+    ``skills`` are options ``skills.*``, ``flink`` those of Flink as strings, and ``cluster_only`` the keys among the
+    latter that a running cluster does not accept from a job.
+    """
 
     skills: SkillConfig
     flink: Mapping[str, str]
@@ -46,15 +49,15 @@ class JobSettings:
 
 
 def read_settings(document: Document, data: Mapping[str, Any], assignments: Iterable[str] = ()) -> JobSettings:
-    """The settings of a job file whose references are replaced in ``data``.
+    """Return the settings of a job file whose references are replaced in ``data``.
 
-    What is wrong in the file is in ``problems`` of the result. Raises :class:`ConfigError` for a wrong assignment.
+    Problems of the file are in ``problems`` of the result. Raises :class:`ConfigError` for an invalid assignment.
     """
     problems: list[Problem] = []
     skills, unchecked = SkillConfig(), 0
     for key, value in _items(data, "options"):
         if value is None:
-            continue  # the schema says so
+            continue  # the schema reports it
         if len(problems) >= _MAX_PROBLEMS_SHOWN:
             unchecked += 1
             continue
@@ -80,7 +83,7 @@ def read_settings(document: Document, data: Mapping[str, Any], assignments: Iter
             continue
         text = _text(value)
         if text is None:
-            continue  # the schema says what is wrong with it
+            continue  # the schema reports it
         if key.startswith(_CLUSTER):
             cluster_only.append(key)
         flink[key] = text
@@ -89,7 +92,7 @@ def read_settings(document: Document, data: Mapping[str, Any], assignments: Iter
 
 
 def split_assignments(words: Iterable[str]) -> tuple[SkillConfig, dict[str, str]]:
-    """``KEY=VALUE`` words as options of ours and options of Flink's. Raises :class:`ConfigError`."""
+    """Return ``KEY=VALUE`` arguments as options ``skills.*`` and options of Flink. Raises :class:`ConfigError`."""
     ours, flinks = [], {}
     for word in words:
         key, sign, value = word.partition("=")
@@ -108,7 +111,7 @@ def _items(data: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
 
 
 def _without_value(message: str, document: Document, key: str) -> str:
-    """What is wrong with a value, without the value where a reference stands for it."""
+    """Return the message about a value, without the value if a reference was replaced in it."""
     given = document.data["options"].get(key)
     if isinstance(given, str) and "${" in given:
         shown = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}…"
@@ -117,7 +120,7 @@ def _without_value(message: str, document: Document, key: str) -> str:
 
 
 def _flattened(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Nested mappings as one, as ``config.yaml`` may be written either way."""
+    """Yield the values of nested mappings with their paths, because ``config.yaml`` may be nested or flat."""
     if not isinstance(value, Mapping):
         if len(path) > 1:
             yield path, value
@@ -169,7 +172,7 @@ class ReadJob:
 
     @contextlib.contextmanager
     def hiding(self) -> Iterator[None]:
-        """Errors of ours without what was inserted into the file."""
+        """Remove the values of references from the errors of this package."""
         try:
             yield
         except DocumentError as error:
@@ -179,7 +182,7 @@ class ReadJob:
             raise
 
     def problem(self, path: tuple[str | int, ...], message: str, *, line: int = 0) -> DocumentError:
-        """An error at a place of the file; what was inserted into the file is not shown."""
+        """Return an error at a location in the file, without the values of references."""
         return DocumentError([self.document.problem(path, self.references.hide(message), line=line)])
 
 
@@ -188,12 +191,12 @@ def read_job(path: str | FilePath, assignments: Iterable[str] = (), *, lenient: 
 
     Args:
         path: The file.
-        assignments: ``KEY=VALUE`` words that win over the file's ``flink`` and ``options``.
+        assignments: ``KEY=VALUE`` arguments, which override ``flink`` and ``options`` of the file.
         lenient: Leave references that cannot be replaced here in place, for a check on another machine.
 
     Raises:
-        DocumentError: with all that is wrong; no message holds a value that a reference stands for.
-        ConfigError: for an assignment that cannot be used.
+        DocumentError: All problems, without the values of references.
+        ConfigError: An assignment is invalid.
     """
     read = inspect_job(path, assignments)
     if read.problems or (read.missing and not lenient):
@@ -202,10 +205,10 @@ def read_job(path: str | FilePath, assignments: Iterable[str] = (), *, lenient: 
 
 
 def inspect_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJob:
-    """Read a job file as far as it can be used; what is wrong with it is in ``problems`` and ``missing``.
+    """Read the usable part of a job file. Its problems are in ``problems`` and ``missing``.
 
     Raises:
-        DocumentError: for a file of which nothing can be used.
+        DocumentError: No part of the file can be used.
         ConfigError: for an assignment that cannot be used.
     """
     file = FilePath(path).absolute()
@@ -230,7 +233,7 @@ def inspect_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJo
     except ValidationError as error:
         if problems:
             raise DocumentError([*problems, *missing]) from None
-        # What a reference stands for does not fit where the reference did.
+        # The value of a reference is invalid at its location.
         raise DocumentError(
             [
                 document.problem(tuple(found["loc"]), references.hide(f"with its references replaced: {found['msg']}"))
@@ -257,7 +260,7 @@ def inspect_job(path: str | FilePath, assignments: Iterable[str] = ()) -> ReadJo
 
 
 def hidden(problem: Problem, references: References) -> Problem:
-    """A problem without what references stand for."""
+    """Return a problem without the values of references."""
     return DocumentError([problem]).redacted(references.hide).problems[0]
 
 
@@ -287,7 +290,7 @@ def _empty_sections(document: Document) -> list[Problem]:
 
 
 def _agent_sections(document: Document) -> list[Problem]:
-    """Return what is wrong with how many agents the job has: one, or several."""
+    """Return the problems of the sections for one agent or for several."""
     data = document.data
     if "agents" not in data:
         return [
@@ -314,8 +317,7 @@ def _lower(text: str) -> str:
 
 
 def _usable(data: Mapping[str, Any], problems: Iterable[Problem]) -> tuple[dict[str, Any], set[Path]]:
-    """What a job file has beside its problems, with something in every place where there must be something, and the
-    paths of what was put there, or is there in part."""
+    """Return the usable part of a job file with placeholders for required values, and the paths of unusable values."""
     wrong = {str(problem.path[0]) for problem in problems if problem.path}
     wrong |= {name for name, field in JobFile.model_fields.items() if field.is_required() and name not in data}
     several = "agents" in data
@@ -350,7 +352,7 @@ def _usable(data: Mapping[str, Any], problems: Iterable[Problem]) -> tuple[dict[
 
 
 def _with_targets(data: Mapping[str, Any], kept: dict[str, Any], wrong: set[str], broken: set[Path]) -> dict[str, Any]:
-    """Add what can be used of the tables that the job writes to, and of its jars."""
+    """Add the usable parts of the output tables and of the jars."""
     for name in _TARGETS:
         if name not in wrong:
             continue

@@ -48,17 +48,17 @@ class References:
         self.problems: list[Problem] = []
 
     def resolved(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The data of the document with every reference replaced that is replaced here."""
+        """Return the data of the document with the references that are replaced on this host."""
         found = {key: self._value(value, (key,)) for key, value in data.items()}
         return {str(key): value for key, value in found.items()}
 
     @staticmethod
     def stays_in(text: str) -> bool:
-        """Whether a text still has a reference in it, as one has that could not be replaced."""
+        """Return True if a string still contains a reference, because it could not be replaced."""
         return any(match["kind"] is not None for match in _ONE.finditer(text)) or bool(_OPEN.search(text))
 
     def hide(self, text: str) -> str:
-        """``text`` with each inserted value as the reference that it came from."""
+        """Return ``text`` with each inserted value replaced by its reference."""
         return self._inserted.hide(text)
 
     def _value(self, value: Any, path: Path) -> Any:
@@ -92,7 +92,7 @@ class References:
     def _text(self, text: str, path: Path, *, late: bool = False, line: int = 0) -> str:
         def replaced(match: re.Match[str]) -> str:
             if match["kind"] is None:
-                # For those who read references themselves it must stay one that is none.
+                # Whoever resolves the value later must not find a reference either.
                 return match[0] if late else "${"
             try:
                 return self._late(match, path) if late else self._now(match, path)
@@ -107,7 +107,7 @@ class References:
         return found
 
     def _refuse(self, path: Path, message: str, line: int) -> None:
-        """Note a problem of a text, once: references in each other may all be wrong in the same way."""
+        """Add a problem once, because nested references can have the same one."""
         if (path, message, line) not in self._refused:
             self._refused.add((path, message, line))
             self.problems.append(self._document.problem(path, message, line=line))
@@ -146,14 +146,14 @@ class References:
 
 
 def _fix(message: str) -> str:
-    """The message of a reference that cannot be resolved, for where a job's main runs."""
+    """Return the message of an unresolved reference for the host on which a job's main runs."""
     return message.replace("set it on every machine that runs the job", "set it where the job is submitted").replace(
         "put it on every machine that runs the job", "put it where the job is submitted"
     )
 
 
 def _is_late(path: Path) -> bool:
-    """Whether the value at ``path`` is read by those who use it."""
+    """Return True if the TaskManagers replace the references in the value at ``path``."""
     agent = path[1:] if path[:1] == ("agent",) else path[2:] if path[:1] == ("agents",) else path
     if agent[:2] == ("skills", "urls") or agent[:1] == ("mcp_servers",):
         return True
@@ -170,19 +170,21 @@ def _is_late(path: Path) -> bool:
     return False
 
 
-# Shorter values are found in too many words that have nothing to do with them.
+# Shorter values occur in too many unrelated words.
 _SHORTEST = 4
-# A line of a value that has several; shorter ones, such as a brace, are found elsewhere too.
+# A line of a value with several lines. Shorter lines, such as a brace, occur elsewhere, too.
 _SHORTEST_LINE = 16
 _BOTH_QUOTES = "'\""
 
 
 class InsertedValues:
-    """Replaces values by the references that they came from: as they are, with other white space between their words,
-    each long line of them, and as SQL, JSON, Java, Python, a URL or a terminal write them.
+    """Replaces values by their references.
 
-    Flink and its libraries repeat values with their line ends and runs of blanks made one, so white space is not
-    compared. What is cut in two, encoded or reversed is not recognised. Values under 4 characters stay visible.
+    It recognizes values verbatim, with other whitespace, each of their long lines, and in the notation of SQL, JSON,
+    Java, Python, URLs and terminals.
+
+    Flink and its libraries collapse whitespace in values, so it is not compared. Truncated, encoded or reversed values
+    are not recognized. Values with fewer than 4 characters remain visible.
 
     >>> inserted = InsertedValues()
     >>> inserted.add("pl4nted  pass\\nword", "${env:A}")
@@ -201,13 +203,13 @@ class InsertedValues:
         self._pattern = None
 
     def hide(self, text: str) -> str:
-        """``text`` without the values. Hiding a text again changes nothing."""
+        """Return ``text`` without the values. A second call changes nothing."""
         if not self._references:
             return text
         if self._pattern is None:
-            # A reference may hold what another one stands for, and is no secret.
+            # A reference can contain the value of another one, and is not a secret.
             known = {*self._references, *self._references.values()}
-            # The longest first: a value that begins another one must not leave the rest of it.
+            # Longest first, because a value can be the prefix of another one.
             longest_first = sorted(known, key=lambda form: (-len(form), form))
             self._pattern = re.compile("|".join(r"\s+".join(map(re.escape, form.split())) for form in longest_first))
         return self._pattern.sub(lambda found: self._references.get(_one_line(found[0]), found[0]), text)
@@ -224,7 +226,7 @@ def _forms(value: str) -> Iterator[str]:
         for write in _WRITTEN:
             form = write(part)
             yield form
-            # An error's words are quoted once more where they stand in another one's.
+            # An error that contains the message of another one quotes it a second time.
             yield _in_python(form)
             yield _in_python_with_both_quotes(form)
 
@@ -242,7 +244,7 @@ def _in_python(value: str) -> str:
 
 
 def _in_python_with_both_quotes(value: str) -> str:
-    """As a part of a text that has quotes of both kinds, all of which Python then writes in the same way."""
+    """Return ``value`` as Python writes it in a string with both kinds of quotes."""
     return repr(value + _BOTH_QUOTES)[1 : -len("\\'\"'")]
 
 
@@ -251,7 +253,7 @@ _WRITTEN: tuple[Callable[[str], str], ...] = (
     _in_sql,
     _in_json,
     lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
-    # Flink's parser shows the word at which it stopped like this.
+    # The format of the token at which Flink's parser stopped.
     lambda value: _in_json(_in_sql(value)).replace("'", "\\'"),
     visible,
     lambda value: quote(value, safe=""),

@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ModelSkills:
-    """What a chat model of a job sees: names of skills and tools, and the size of what it is sent with every event."""
+    """Skills and tools of a chat model of a job, and the size of the prompt of every event."""
 
     model: str
     label: str
@@ -57,7 +57,7 @@ class ModelSkills:
 
 @dataclass(frozen=True)
 class VisibleSkills:
-    """The skills of each model; ``unread_sources`` are sources that were left alone, ``names`` are all skills."""
+    """Skills of each model. ``names`` are the names of all skills, and ``unread_sources`` were not loaded."""
 
     models: tuple[ModelSkills, ...]
     names: frozenset[str]
@@ -66,10 +66,10 @@ class VisibleSkills:
 
 
 def visible_skills(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> VisibleSkills:
-    """Load the skills of a plan from here; without ``remote`` those of paths and jars alone.
+    """Load the skills of a plan on this host. Without ``remote``, only those of paths and jars.
 
-    Raises :class:`SourceError` for a source that cannot be read from here, :class:`UnknownNameError` for a name in
-    ``skill_names`` that no source has, where all were looked at.
+    Raises :class:`SourceError` for a source that cannot be read from here, and :class:`UnknownNameError` for a name in
+    ``skill_names`` that no source has, if all sources were read.
     """
     left = () if remote else tuple(url.shown for scope in plan.scopes for url in scope.urls)
     scopes = plan.scopes if remote else tuple(replace(scope, urls=()) for scope in plan.scopes)
@@ -161,9 +161,9 @@ class ServerState:
 
 
 def declared_servers(agent: Agent) -> list[ServerState]:
-    """Return the servers of an agent and of the agents that are its tools, without connecting to them.
+    """Return the servers of an agent and of its sub-agents, without connecting to them.
 
-    A ``problem`` is a program that this machine does not have.
+    A ``problem`` is a program that is missing on this host.
     """
     return [ServerState(of.name, of.shown, of.required, _missing(of)) for of in _servers(read_declaration(agent))]
 
@@ -176,10 +176,9 @@ def _missing(server: McpToolSet) -> str | None:
 
 
 def reached_servers(tree: Sequence[NamedAgent]) -> list[ServerState]:
-    """Connect to each server of an agent and of the agents that are its tools, and return the outcomes.
+    """Connect to each server of an agent and of its sub-agents, and return the outcomes.
 
-    The tool sets in ``tree`` know their tools afterwards. Programs run in the sandbox of commands that this machine
-    has.
+    The tool sets in ``tree`` then have their tools. Programs run in the sandbox for commands of this host.
     """
     servers = [server for named in tree for server in _own_servers(named.declared)]
     return asyncio.run(_reached(servers, tree[0].plan)) if servers else []

@@ -10,7 +10,7 @@ from flink_skills.errors import near_misses
 
 __all__ = ["Statement", "creating", "in_literals", "refusal", "split_statements", "tables_in"]
 
-# What SQL has that may hold a semicolon or a quote of another kind: comments, texts, names in backticks.
+# Tokens of SQL that can contain a semicolon or a quote: comments, strings, names in backticks.
 _TOKEN = re.compile(
     r"(?P<comment>--[^\n]*|/\*.*?\*/)"
     r"|(?P<literal>'(?:[^']|'')*')"
@@ -37,14 +37,14 @@ _FIXES = {
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement: its text without the semicolon, and the line of the whole text in which it begins, from 1."""
+    """A statement without its semicolon, and the line in which it starts, from 1."""
 
     text: str
     line: int
 
     @property
     def title(self) -> str:
-        """Its first words, for people: ``CREATE TABLE answers``."""
+        """First words of the statement, such as ``CREATE TABLE answers``."""
         words = [m[0] for m in _tokens(self.text) if m.lastgroup in ("word", "name") or m[0] == "."]
         shown: list[str] = []
         for word in words:
@@ -87,7 +87,7 @@ def split_statements(text: str) -> list[Statement]:
 
 
 def creating(statements: Iterable[Statement], table: str) -> Statement | None:
-    """The last statement that creates a table of that name, whatever its catalog and database are."""
+    """Return the last statement that creates a table of that name, in any catalog and database."""
     wanted = _last_name(table)
     found = [statement for statement in statements if "TABLE" in statement.title.upper().split()[:-1]]
     return next((each for each in reversed(found) if _last_name(each.title) == wanted), None)
@@ -113,13 +113,13 @@ def tables_in(statements: Sequence[Statement], text: str) -> set[str]:
 
 
 def _last_name(text: str) -> str:
-    """The last part of a name that may stand behind other words, without backticks."""
+    """Return the last part of the name at the end of ``text``, without backticks."""
     found = re.search(r"`((?:[^`]|``)*)`$|([^\s.`]*)$", text)
     return (found[1] or found[2] or "").replace("``", "`") if found is not None else text
 
 
 def refusal(statement: Statement) -> str | None:
-    """Why a job may not have a statement; None where it may."""
+    """Return why a job cannot have a statement. Return None if it can."""
     words = [(m[0].upper(), m) for m in _tokens(statement.text) if m.lastgroup == "word"]
     first = words[0][0] if words else ""
     if first == "USE":
@@ -166,7 +166,7 @@ def _line(text: str, at: int) -> int:
 
 
 def _selects(text: str) -> bool:
-    """Whether a CREATE TABLE ends in AS SELECT: an AS outside of all parentheses."""
+    """Return True if a CREATE TABLE has an AS SELECT: an AS outside of all parentheses."""
     depth = 0
     for token in _tokens(text):
         depth += (token.lastgroup == "open") - (token.lastgroup == "close")

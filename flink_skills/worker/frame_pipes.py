@@ -1,4 +1,4 @@
-"""The pipes to the JVM on an event loop: frames in as they come, frames out batched."""
+"""Pipes to the JVM on an event loop. Frames are read as they arrive, and written in batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ_SIZE = 1 << 18
 
 
 class PendingFrame(ABC):
-    """A frame that is encoded when it is written. Until then it can be withdrawn."""
+    """A frame that is encoded when it is written. Until then it can be discarded."""
 
     __slots__ = ("_waits",)
 
@@ -29,23 +29,23 @@ class PendingFrame(ABC):
         """Return the bytes of the frame."""
 
     def withdraw(self) -> bool:
-        """Do not write the frame. Return False if it is written already, or was withdrawn before."""
+        """Discard the frame. Return False if it is written or was discarded before."""
         waited, self._waits = self._waits, False
         return waited
 
     def written(self) -> bytes:
-        """The bytes to write: none of a frame that was withdrawn."""
+        """Return the bytes to write, which are empty for a discarded frame."""
         return self.encoded() if self.withdraw() else b""
 
 
 class Connection:
-    """Reads frames from one descriptor and writes to another, without ever blocking the loop.
+    """Reads frames from one descriptor and writes to another, and never blocks the loop.
 
-    ``on_end`` receives the reason for the end, empty if the JVM closed the pipe, and whether the JVM sent bytes that
-    are no frame of this release. Nothing after these can be read.
+    ``on_end`` receives the reason for the end, which is empty if the JVM closed the pipe, and True if the JVM sent
+    bytes that are not a valid frame of this release. Bytes after an invalid frame cannot be read.
 
-    All that is written within one turn of the loop leaves in one system call: under load, frames are small and many,
-    and a call for each of them would cost more than the turns themselves.
+    One system call writes all frames of one round of the loop. Under load, frames are small and many, and a call for
+    each frame would cost more than the turns.
     """
 
     def __init__(
@@ -72,8 +72,10 @@ class Connection:
             self._loop.call_soon(self._write)
 
     async def flush(self) -> None:
-        """Wait until all frames so far are in the pipe, from where the JVM reads them whatever happens here. Returns
-        also where the pipe is broken."""
+        """Wait until all frames are in the pipe, where the JVM reads them even after the end of this process.
+
+        Return also if the pipe is broken.
+        """
         if self._writing:
             written = self._loop.create_future()
             self._flushing.append(written)

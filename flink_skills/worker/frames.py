@@ -147,13 +147,13 @@ Inbound = OpenPlan | StartTurn | SessionData | TurnAnswer | CancelOperator | Clo
 
 
 class FrameBuffer:
-    """Cuts a stream of bytes into inbound frames."""
+    """Splits a stream of bytes into inbound frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Inbound]:
-        """Frames that are complete with ``data``. Raises :class:`WorkerError` where the stream is broken."""
+        """Yield the frames that ``data`` completes. Raises :class:`WorkerError` if the stream is invalid."""
         buffer = self._buffer
         buffer += data
         start, end = 0, len(buffer)
@@ -279,36 +279,38 @@ def _list(items: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def encode_opened(plan: int, report: bytes) -> bytes:
-    """A plan is open; ``report`` is JSON."""
+    """Return the frame of an opened plan. ``report`` is JSON."""
     return _frame(OPENED, _U32.pack(plan), _sized(report))
 
 
 def encode_open_failed(plan: int, message: str, *, retryable: bool) -> bytes:
-    """A plan cannot be opened; ``retryable`` says whether a restart of the job may help."""
+    """Return the frame of a plan that cannot be opened. ``retryable`` is True if a restart of the job may help."""
     return _frame(OPEN_FAILED, _U32.pack(plan), bytes([retryable]), _sized(message.encode("utf-8", "replace")))
 
 
 def encode_metrics(plan: int, figures: bytes) -> bytes:
-    """The latest figures of a plan: a JSON object of numbers."""
+    """Return the frame of the metrics of a plan, a JSON object of numbers."""
     return _frame(METRICS, _U32.pack(plan), _sized(figures))
 
 
 def encode_events(plan: int, events: Sequence[bytes]) -> bytes:
-    """What there is to say of a plan outside of turns: values for the side output of events."""
+    """Return the frame of events of a plan outside of turns, for the side output of events."""
     return _frame(EVENTS, _U32.pack(plan), *_list(events))
 
 
 def encode_step(
     operator: int, turn: int, entry: bytes, *, reset: bool, outputs: Sequence[tuple[str, bytes]] = ()
 ) -> bytes:
-    """A step has finished; with ``reset`` the journal is emptied first. ``outputs`` are emitted in the same go as the
-    entry is added to the state, so that a checkpoint has both or neither."""
+    """Return the frame of a finished step. With ``reset`` the journal is emptied first.
+
+    The operator emits ``outputs`` together with the change of the state, so that a checkpoint has both or neither.
+    """
     parts = [_STEP.pack(operator, turn, 1 if reset else 0), _sized(entry)]
     return _frame(STEP, *parts, *_outputs(outputs))
 
 
 def encode_outputs(operator: int, turn: int, outputs: Sequence[tuple[str, bytes]]) -> bytes:
-    """What a turn emits beside its journal: nothing of it is in the state, so a failover does not repeat it."""
+    """Return the frame of outputs that are not in the state, so that a failover does not repeat them."""
     return _frame(OUTPUTS, _TURN_OF.pack(operator, turn), *_outputs(outputs))
 
 
@@ -321,7 +323,7 @@ def _outputs(outputs: Sequence[tuple[str, bytes]]) -> list[bytes]:
 
 
 def encode_pong() -> bytes:
-    """The event loop runs."""
+    """Return the frame of a running event loop."""
     return _frame(PONG)
 
 
@@ -351,7 +353,7 @@ def encode_park(operator: int, turn: int) -> bytes:
 
 
 def encode_need_session(operator: int, turn: int) -> bytes:
-    """The session of a turn is not cached here."""
+    """Return the request for the session of a turn, which is not cached."""
     return _frame(NEED_SESSION, _TURN_OF.pack(operator, turn))
 
 
@@ -365,7 +367,7 @@ def encode_end(
     outputs: Sequence[tuple[str, bytes]],
     message: str = "",
 ) -> bytes:
-    """A turn has ended."""
+    """Return the frame of an ended turn."""
     parts = [_END.pack(operator, turn, status, session_op), *(_list(chunks) if chunks else (_EMPTY_LIST,))]
     parts += _outputs(outputs)
     parts.append(_sized(message.encode("utf-8", "replace")) if message else _EMPTY_LIST)

@@ -106,7 +106,7 @@ class Serving(Protocol):
 
 
 class StepFrame(PendingFrame):
-    """The frame of a step. It is void if the turn ends before it is written: the frame of the end has all of it."""
+    """Frame of a step. It is discarded if the turn ends before it is written: the frame of the end has its outputs."""
 
     __slots__ = ("_entry", "_operator", "_reset", "_turn", "outputs")
 
@@ -125,8 +125,8 @@ class StepFrame(PendingFrame):
 class ServedTurn:
     """Runs a turn for a worker.
 
-    The steps that a turn finishes are written in the next round of the event loop. If the turn has ended by then, they
-    are not: the operator would add them to the journal, and empty it at once.
+    The frames of finished steps are written in the next round of the event loop. They are discarded if the turn has
+    ended by then, because the operator would add them to the journal and empty it immediately.
     """
 
     __slots__ = ("_answers", "_keeps", "_pending", "_worker", "abandoned", "frame", "requested", "task", "turn")
@@ -190,7 +190,7 @@ class ServedTurn:
                 wait=self._send_wait,
             )
         except SkillsError as error:
-            # State that cannot be read concerns the whole job: going on would forget what a key knew.
+            # Unreadable state fails the job, because the session of the key would be lost.
             self._keeps = False
             self._ended(TurnOutcome(TurnStatus.FAIL_JOB, (), UNCHANGED, Session(), str(error)))
             return
@@ -202,7 +202,7 @@ class ServedTurn:
                 raise
 
     def _known_session(self) -> Session | None:
-        """The key's session: as sent, or from the cache."""
+        """Return the key's session from the frame or the cache. Return None if the operator must send it."""
         frame = self.frame
         if frame.session is not None:
             return _decoded(frame, frame.session)
@@ -244,7 +244,7 @@ class ServedTurn:
     def _ended(self, outcome: TurnOutcome | None) -> None:
         worker, frame = self._worker, self.frame
         worker.forget(self)
-        # Cuts the cycle, so that an ended turn is freed without a garbage collection.
+        # Break the cycle, so that an ended turn is freed without a garbage collection.
         self.turn = None
         if outcome is None:
             return
@@ -297,7 +297,7 @@ def shown_event(data: bytes) -> Any:
 
 
 def decode_event(data: bytes, form: str) -> tuple[Any, str | None]:
-    """The event of its bytes, and the problem (None when there is none), which says what to ship."""
+    """Return the event of its bytes, and the problem, which is None if there is none."""
     try:
         event = _from_json(data) if form == "json" else pickle.loads(data)  # noqa: S301 - written by this job's stages
     except BaseException as error:  # unpickling imports user modules, which raise anything

@@ -1,4 +1,4 @@
-"""A worker: opens agents, runs the turns that the operator sends, answers with steps and results."""
+"""A worker, which opens agents, runs the turns that the operator sends, and returns steps and results."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _log = logging.getLogger("flink_skills.worker")
 # Seconds for the turns of a worker that is replaced to end.
 _DRAIN_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
-# How many seconds a round of the loop should take that begins turns, and how many it begins before one was measured.
+# Minimum and maximum seconds of a round of the loop that starts turns.
 _ROUND = (0.02, 0.05)
 _FIRST_BATCH = 8
 _MAX_BATCH = 1024
 
 
 class Worker:
-    """Serves one connection. ``closed`` is done when the JVM says so or is gone, or when the worker has to be replaced.
+    """Serves one connection. ``closed`` is done when the JVM closes it or exits, or when the worker must be replaced.
 
     ``threads`` run steps and tools that are plain functions.
     """
@@ -100,13 +100,13 @@ class Worker:
             self._end()
 
     def _begin_some(self, last: float | None = None) -> None:
-        """Begin the turns that arrived, in each round of the loop as many as it has time for.
+        """Start the turns that arrived, in each round of the loop a batch that takes a short time.
 
-        After a restart a thousand may come at once. Begun all in one round, their first steps would hold the loop for
-        seconds: no answer comes in meanwhile and no finished step gets out, so a worker that is often killed would
-        never get ahead. Where turns cost little, small rounds would only send their results in small pieces.
+        After a restart a thousand turns can arrive together. Started in one round, their first steps would block the
+        loop for seconds. It would receive no answer and send no finished step, so a worker that is often killed would
+        make no progress. If turns are cheap, small batches would only make their frames small.
 
-        ``last`` is when the round before began.
+        ``last`` is the start of the previous round.
         """
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -176,7 +176,7 @@ class Worker:
         self._end_drained()
 
     def _name_of(self, task: asyncio.Task[object]) -> str:
-        """Whose turn a task is, for people; the watchdog asks from its thread."""
+        """Return the agent, key and turn of a task for logs. The watchdog calls it from its thread."""
         served = self._by_task.get(task)
         runtime = self.runtimes.get(served.frame.plan) if served is not None else None
         if served is None or runtime is None:
@@ -235,7 +235,7 @@ class Worker:
             self._open_failed(frame.plan, f"the worker cannot open the agent: {type(error).__name__}: {error}")
         else:
             if not self.runtimes:
-                # What opening brought in lives as long as the process: no collection has to look at it again.
+                # The objects of an open agent live as long as the process, so collections need not visit them.
                 gc.collect()
                 gc.freeze()
             self.redactor.add_filter(runtime.without_hidden, runtime.begun_hidden)

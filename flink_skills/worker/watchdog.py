@@ -43,7 +43,7 @@ BROKEN_WORKER = 85
 _log = logging.getLogger("flink_skills.worker")
 _TICK = 0.25
 _STACK_FRAMES = 25
-# How much later faulthandler ends the process than the thread would: it cannot say as much.
+# Seconds by which faulthandler terminates the process later than the thread, which can log more.
 _TIMER_MARGIN = 5.0
 
 
@@ -67,9 +67,9 @@ class Watchdog:
         self._armed = False
 
     def watch(self, plan: AgentPlan, memory: int = 0) -> int:
-        """Apply the limits of an agent that was opened. Of several agents the largest limit counts.
+        """Apply the limits of an agent that was opened. The largest limit of several agents applies.
 
-        ``memory`` is the limit in bytes for an agent that sets none; 0 is no limit. Return the limit of the process.
+        ``memory`` is the limit in bytes for an agent that sets none; 0 means no limit. Return the limit of the process.
         """
         config = SkillConfig(plan.options)
         turn = config.get(SkillOptions.TURN_TIMEOUT)
@@ -86,7 +86,7 @@ class Watchdog:
         return self._memory
 
     def stop(self) -> None:
-        """End the thread; the worker closes, and what it does then has a deadline of its own."""
+        """Stop the thread, because the worker closes, which has a separate deadline."""
         self._stopped.set()
         self._disarm()
 
@@ -107,7 +107,7 @@ class Watchdog:
 
     def _arm(self) -> None:
         if math.isfinite(self._limit):
-            # Each call begins the time anew.
+            # Each call restarts the timer.
             faulthandler.dump_traceback_later(self._limit + _TIMER_MARGIN, exit=True, file=2)
             self._armed = True
 
@@ -121,11 +121,11 @@ class Watchdog:
         while not self._stopped.wait(_TICK):
             if self._memory:
                 self._check_memory()
-            # Counted in ticks of this thread and not by a clock: a process that was stopped, or got no processor, is
-            # not blocked.
+            # Counted in ticks of this thread instead of a clock, because a process that was stopped, or got no CPU
+            # time, is not blocked.
             blocked = blocked + _TICK if self._beats == beats else 0.0
             beats = self._beats
-            # A second of them is the loop's own pace.
+            # The loop itself beats once a second.
             is_logged = is_logged and blocked > 1.0
             if blocked >= self._warning + 1.0 and not is_logged:
                 is_logged = True
@@ -144,7 +144,7 @@ class Watchdog:
         whose = self._name_of(task) if task is not None else ""
         frame = sys._current_frames().get(self._loop_thread)
         stack = traceback.format_stack(frame)[-_STACK_FRAMES:] if frame is not None else []
-        # What runs the loop stands in every stack, and says nothing.
+        # The frames of the loop are in every stack.
         ours = next((i for i, text in enumerate(stack) if "asyncio/events.py" in text), -1) + 1
         del frame
         _log.error(
@@ -157,7 +157,7 @@ class Watchdog:
         )
 
     def _check_memory(self) -> None:
-        # Not known outside of Linux; without a free descriptor it is looked at again later.
+        # None outside of Linux. Without a free descriptor the check is repeated later.
         used = resident_memory()
         if used is not None and used > self._memory:
             turns = counted(self._turns(), "turn")

@@ -59,7 +59,7 @@ def main() -> NoReturn:
 
 
 def _cut_off(read_fd: int, write_fd: int) -> None:
-    """In a forked process: it must not write frames, nor keep the pipes open when the worker is gone."""
+    """Close the pipes in a forked process, which must neither write frames nor keep the pipes open."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (read_fd, write_fd):
         os.dup2(null, descriptor, inheritable=False)
@@ -94,12 +94,12 @@ async def _serve(read_fd: int, write_fd: int, redactor: Redactor) -> NoReturn:
     logging.shutdown()
     if isinstance(sys.stderr, WholeLines):
         sys.stderr.finish()
-    # At once: a user's function that still blocks on a thread must not keep the slot of a cancelled job.
+    # Immediately, because a user's function that blocks a thread must not keep the slot of a cancelled job.
     os._exit(code)
 
 
 def _take_stdio() -> tuple[int, int]:
-    """Private copies of the pipes. What anybody prints from now on goes to stderr and cannot break a frame."""
+    """Return private copies of the pipes. Later prints go to stderr and cannot break a frame."""
     read_fd, write_fd = os.dup(0), os.dup(1)
     os.set_inheritable(read_fd, False)
     os.set_inheritable(write_fd, False)
@@ -112,7 +112,7 @@ def _take_stdio() -> tuple[int, int]:
 
 
 def _set_up_process() -> None:
-    """An own session, so that the whole tree can be found, and an end together with the TaskManager."""
+    """Start a session, so that all descendants can be found, and exit with the TaskManager."""
     os.setsid()
     _reset_signals()
     # A turn makes hundreds of objects, and conversations are many that stay: Python's own thresholds would have them
@@ -178,8 +178,8 @@ def _set_up_logging(redactor: Redactor) -> None:
     root.setLevel(os.environ.get("FLINK_SKILLS_LOG_LEVEL", "INFO"))
     for chatty in ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "asyncio", "fsspec", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # It logs a traceback for each message that is none, with its text, and addresses with their secrets. What there is
-    # to say, flink_skills.mcp says.
+    # It logs a traceback for each invalid message, with the message, and addresses with their secrets. The logger
+    # flink_skills.mcp reports these errors.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 

@@ -1,6 +1,6 @@
 """Records fill the columns of a table, and values are converted to their types.
 
-Examines the internals of agents.column_types, agents.columns and agents.record_rows on purpose.
+Examines the internals of rows.column_types, rows.columns and rows.table_rows on purpose.
 """
 
 from __future__ import annotations

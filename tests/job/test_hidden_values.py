@@ -1,6 +1,6 @@
 """Values that references stand for are in no message, however it writes them.
 
-Examines the internals of job.inserted on purpose.
+Examines the internals of job.job_references on purpose.
 """
 
 from __future__ import annotations

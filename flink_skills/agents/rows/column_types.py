@@ -40,10 +40,10 @@ class MisfitError(ValueError):
 
 @dataclass(frozen=True)
 class ColumnType:
-    """A type of SQL as plain data, so that it travels in a plan.
+    """A type of SQL as plain data, which a plan can contain.
 
-    ``size`` is the length of texts and bytes (0: any) or the precision of numbers and times, ``parts`` are the fields
-    of a row by name, the element of an array, or key and value of a map.
+    ``size`` is the maximum length of strings and bytes, where 0 means no limit, or the precision of numbers and times.
+    ``parts`` are the fields of a row by name, the element of an array, or key and value of a map.
     """
 
     kind: str
@@ -96,7 +96,7 @@ def _string(value: Any, of: ColumnType) -> str:
     text = value if isinstance(value, str) else _text(value)
     if of.size and len(text) > of.size:
         raise MisfitError(f"expected at most {of.size} characters", value)
-    # A surrogate alone is no character, and no encoding of a sink would take it.
+    # A lone surrogate is not a valid character, so the encodings of sinks reject it.
     return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
 
 
@@ -123,7 +123,7 @@ def _boolean(value: Any, of: ColumnType) -> bool:
 
 
 def _number(value: Any) -> decimal.Decimal:
-    """A number of any kind, or the text of one."""
+    """Return a number, or a string that contains a number, as a decimal."""
     if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal, str)):
         raise MisfitError("expected a number", value)
     try:
@@ -203,7 +203,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 def _moment(value: Any) -> dt.datetime:
-    """A point in time; without a zone where the value has none. Numbers are milliseconds since 1970, UTC."""
+    """Return a point in time, without a zone if the value has none. Numbers are milliseconds since 1970, UTC."""
     if isinstance(value, dt.datetime):
         return value
     if isinstance(value, dt.date):
@@ -219,7 +219,7 @@ def _moment(value: Any) -> dt.datetime:
 
 
 def _instant(value: Any, of: ColumnType) -> tuple[int, int]:
-    """Seconds and nanoseconds; what has no zone is taken for UTC."""
+    """Return seconds and nanoseconds since 1970. A value without a zone is treated as UTC."""
     moment = _moment(value)
     if moment.tzinfo is not None:
         moment = moment.astimezone(dt.timezone.utc).replace(tzinfo=None)

@@ -60,7 +60,7 @@ class OutputShape:
 
 @dataclass(frozen=True)
 class ColumnFill:
-    """A column, its type, and the paths into a record of which the first that is there fills it; none: NULL."""
+    """A column, its type, and paths into a record. The first existing path fills the column, otherwise it is NULL."""
 
     name: str
     of: ColumnType
@@ -92,7 +92,7 @@ class TableFill:
         )
 
     def values(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of the columns. Raises :class:`MisfitError` that names the column."""
+        """Return the values of the columns. Raises :class:`MisfitError` that names the column."""
         found = []
         for column in self.columns:
             try:
@@ -104,9 +104,11 @@ class TableFill:
         return tuple(found)
 
     def forgiving_values(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of the columns; what does not fit is cut, or NULL. For error records, which must not be lost.
+        """Return the values of the columns for an error record, which must not be lost.
 
-        Raises :class:`MisfitError` only for a NOT NULL column that nothing fits.
+        Strings that are too long are truncated, and other values that do not fit are NULL.
+
+        Raises :class:`MisfitError` only for a NOT NULL column whose value does not fit.
         """
         found = []
         for column in self.columns:
@@ -162,7 +164,7 @@ def plan_columns(
     shape: OutputShape,
     filling: Filling,
 ) -> tuple[TableFill, list[tuple[str, SkillsError]], list[str]]:
-    """How the columns of a table are filled.
+    """Plan how the columns of a table are filled.
 
     Args:
         table: Its name, for messages.

@@ -82,7 +82,7 @@ class TableRow(tuple[Any, ...]):
 
 @dataclass(frozen=True)
 class RecordRows:
-    """The form in which the records of an agent leave.
+    """Rows and events that the records of an agent become.
 
     ``output``, ``errors``, ``events`` and ``waits`` are tables. Without ``output`` no table gets the outputs, without
     ``errors`` error records are only logged, without ``events`` events are not rows, and without ``waits`` no question
@@ -129,11 +129,11 @@ class RecordRows:
         return None, leaving
 
     def of_failure(self, record: Mapping[str, Any]) -> TableRow | None:
-        """The row of an error record; None where there is no table for it."""
+        """Return the row of an error record. Return None if there is no table for it."""
         return None if self.errors is None else TableRow(self.errors.forgiving_values(record))
 
     def of_event(self, event: Mapping[str, Any]) -> Any:
-        """The row of an event, or the event where no table asks for it."""
+        """Return the row of an event. Return the event if there is no table for it."""
         return event if self.events is None else TableRow(self.events.forgiving_values(event))
 
     def of_wait(self, record: Mapping[str, Any]) -> TableRow | None:
