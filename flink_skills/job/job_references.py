@@ -92,7 +92,7 @@ class References:
     def _text(self, text: str, path: Path, *, late: bool = False, line: int = 0) -> str:
         def replaced(match: re.Match[str]) -> str:
             if match["kind"] is None:
-                # Whoever resolves the value later must not find a reference either.
+                # A later replacement must not find a reference either.
                 return match[0] if late else "${"
             try:
                 return self._late(match, path) if late else self._now(match, path)
