@@ -62,8 +62,7 @@ class AgentsConfiguration(FixedAttributes):
         self._seen: tuple[dict[str, Any], ...] | None = None
 
     def read_flink(self, values: Mapping[str, str]) -> None:
-        """Take Flink's configuration from ``values``, once it is known. Raises :class:`ConfigError` that lists all
-        that is wrong with it."""
+        """Read Flink's configuration from ``values``. Raises :class:`ConfigError` that lists all problems."""
         self._base = read_flink_options(values)
 
     def check_flink(self, env: Mapping[str, str], t_env: Mapping[str, str]) -> None:
@@ -112,7 +111,7 @@ class AgentsConfiguration(FixedAttributes):
     @overload
     def get(self, option: str) -> Any: ...
     def get(self, option: Option[Any] | str) -> Any:
-        """The value that the job will use."""
+        """Return the value that the job uses."""
         return self.effective().get(option)
 
     def check_open(self, what: str) -> None:

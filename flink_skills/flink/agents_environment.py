@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,8 +40,6 @@ from flink_skills.skill import AgentSkill, Limits
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
-
-    from flink_skills.flink.job_execution import CollectedRecords
 
 __all__ = ["AgentsExecutionEnvironment"]
 
@@ -142,7 +139,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
     def get_execution_environment(
         cls, env: StreamExecutionEnvironment | None = None, t_env: StreamTableEnvironment | None = None
     ) -> AgentsExecutionEnvironment:
-        """An environment on top of Flink's.
+        """Return an environment on top of Flink's.
 
         Args:
             env: The job's ``StreamExecutionEnvironment``; None with ``t_env``: the one below it.
@@ -163,8 +160,9 @@ class AgentsExecutionEnvironment(FixedAttributes):
         return self._add_sources("resources", resources)
 
     def add_skills_from_urls(self, urls: Sources) -> AgentsExecutionEnvironment:
-        """Add archives of skills by URL (https, s3, file, what fsspec knows, and kinds of sources that packages bring),
-        for all agents of the job.
+        """Add archives of skills by URL, for all agents of the job.
+
+        Supported are https, s3, file, protocols of fsspec, and sources of installed packages.
 
         A source is a text, or a mapping with pins such as ``{"url": "https://…", "sha256": "…"}``. Its user and query
         are kept out of the job's plan and of logs.
@@ -220,7 +218,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         return self
 
     def get_config(self) -> AgentsConfiguration:
-        """The job's options."""
+        """Return the job's options."""
         self._read_flink_options()
         return self._config
 
@@ -253,8 +251,10 @@ class AgentsExecutionEnvironment(FixedAttributes):
     def from_table(
         self, table: Table, key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None
     ) -> AgentInput:
-        """Rows of a table, as records (dicts whose fields are also attributes). Several columns as the key are a list
-        of their names: the key is the tuple of their values."""
+        """Return the rows of a table as records, which are dicts whose fields are also attributes.
+
+        A list of column names makes the tuple of their values the key.
+        """
         submit_checks.check_table(table)
         names = list(table.get_schema().get_field_names())
         for name in check_key_selector(key_selector, "from_table"):
@@ -269,7 +269,9 @@ class AgentsExecutionEnvironment(FixedAttributes):
         events: Iterable[Any],
         key_selector: Callable[[Any], Any] | KeySelector | str | Sequence[str] | None = None,
     ) -> AgentInput:
-        """A list of events, run in this process without a cluster. Without a key selector all have the key None.
+        """Return a list of events, whose turns run in this process without a cluster.
+
+        Without a key selector all have the key None.
 
         An event without a usable key becomes an error record, as in a job.
 
@@ -316,29 +318,6 @@ class AgentsExecutionEnvironment(FixedAttributes):
     def get_execution_plan(self) -> str:
         """JSON: ``agents`` with each chat model's effective skills, and ``flink``, Flink's own plan."""
         return plan_json(self._plans, self._env.get_execution_plan() if self._env is not None else None)
-
-    @contextlib.contextmanager
-    def run_lines(self, plan: AgentPlan, lines: Path) -> Iterator[CollectedRecords]:
-        """Run a compiled agent over a file of lines ``key text, TAB, event JSON``.
-
-        Yield outputs and error records as they arrive. The order of the lines of a key is kept.
-        """
-        from pyflink.common import WatermarkStrategy
-        from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
-
-        from flink_skills.flink.bridge import add_bridge
-        from flink_skills.flink.job_execution import collect
-
-        if self._env is None:
-            raise ConfigError("run_lines needs get_execution_environment(env=…)")
-        source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(lines)).build()
-        text = self._env.from_source(source, WatermarkStrategy.no_watermarks(), "events").set_parallelism(1)
-        keyed = add_bridge(self._env).keyLines(text._j_data_stream)
-        keyed.setParallelism(1)
-        output = StreamInput(self, self._env, keyed, "json").apply_plan(plan)
-        both = output.to_datastream().union(output.to_datastream(tag="errors"))
-        with collect(self._env, both, self.stream_outputs, plan.agent_id) as records:
-            yield records
 
     def compile(
         self,
@@ -453,7 +432,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         return found
 
     def table_environment(self) -> StreamTableEnvironment:
-        """The job's table environment."""
+        """Return the job's table environment."""
         if self._t_env is None:
             from pyflink.table import StreamTableEnvironment
 

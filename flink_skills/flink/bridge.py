@@ -248,7 +248,7 @@ def _jars(env: StreamExecutionEnvironment, option: str = "pipeline.jars") -> lis
 
 
 def job_jars(env: StreamExecutionEnvironment) -> list[Path]:
-    """The job's class path as far as it is files of this machine, in the order of the user-code class loader."""
+    """Return the files of this host on the job's class path, in the order of the user-code class loader."""
     found = []
     for url in (*_jars(env), *_jars(env, "pipeline.classpaths")):
         parts = urlsplit(url)

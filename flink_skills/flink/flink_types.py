@@ -57,7 +57,7 @@ def typed_stream(stream: DataStream, type_info: TypeInformation, place: str) -> 
 
 
 def event_rows(events: DataStream, t_env: StreamTableEnvironment) -> Table:
-    """A stream of :class:`~flink_skills.AgentEvent` as a table."""
+    """Return a stream of :class:`~flink_skills.AgentEvent` as a table."""
     type_info, schema = type_of_schema({column.name: column.type for column in EVENT_COLUMNS}, t_env)
     return t_env.from_data_stream(events.map(_event_row, output_type=type_info).name("event rows"), schema)
 

@@ -27,7 +27,7 @@ Content = Callable[[], IO[bytes]]
 def client_resources(
     places: Sequence[Path], names: Sequence[str], limits: Limits | None = None
 ) -> Iterator[Mapping[str, list[str]]]:
-    """The folders (as zips) and files of these resource names, copied out of ``places`` while the context lasts.
+    """Copy the folders (as zips) and files of these resource names from ``places`` while the context lasts.
 
     ``places`` are the jars and folders of the class path in its order. A name that none of them has is left out.
     Raises :class:`SourceError` for a jar that cannot be read or passes a limit.

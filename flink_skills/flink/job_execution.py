@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pyflink.common import JobClient, JobExecutionResult
-from pyflink.datastream import DataStream, StreamExecutionEnvironment
-from pyflink.datastream.data_stream import CloseableIterator
+from pyflink.common import JobExecutionResult
+from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
 
 from flink_skills.agents.turn.turn_counts import TurnCounts, listed_kinds
@@ -17,7 +15,7 @@ from flink_skills.errors import counted
 from flink_skills.flink.flink_failures import JobFailedError, job_failure
 from flink_skills.flink.graph import is_local
 
-__all__ = ["Applied", "CollectedRecords", "JobSummary", "collect", "execute", "summary_of"]
+__all__ = ["Applied", "JobSummary", "execute", "job_summary", "summary_of"]
 
 _FIRST_SHOWN = 500
 
@@ -117,42 +115,12 @@ def execute(
         raise JobFailedError(message) from None
     if not outputs or not result._j_job_execution_result.isJobExecutionResult():
         return result, None
-    return result, _summary(env, outputs, result)
+    return result, job_summary(env, outputs, result)
 
 
-class CollectedRecords(Iterator[Any]):
-    """The records of a job, in the order of their arrival."""
-
-    def __init__(
-        self, env: StreamExecutionEnvironment, outputs: Sequence[Applied], records: CloseableIterator, client: JobClient
-    ) -> None:
-        self._env, self._outputs, self._records, self._client = env, outputs, records, client
-
-    def __next__(self) -> Any:
-        return next(self._records)
-
-    def summary(self) -> JobSummary:
-        """Wait for the job's end, and return its summary."""
-        return _summary(self._env, self._outputs, self._client.get_job_execution_result().result())
-
-
-@contextlib.contextmanager
-def collect(
-    env: StreamExecutionEnvironment, stream: DataStream, outputs: Sequence[Applied], name: str
-) -> Iterator[CollectedRecords]:
-    """Run a job, and yield what ``stream`` carries. This is ``execute_and_collect`` with a summary."""
-    records = CloseableIterator(stream._j_data_stream.collectAsync(), stream.get_type())
-    # Before the block, because the records of a job that was not submitted cannot be closed.
-    client = env.execute_async(name)
-    with records:
-        yield CollectedRecords(env, outputs, records, client)
-
-
-def _summary(env: StreamExecutionEnvironment, outputs: Sequence[Applied], result: JobExecutionResult) -> JobSummary:
+def job_summary(env: StreamExecutionEnvironment, outputs: Sequence[Applied], result: JobExecutionResult) -> JobSummary:
+    """Return the summary of a job that has ended."""
     accumulators = dict(result.get_all_accumulator_results().items())
-    return summary_of(accumulators, outputs, _log_file() if is_local(env) else "")
-
-
-def _log_file() -> str:
-    """Return the file of Flink's log in this process. Empty if there is none."""
-    return str(get_gateway().jvm.java.lang.System.getProperty("log.file") or "")
+    # Flink's log in this process, if it has one.
+    log = get_gateway().jvm.java.lang.System.getProperty("log.file") if is_local(env) else None
+    return summary_of(accumulators, outputs, str(log or ""))

@@ -115,7 +115,7 @@ class AgentOutput(ABC):
         raise ConfigError("to_wait_list() belongs to from_list(); use to_wait_stream() or to_wait_table() here")
 
     def to_list(self, tag: str = "", *, raise_on_error: bool = False) -> list[Any]:
-        """Outputs as a list, in the order of the events; for agents over a list.
+        """Return outputs as a list in the order of the events, for agents over a list.
 
         Args:
             tag: A side output.
@@ -124,15 +124,15 @@ class AgentOutput(ABC):
         raise ConfigError("to_list() belongs to from_list(); use to_datastream() or to_table() here")
 
     def to_datastream(self, type_info: TypeInformation | None = None, tag: str = "") -> DataStream:
-        """Outputs as a stream of Python objects, or of ``type_info`` (rows are filled by field name)."""
+        """Return outputs as a stream of Python objects, or of ``type_info``. Rows are filled by field name."""
         raise ConfigError("to_datastream() needs from_datastream() or from_table(); use to_list() here")
 
     def to_table(self, schema: Any, tag: str = "") -> Table:
-        """Outputs as a table of ``schema``: a ``Schema``, ``DataTypes.ROW([…])`` or a dict of column name to type."""
+        """Return outputs as a table of a ``Schema``, ``DataTypes.ROW([…])`` or a dict of column name to type."""
         raise ConfigError("to_table() needs from_datastream() or from_table(); use to_list() here")
 
     def to_event_stream(self) -> DataStream:
-        """What happens in the agent's turns, as a stream of :class:`~flink_skills.AgentEvent`: the audit trail.
+        """Return the events of the agent's turns as a stream of :class:`~flink_skills.AgentEvent`, the audit trail.
 
         The events of a finished step are in a checkpoint exactly when the step is. Asking for them turns them on;
         ``skills.events.content`` says how much they hold.
@@ -142,14 +142,14 @@ class AgentOutput(ABC):
         raise ConfigError("to_event_stream() needs from_datastream() or from_table(); use to_event_list() here")
 
     def to_event_table(self) -> Table:
-        """The same as a table with the columns of :data:`flink_skills.telemetry.event_record.EVENT_COLUMNS`.
+        """Return the events as a table with the columns of :data:`flink_skills.telemetry.event_record.EVENT_COLUMNS`.
 
         >>> output.to_event_table().execute_insert("audit")
         """
         raise ConfigError("to_event_table() needs from_datastream() or from_table(); use to_event_list() here")
 
     def to_event_list(self) -> list[AgentEvent]:
-        """The same for agents over a list: the events outside of turns, then turn by turn in the order of the list."""
+        """Return the events of agents over a list: those outside of turns, then turn by turn in the order of the list."""
         raise ConfigError("to_event_list() belongs to from_list(); use to_event_stream() or to_event_table() here")
 
     def to_metrics(self) -> CustomMetrics:

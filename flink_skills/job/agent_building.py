@@ -303,7 +303,7 @@ def event_column(errors: TableFill | None) -> str:
 
 
 def failed_rows(path: FilePath, column: str, shape: TableShape, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The events in the error records of ``path`` (JSON lines, a file or a folder of them), as Flink's JSON has rows.
+    """Yield the events in the error records of ``path``, a file or a folder of JSON lines, as rows in Flink's JSON.
 
     Raises :class:`ConfigError`, with file and line, for the first record that holds no event of the job's input.
     """
@@ -319,8 +319,10 @@ def failed_rows(path: FilePath, column: str, shape: TableShape, keys: Sequence[s
 
 
 def table_of_rows(path: FilePath, shape: TableShape) -> str:
-    """The statement that creates the table :data:`FAILED_EVENTS` of the rows in ``path``, with the columns of
-    ``shape``. Event time comes with the rows; they are all there, so nothing has to wait for late ones."""
+    """Return the statement that creates the table ``FAILED_EVENTS`` of the rows in ``path``.
+
+    The rows contain the event time, and none of them is late.
+    """
     columns = []
     for column in shape.columns:
         name = "`" + column.name.replace("`", "``") + "`"

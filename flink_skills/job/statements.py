@@ -63,8 +63,9 @@ class Statement:
 
 
 def split_statements(text: str) -> list[Statement]:
-    """The statements of ``text``. Raises :class:`ValueError`, whose arguments are a message and a line from 1, for a
-    quote or a comment that does not end.
+    """Return the statements of ``text``.
+
+    Raises :class:`ValueError` for a quote or a comment without an end. Its arguments are a message and a line from 1.
 
     >>> [s.title for s in split_statements("CREATE TABLE a (x INT); -- one\\nCREATE VIEW b AS SELECT ';' FROM a")]
     ['CREATE TABLE a', 'CREATE VIEW b']

@@ -101,7 +101,7 @@ class Watchdog:
         self._loop.call_later(1.0, self._beat)
 
     def turn_begins(self) -> None:
-        """A turn may block the loop before it beats again."""
+        """Start the timer, because a turn may block the loop before the next beat."""
         if not self._armed and not self._stopped.is_set():
             self._arm()
 
