@@ -149,7 +149,7 @@ class AgentOutput(ABC):
         raise ConfigError("to_event_table() needs from_datastream() or from_table(); use to_event_list() here")
 
     def to_event_list(self) -> list[AgentEvent]:
-        """Return the events of agents over a list: those outside of turns, then turn by turn in the order of the list."""
+        """Return the events of agents over a list: those outside of turns, then turn by turn."""
         raise ConfigError("to_event_list() belongs to from_list(); use to_event_stream() or to_event_table() here")
 
     def to_metrics(self) -> CustomMetrics:
