@@ -203,26 +203,22 @@ def plan_columns(
         else:
             left.append(name)
     answered = any(path == filling.whole for of in paths.values() for path in of)
+    has_any_field = shape.fields is None and not shape.is_text and filling.whole == ("output",)
     if len(left) == 1 and not answered:
-        has_any_field = shape.fields is None and not shape.is_text and filling.whole == ("output",)
         by_name: tuple[FieldPath, ...] = (("output", left[0]),) if has_any_field else ()
         paths[left[0]] = (*by_name, filling.whole)
         left = []
     uncertain = []
     for name in left:
-        if shape.fields is None and not shape.is_text and filling.whole == ("output",):
+        if has_any_field:
             paths[name] = (("output", name),)
             uncertain.append(name)
             continue
-        problems.append(
-            (
-                name,
-                ConfigError(
-                    f"nothing fills column {name!r} of {table}: map it under columns to a path, such as "
-                    f"{filling.whole[0]} or event.{event[0] if event else 'id'}, or to null"
-                ),
-            )
+        message = (
+            f"nothing fills column {name!r} of {table}: map it under columns to a path, such as {filling.whole[0]} or "
+            f"event.{event[0] if event else 'id'}, or to null"
         )
+        problems.append((name, ConfigError(message)))
     fills = tuple(ColumnFill(name, types[name], paths[name]) for name in types if name in paths)
     return TableFill(table, fills), problems, uncertain
 
