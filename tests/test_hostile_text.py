@@ -38,7 +38,7 @@ from flink_skills.skill.tools_section import tools_section
 from flink_skills.skill.yaml_values import YamlProblemError
 from flink_skills.tools import ArgumentError, Tool, ToolContext, ToolResult, ToolSet, ToolSpec
 from flink_skills.tools.commands import HiddenValues, split_words
-from flink_skills.tools.dynamic import parse_docstring, told
+from flink_skills.tools import parse_docstring, read_docstring
 from flink_skills.tools.interactive import ShownText, find_interaction
 
 _LENGTH = 200_000
@@ -190,7 +190,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "clean text": clean,
     "clean line": clean_line,
     "docstring": parse_docstring,
-    "description of a docstring": lambda text: told(f"Add:\n{text}"),
+    "description of a docstring": lambda text: read_docstring(f"Add:\n{text}"),
     "docstring with arguments": lambda text: parse_docstring(f"Add.\n\nArgs:\n    {text}"),
     "docstring of numpy": lambda text: parse_docstring(f"Add.\n\nParameters\n---\n{text}"),
     "docstring of reST": lambda text: parse_docstring(f"Add.\n\n:param {text}"),

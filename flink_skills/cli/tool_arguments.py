@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.tools.dynamic.strict_json import read_json
+from flink_skills.tools.dynamic.schema_file import read_json
 from flink_skills.tools.schemas import json_type, json_types, matches
 
 __all__ = ["read_arguments"]

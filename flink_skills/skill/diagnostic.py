@@ -247,12 +247,6 @@ CODES: Mapping[str, Code] = MappingProxyType(
             "warning",
             "add it to schema.json, or begin its name with '_'",
         ),
-        "T06": Code(
-            "the parameters in schema.json are not those of the function",
-            "error",
-            "error",
-            "use the same names in both, and list parameters without a default in 'required'",
-        ),
         "T07": Code(
             "the parameters of a tool are not a valid JSON schema",
             "warning",

@@ -6,6 +6,7 @@ from flink_skills.lazy import lazy_names
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.commands.runner import ShellRunner
+from flink_skills.tools.docstrings import parse_docstring, parse_returns, read_docstring
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.media import Media
 from flink_skills.tools.profiles import PROFILES, TOOL_NAMES
@@ -67,8 +68,11 @@ __all__ = [  # noqa: PLE0604
     "artifacts_effect",
     "docs_effect",
     "load_effect",
+    "parse_docstring",
+    "parse_returns",
     "pin_effect",
     "profile_tools",
+    "read_docstring",
     "tools_effect",
     "touch_effect",
     "unload_effect",

@@ -8,18 +8,15 @@ import json
 import logging
 import typing
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-import pydantic
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 
 from flink_skills.errors import ConfigError, LimitError
-from flink_skills.hints import type_hints
 from flink_skills.resource import mark_of
-from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical
+from flink_skills.tools.arguments import ArgumentError, Canonical
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
-from flink_skills.tools.dynamic.program.docstrings import docstring_of, told
+from flink_skills.tools.function_arguments import FunctionArguments, SignatureError, called_function
 from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import one_spelling
 from flink_skills.tools.threads import in_thread
@@ -69,7 +66,7 @@ class FunctionTool(CheckedTool):
         if not callable(func):
             raise ConfigError(f"tool {name or func!r} is not callable: pass a function")
         self._func = func
-        called = _called(func)
+        called = called_function(func)
         mark = mark_of(func) or mark_of(called)
         if mark is not None and mark.kind == "tool":
             name, description = name or mark.name, description or mark.description
@@ -88,18 +85,21 @@ class FunctionTool(CheckedTool):
             if value is not None:
                 setattr(self, key, value)
         is_object = not (inspect.isroutine(called) or inspect.isclass(called))
-        # What has the docstring and the annotations.
-        inner = type(called).__call__ if is_object else called
         self._name: str = name or (type(called).__name__ if is_object else called.__name__)
-        self._is_async = inspect.iscoroutinefunction(inner)
-        summary, described = told(docstring_of(inner, called))
-        # In the order of the signature; the field of the argument model, or None for the context.
-        self._parameters: list[tuple[inspect.Parameter, str | None]] = []
-        self._arguments = Arguments(self._name, self._argument_model(inner, described))
-        self._spec = ToolSpec(self._name, description or summary or self._name, self._arguments.schema)
+        self._is_async = inspect.iscoroutinefunction(type(called).__call__ if is_object else called)
+        try:
+            # ToolContext is often imported for type checkers only.
+            self._arguments: FunctionArguments = FunctionArguments(
+                self._name, func, is_hidden=_is_context, names={"ToolContext": ToolContext}
+            )
+        except SignatureError as error:
+            raise ConfigError(f"tool {error}") from error
+        self._spec = ToolSpec(
+            self._name, description or self._arguments.description or self._name, self._arguments.schema
+        )
 
     def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
-        if self._takes_any:
+        if self._arguments.accepts_any:
             # pydantic takes another spelling of a parameter for one of the further arguments.
             arguments = one_spelling(self._name, arguments, self._arguments.schema["properties"])
         return super().canonical(arguments)
@@ -109,7 +109,7 @@ class FunctionTool(CheckedTool):
             checked = self._arguments.read(arguments)
         except ArgumentError as error:
             return ToolResult(str(error), is_error=True)
-        positional, named = self._bind(checked, context)
+        positional, named = self._arguments.bind(checked, context)
         try:
             if self._is_async:
                 value = await self._func(*positional, **named)
@@ -126,65 +126,6 @@ class FunctionTool(CheckedTool):
             told = f"{self._name} failed: {type(error).__name__}: {error}"
             return ToolResult(told, is_error=True, retryable=passes(error))
 
-    def _argument_model(self, inner: Any, described: Mapping[str, str]) -> type[pydantic.BaseModel]:
-        try:
-            signature = inspect.signature(self._func)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"tool {self._name!r} has no signature to read ({error}): wrap it in a function"
-            ) from error
-        hints = self._hints(inner)
-        fields: dict[str, Any] = {}
-        self._takes_any = False
-        for parameter in signature.parameters.values():
-            hint = hints.get(parameter.name, Any)
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                raise ConfigError(f"tool {self._name!r}: models cannot give *{parameter.name}: name the arguments")
-            if parameter.kind is parameter.VAR_KEYWORD:
-                self._takes_any = True
-            elif _is_context(hint) or (parameter.name == "tool_context" and parameter.name not in hints):
-                self._parameters.append((parameter, None))
-            else:
-                # Any name is allowed for an argument, not for a field of a pydantic model: hence aliases.
-                field = f"argument_{len(fields)}"
-                fields[field] = _field(parameter, hint, described.get(parameter.name))
-                self._parameters.append((parameter, field))
-        config = pydantic.ConfigDict(extra="allow" if self._takes_any else "forbid")
-        try:
-            model: type[pydantic.BaseModel] = pydantic.create_model(self._name, __config__=config, **fields)
-            model.model_json_schema()
-        except (pydantic.errors.PydanticUserError, TypeError, NameError) as error:
-            first = str(error).splitlines()[0]
-            raise ConfigError(
-                f"tool {self._name!r}: its arguments cannot be described to a model ({first}): annotate them "
-                "with JSON-like types or pydantic models"
-            ) from error
-        return model
-
-    def _hints(self, inner: Any) -> dict[str, Any]:
-        function = inner if inspect.isroutine(inner) else getattr(inner, "__call__", inner)  # noqa: B004
-        try:
-            # ToolContext is often imported for type checkers only.
-            return type_hints(function, localns={"ToolContext": ToolContext}, include_extras=True)
-        except NameError as error:
-            raise ConfigError(
-                f"tool {self._name!r}: the annotation {error.name!r} cannot be found when the job runs: "
-                "import it at the top of the module, outside TYPE_CHECKING"
-            ) from error
-        except TypeError:
-            return {}  # a builtin: no annotations
-
-    def _bind(self, checked: pydantic.BaseModel, context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
-        positional: list[Any] = []
-        named: dict[str, Any] = dict(checked.model_extra or {})
-        for parameter, field in self._parameters:
-            value = context if field is None else getattr(checked, field)
-            if parameter.kind is parameter.POSITIONAL_ONLY:
-                positional.append(value)
-            else:
-                named[parameter.name] = value
-        return positional, named
-
 
 def passes(error: BaseException) -> bool:
     """Whether the same call may succeed later: by the error's own word, else by its kind."""
@@ -192,27 +133,12 @@ def passes(error: BaseException) -> bool:
     return said if isinstance(said, bool) else isinstance(error, (ConnectionError, TimeoutError, asyncio.TimeoutError))
 
 
-def _called(func: Any) -> Any:
-    """What is called in the end."""
-    while hasattr(func, "func"):  # functools.partial
-        func = func.func
-    return func
-
-
-def _is_context(hint: Any) -> bool:
-    if hint is ToolContext:
-        return True
-    return any(_is_context(part) for part in typing.get_args(hint) if part is not type(None))
-
-
-def _field(parameter: inspect.Parameter, hint: Any, described: str | None) -> tuple[Any, Any]:
-    default = ... if parameter.default is parameter.empty else parameter.default
-    extras = getattr(hint, "__metadata__", ())
-    described = described or next((extra for extra in extras if isinstance(extra, str)), None)
-    own = [*extras, default]
-    if not described or any(isinstance(extra, FieldInfo) and extra.description for extra in own):
-        return Annotated[hint, pydantic.Field(alias=parameter.name)], default
-    return Annotated[hint, pydantic.Field(alias=parameter.name, description=described)], default
+def _is_context(parameter: inspect.Parameter, hint: Any) -> bool:
+    if hint is parameter.empty:
+        return parameter.name == "tool_context"
+    return hint is ToolContext or any(
+        _is_context(parameter, part) for part in typing.get_args(hint) if part is not type(None)
+    )
 
 
 def result_of(value: Any) -> ToolResult:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from flink_skills import FunctionTool
-from flink_skills.tools.dynamic import parse_docstring, parse_returns, told
+from flink_skills.tools import parse_docstring, parse_returns, read_docstring
 
 
 @pytest.mark.row("J33")
@@ -107,4 +107,4 @@ def test_a_model_reads_the_whole_docstring_but_for_arguments_and_errors() -> Non
     ],
 )
 def test_sections_that_are_told_apart(text: str, description: str) -> None:
-    assert told(text)[0] == description
+    assert read_docstring(text)[0] == description

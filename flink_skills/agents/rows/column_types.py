@@ -17,6 +17,7 @@ import decimal
 import enum
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +26,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from flink_skills.agents.state.event import to_plain
-from flink_skills.tools.dynamic import iso_text
 
 __all__ = ["ColumnType", "MisfitError", "fit"]
+
+_ISO_DATE = re.compile(r"([0-9]{4})(-?)([0-9]{2})\2([0-9]{2})")
+_ISO_TIME = re.compile(
+    r"T?([0-9]{2})(?:(:?)([0-9]{2})(?:\2([0-9]{2})(?:[.,]([0-9]+))?)?)?([Zz]|[+-][0-9]{2}(?::?[0-9]{2}){0,2})?"
+)
 
 
 class MisfitError(ValueError):
@@ -181,7 +186,7 @@ def _day(value: Any) -> dt.date:
         return value
     if isinstance(value, str):
         try:
-            return dt.date.fromisoformat(iso_text(value))
+            return dt.date.fromisoformat(_iso_text(value))
         except ValueError:
             return _moment(value).date()
     raise MisfitError("expected a date as YYYY-MM-DD", value)
@@ -190,7 +195,7 @@ def _day(value: Any) -> dt.date:
 def _time(value: Any, of: ColumnType) -> int:
     if isinstance(value, str):
         try:
-            value = dt.time.fromisoformat(iso_text(value))
+            value = dt.time.fromisoformat(_iso_text(value))
         except ValueError:
             raise MisfitError("expected a time of day as HH:MM:SS", value) from None
     if not isinstance(value, dt.time):
@@ -212,7 +217,7 @@ def _moment(value: Any) -> dt.datetime:
         if isinstance(value, int) and not isinstance(value, bool):
             return _EPOCH + dt.timedelta(milliseconds=value)
         if isinstance(value, str):
-            return dt.datetime.fromisoformat(iso_text(value))
+            return dt.datetime.fromisoformat(_iso_text(value))
     except (ValueError, OverflowError):
         pass  # reported below
     raise MisfitError("expected a time as YYYY-MM-DD HH:MM:SS or in milliseconds since 1970", value)
@@ -296,3 +301,30 @@ def _shown(value: object) -> str:
     except ValueError:  # an integer of thousands of digits, which Python does not write out
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _iso_text(text: str) -> str:
+    """Return a date, a time or both in the format of ISO 8601 that ``fromisoformat`` of each Python reads.
+
+    Before Python 3.11 it reads no fraction of one digit, no ``Z`` and no form without separators. Digits after the
+    sixth of a fraction are dropped. Raises :class:`ValueError` for another form, such as one with the number of a week.
+
+    >>> _iso_text("10:20:30.5"), _iso_text("20260105 102030Z")
+    ('10:20:30.500000', '2026-01-05T10:20:30+00:00')
+    """
+    text = text.strip()
+    day, shown, clock = _ISO_DATE.match(text), "", text
+    if day:
+        shown, clock = f"{day[1]}-{day[3]}-{day[4]}", text[day.end() + 1 :]
+        if len(text) == day.end():
+            return shown
+    found = _ISO_TIME.fullmatch(clock)
+    if not found or (day and clock[0] == "T"):
+        raise ValueError(f"{text!r} is not a date or time of ISO 8601")
+    hour, _, minute, second, fraction, zone = found.groups()
+    of_second = f".{fraction[:6]:0<6}" if fraction else ""
+    pairs = re.findall("[0-9]{2}", zone or "")
+    offset = (
+        "+00:00" if zone in ("Z", "z") else zone[0] + ":".join([*pairs, "00"][: max(2, len(pairs))]) if zone else ""
+    )
+    return f"{shown}{'T' if day else ''}{hour}:{minute or '00'}:{second or '00'}{of_second}{offset}"

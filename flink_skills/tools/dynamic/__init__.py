@@ -13,17 +13,13 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.active import not_active as not_active
     from flink_skills.tools.dynamic.bundled import BundledTools as BundledTools
     from flink_skills.tools.dynamic.bundled import Described as Described
-    from flink_skills.tools.dynamic.checking import OfferedTools as OfferedTools
-    from flink_skills.tools.dynamic.checking import check_tools as check_tools
-    from flink_skills.tools.dynamic.checking import inspect_tools as inspect_tools
-    from flink_skills.tools.dynamic.checking import tool_names_of as tool_names_of
-    from flink_skills.tools.dynamic.checking import tool_places as tool_places
+    from flink_skills.tools.dynamic.bundled_checks import OfferedTools as OfferedTools
+    from flink_skills.tools.dynamic.bundled_checks import check_tools as check_tools
+    from flink_skills.tools.dynamic.bundled_checks import inspect_tools as inspect_tools
+    from flink_skills.tools.dynamic.bundled_checks import tool_names_of as tool_names_of
+    from flink_skills.tools.dynamic.bundled_checks import tool_places as tool_places
     from flink_skills.tools.dynamic.pool import PoolTools as PoolTools
     from flink_skills.tools.dynamic.pool import ToolPool as ToolPool
-    from flink_skills.tools.dynamic.program.docstrings import parse_docstring as parse_docstring
-    from flink_skills.tools.dynamic.program.docstrings import parse_returns as parse_returns
-    from flink_skills.tools.dynamic.program.docstrings import told as told
-    from flink_skills.tools.dynamic.program.fitting import iso_text as iso_text
     from flink_skills.tools.dynamic.registry import tool_names as tool_names
     from flink_skills.tools.dynamic.specs import checked_parameters as checked_parameters
     from flink_skills.tools.dynamic.specs import checked_specs as checked_specs
@@ -32,23 +28,19 @@ _HOMES = {
     "Active": "active",
     "BundledTools": "bundled",
     "Described": "bundled",
-    "OfferedTools": "checking",
+    "OfferedTools": "bundled_checks",
     "PoolTools": "pool",
     "ToolPool": "pool",
     "active_names": "active",
     "active_tools": "active",
-    "check_tools": "checking",
+    "check_tools": "bundled_checks",
     "checked_parameters": "specs",
     "checked_specs": "specs",
-    "inspect_tools": "checking",
-    "iso_text": "program.fitting",
+    "inspect_tools": "bundled_checks",
     "not_active": "active",
-    "parse_docstring": "program.docstrings",
-    "parse_returns": "program.docstrings",
-    "told": "program.docstrings",
     "tool_names": "registry",
-    "tool_names_of": "checking",
-    "tool_places": "checking",
+    "tool_names_of": "bundled_checks",
+    "tool_places": "bundled_checks",
 }
 
 __all__ = list(_HOMES)

@@ -93,7 +93,7 @@ def switched_off(name: str, state: SkillState, view: SkillView, off: str) -> str
 
     Return None if no skill of the view brings ``name``. Reads the files that bring tools.
     """
-    from flink_skills.tools.dynamic.checking import tool_places
+    from flink_skills.tools.dynamic.bundled_checks import tool_places
 
     for owner in sorted(view.names, key=lambda skill: skill not in state):
         skill = view.get(owner)

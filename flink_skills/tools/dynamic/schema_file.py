@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flink_skills.tools.dynamic.specs import MAX_TOOLS, NAME, check_raw, shown
-from flink_skills.tools.dynamic.strict_json import read_json
 
 __all__ = [
     "MAX_FILE_BYTES",
     "SCHEMA_FILE",
+    "TOOLS_FILE",
     "DeclaredTool",
     "SchemaFile",
     "SchemaProblem",
     "parse_schema_file",
-    "read_schema_file",
+    "read_json",
 ]
 
 SCHEMA_FILE = "schema.json"
+TOOLS_FILE = "tools.py"
 MAX_FILE_BYTES = 262_144
 
 _MAX_WORDS = 64
@@ -43,43 +45,36 @@ class DeclaredTool:
 
 
 class SchemaProblem(NamedTuple):
-    """A fault of the file.
+    """A problem of the file.
 
     ``code`` is that of a diagnostic (:data:`flink_skills.skill.CODES`). ``line`` counts from 1; 0 means unknown.
-    ``is_told`` is False for a fault that leaves every tool as it is.
+    ``omits_tools`` is False for a problem that leaves every tool as it is.
     """
 
     code: str
     text: str
     line: int = 0
-    is_told: bool = True
+    omits_tools: bool = True
 
 
 class SchemaFile(NamedTuple):
-    """The content of a ``schema.json``: its tools, the line of each, and its faults."""
+    """The content of a ``schema.json``: its tools, the line of each, and its problems."""
 
     tools: dict[str, DeclaredTool]
     lines: Mapping[str, int]
     problems: Sequence[SchemaProblem]
 
 
-def read_schema_file(data: bytes) -> tuple[dict[str, DeclaredTool], list[str]]:
-    """The tools in the bytes of a ``schema.json`` by name, and what is wrong with it.
+def parse_schema_file(data: bytes) -> SchemaFile:
+    """Return the tools and the problems of a ``schema.json``, with their lines.
 
     The file is an object with the list ``tools``, a list, or one tool. A tool has ``name``, ``description``,
-    ``parameters`` (or ``input_schema``) and, if it is no function of ``tools.py``, ``command``. The form
-    ``{"type": "function", "function": {…}}`` is fine too.
+    ``parameters`` (or ``input_schema``) and, unless it is a function of ``tools.py``, ``command``. The format
+    ``{"type": "function", "function": {…}}`` is accepted as well.
 
-    >>> tools, _ = read_schema_file(b'[{"name": "count", "command": ["wc", "-l"]}]')
-    >>> tools["count"].command
+    >>> parse_schema_file(b'[{"name": "count", "command": ["wc", "-l"]}]').tools["count"].command
     ('wc', '-l')
     """
-    file = parse_schema_file(data)
-    return file.tools, [problem.text for problem in file.problems if problem.is_told]
-
-
-def parse_schema_file(data: bytes) -> SchemaFile:
-    """Return the tools and the faults of a ``schema.json``, with their lines."""
     if len(data) > MAX_FILE_BYTES:
         return _unusable(f"{SCHEMA_FILE} has more than {MAX_FILE_BYTES} bytes")
     try:
@@ -109,9 +104,9 @@ def parse_schema_file(data: bytes) -> SchemaFile:
             problems.append(SchemaProblem("T08", twice, line))
             continue
         found[tool.name], lines[tool.name] = tool, line
-        if tool.parameters is None and _parameters(_said(entry)) is not None:
+        if tool.parameters is None and _parameters(_about(entry)) is not None:
             ignored = f"{SCHEMA_FILE}: the parameters of the tool {tool.name!r} are not an object, and are ignored"
-            problems.append(SchemaProblem("T07", ignored, line, is_told=False))
+            problems.append(SchemaProblem("T07", ignored, line, omits_tools=False))
     return SchemaFile(found, lines, problems)
 
 
@@ -138,34 +133,34 @@ class _Lines:
         return self._text.count("\n", 0, match.start()) + 1
 
 
-def _said(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+def _about(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     inner = entry.get("function")
     return inner if isinstance(inner, dict) else entry
 
 
 def _name(entry: object) -> str:
-    name = _said(entry).get("name") if isinstance(entry, dict) else None
+    name = _about(entry).get("name") if isinstance(entry, dict) else None
     return name if isinstance(name, str) else ""
 
 
-def _parameters(said: Mapping[str, Any]) -> Any:
-    return next((said[word] for word in ("parameters", "input_schema", "inputSchema") if word in said), None)
+def _parameters(about: Mapping[str, Any]) -> Any:
+    return next((about[word] for word in ("parameters", "input_schema", "inputSchema") if word in about), None)
 
 
 def _declared(entry: object) -> DeclaredTool:
     if not isinstance(entry, dict):
         raise ValueError("an entry is not an object")
-    said = _said(entry)
-    name = said.get("name")
+    about = _about(entry)
+    name = about.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(f"the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'")
-    description = said.get("description")
-    parameters = _parameters(said)
+    description = about.get("description")
+    parameters = _parameters(about)
     try:
         check_raw(parameters)
     except ValueError as error:
         raise ValueError(f"the tool {name!r} is left out: {error}") from None
-    command = said.get("command", entry.get("command"))
+    command = about.get("command", entry.get("command"))
     return DeclaredTool(
         name,
         description if isinstance(description, str) else "",
@@ -186,3 +181,26 @@ def _command(name: str, command: object) -> tuple[str, ...]:
     if not command[0]:
         raise ValueError(f"the command of the tool {name!r} names no program")
     return tuple(command)
+
+
+def read_json(text: str) -> Any:
+    """Return the value of JSON of untrusted code.
+
+    Raises :class:`ValueError`, also for ``NaN``, ``Infinity`` and numbers that are too large, and
+    :class:`RecursionError` for deep nesting.
+
+    >>> read_json("[1e99]")
+    [1e+99]
+    """
+    return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")

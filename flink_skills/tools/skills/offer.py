@@ -145,7 +145,7 @@ def brought_note(name: str, services: ToolServices, view: SkillView, *, is_loade
 
 def _off_note(skill: AgentSkill, services: ToolServices) -> str:
     """Return what a model reads of the tools of a skill that it is not offered."""
-    from flink_skills.tools.dynamic.checking import tool_places
+    from flink_skills.tools.dynamic.bundled_checks import tool_places
 
     names = ", ".join(list(tool_places(skill))[:_MAX_NAMES])
     instead = ""

@@ -1,6 +1,6 @@
 """The program that runs in the sandbox: what it is made of, and what it says of functions.
 
-Examines the internals of tools.dynamic.runner_program on purpose.
+Examines the internals of tools.dynamic.skill_programs on purpose.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import shutil
 import subprocess
 import sys
 from importlib.resources import files
@@ -18,12 +17,11 @@ from typing import Any
 import pytest
 
 from flink_skills import FunctionTool
-from flink_skills.tools import ToolContext
-from flink_skills.tools.dynamic import checked_parameters, parse_docstring
-from flink_skills.tools.dynamic import parse_docstring as trusted_docstring
-from flink_skills.tools.dynamic.runner_program import OLDEST_PYTHON, program_argv
+from flink_skills.tools import ToolContext, parse_docstring
+from flink_skills.tools.dynamic import checked_parameters
+from flink_skills.tools.dynamic.skill_programs import _MODULES, program_argv
 
-_PROGRAM = files("flink_skills.tools.dynamic.program")
+_AVAILABLE = {*sys.stdlib_module_names, "pydantic", "pydantic_core", "typing_extensions"}
 
 # What the kernel takes as one argument.
 _MAX_ARGUMENT = 131_072
@@ -40,7 +38,7 @@ class Order:
     lines: "List[Order]"
 
 
-def ship(orders: LIST["Order"], at: datetime.time, since: "Optional[datetime.datetime]" = None) -> List[str]:
+def ship(orders: list["Order"], at: datetime.time, since: "Optional[datetime.datetime]" = None) -> List[str]:
     """Ship orders."""
     return [type(each).__name__ for each in orders] + [at.isoformat(), str(since)]
 '''
@@ -115,20 +113,10 @@ def positional(a: int, b: int = 2, /, *, c: int = 3, **more: int):
 '''
 
 
-PYTHONS = ["python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", sys.executable]
-
-
-def _found(python: str) -> str:
-    found = shutil.which(python)
-    if found is None or subprocess.run([found, "-c", ""], check=False).returncode:
-        pytest.skip(f"there is no {python} here")
-    return found
-
-
-def _ask(folder: Path, *requests: dict[str, Any], python: str = sys.executable) -> list[dict[str, Any]]:
-    numbered = [{"id": number, "room": 1 << 20, **request} for number, request in enumerate(requests)]
+def _ask(folder: Path, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+    numbered = [{"id": number, "limit": 1 << 20, **request} for number, request in enumerate(requests)]
     done = subprocess.run(
-        [python, *program_argv()[1:]],
+        [sys.executable, *program_argv()[1:]],
         cwd=folder,
         input="".join(json.dumps(request) + "\n" for request in numbered).encode(),
         capture_output=True,
@@ -148,41 +136,98 @@ def shapes(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in _PROGRAM.iterdir() if path.name.endswith(".py")))
-def test_it_is_python_of_the_oldest_version_with_nothing_but_the_standard_library(name: str) -> None:
-    tree = ast.parse(_PROGRAM.joinpath(name).read_text(), feature_version=OLDEST_PYTHON)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            assert all(alias.name.split(".")[0] in sys.stdlib_module_names for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 1 or (node.module or "").split(".")[0] in sys.stdlib_module_names
+def test_it_imports_what_a_sandbox_has() -> None:
+    *modules, _ = _MODULES
+    allowed = {f"flink_skills.{name}" for name in modules}
+    for name in _MODULES:
+        text = files("flink_skills").joinpath(f"{name.replace('.', '/')}.py").read_text()
+        for node in ast.walk(ast.parse(text)):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for module in names:
+                root = module.split(".")[0]
+                assert module in allowed or root in {
+                    *sys.stdlib_module_names,
+                    "pydantic",
+                    "pydantic_core",
+                    "typing_extensions",
+                }, name
 
 
 def test_it_fits_into_an_argument() -> None:
     assert len(program_argv()[-1].encode()) < _MAX_ARGUMENT // 2
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-def test_quoted_classes_and_times_mean_the_same_on_each_python(tmp_path: Path, python: str) -> None:
-    found = _found(python)
-    of_lists = "List" if python == "python3.8" else "list"
-    (tmp_path / "tools.py").write_text(QUOTED.replace("LIST", of_lists))
-    orders = [{"day": "20260105", "lines": []}]
+def test_tools_import_what_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        "import sys\n\ndef ours(): return [n for n in sys.modules if 'flink_skills' in n]\n"
+    )
+    [called] = _ask(tmp_path, _call("ours"))
+    assert called["value"] == []
+
+
+@pytest.mark.each_python
+def test_quoted_classes_and_times_mean_the_same_on_each_python(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(QUOTED)
+    orders = [{"day": "2026-01-05", "lines": []}]
     described, called = _ask(
         tmp_path,
         {"op": "describe"},
         _call("ship", orders=orders, at="10:20:30.5", since="2026-01-05 10:20:30.123456789Z"),
-        python=found,
     )
     [tool] = described["value"]["tools"]
-    assert tool["parameters"]["properties"]["orders"]["items"]["properties"].keys() == {"day", "lines"}
+    assert tool["parameters"]["$defs"]["Order"]["properties"].keys() == {"day", "lines"}
     assert called["value"] == ["Order", "10:20:30.500000", "2026-01-05 10:20:30.123456+00:00"]
 
 
+UNCLEAR = '''
+from __future__ import annotations
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from elsewhere import Thing
+
+
+class Client:
+    pass
+
+
+def search(text: str, thing: Thing, client: Client = None, number: int = None, away: Client = Client()):
+    """Search."""
+    return [text, thing, client, number, type(away).__name__]
+'''
+
+
+def test_annotations_without_a_schema_allow_any_value(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(UNCLEAR)
+    described, called = _ask(tmp_path, {"op": "describe"}, _call("search", text="t", thing={"a": 1}, number=None))
+    [tool] = described["value"]["tools"]
+    assert described["value"]["problems"] == []
+    assert tool["parameters"]["properties"]["thing"] == {}
+    assert tool["parameters"]["properties"]["number"] == {"type": "integer"}
+    assert called["value"] == ["t", {"a": 1}, None, None, "Client"]
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({"a": {}, "bb": {}}, "the tool 'add' declares the parameter 'bb', which its function does not accept"),
+        ({}, "the tool 'add' does not declare the parameter 'a' of its function"),
+        ({"a": {}}, None),
+    ],
+)
+def test_declared_parameters_that_differ_from_the_function_are_a_problem(
+    tmp_path: Path, properties: dict[str, Any], says: str | None
+) -> None:
+    (tmp_path / "tools.py").write_text("def add(a: int, b: int = 1): return a + b\n")
+    declared = [{"name": "add", "description": "", "parameters": {"properties": properties}}]
+    [described] = _ask(tmp_path, {"op": "describe", "declared": declared})
+    assert described["value"]["problems"] == ([says] if says else [])
+    assert [tool["name"] for tool in described["value"]["tools"]] == ["add"]
+
+
 @pytest.mark.row("J1")
-@pytest.mark.parametrize("python", PYTHONS)
-def test_annotations_become_a_schema_and_values(shapes: Path, python: str) -> None:
-    found = _found(python)
+@pytest.mark.each_python
+def test_annotations_become_a_schema_and_values(shapes: Path) -> None:
     described, called, wrong, plain, few = _ask(
         shapes,
         {"op": "describe"},
@@ -191,7 +236,7 @@ def test_annotations_become_a_schema_and_values(shapes: Path, python: str) -> No
             text="t",
             number="7",
             items=[1],
-            level="LOW",
+            level=1,
             node={"name": "n", "children": [{"name": "c"}]},
             options={"deep": True},
             mixed="4",
@@ -203,19 +248,20 @@ def test_annotations_become_a_schema_and_values(shapes: Path, python: str) -> No
         _call("everything", number=1.5, on="maybe", choice="c", node={"nam": 1}, pair=[1], day="soon", names="a"),
         _call("positional", a=1, b=5, c=6, d=7),
         _call("positional", a=1),
-        python=found,
     )
-    properties = described["value"]["tools"][0]["parameters"]["properties"]
+    parameters = checked_parameters(described["value"]["tools"][0]["parameters"])
+    properties, shared = parameters["properties"], parameters["$defs"]
     assert described["value"]["problems"] == []
     assert properties["number"] == {"type": "integer", "default": 3}
     assert properties["choice"] == {"type": "string", "enum": ["a", "b"], "default": "a"}
-    assert properties["level"] == {"type": "integer", "enum": [1, 2], "default": 2}
-    assert properties["node"]["properties"]["children"]["items"] == {"type": "object"}, "it ends where it began"
-    assert properties["options"]["properties"]["tags"] == {"type": "array", "items": {"type": "string"}}
+    assert properties["level"] == {"$ref": "#/$defs/Level", "default": 2}
+    assert shared["Level"] == {"type": "integer", "enum": [1, 2]}
+    assert shared["Node"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Node"}
+    assert shared["Options"]["properties"]["tags"] == {"type": "array", "items": {"type": "string"}}
     assert properties["table"] == {"type": "object", "additionalProperties": {"type": "number"}}
     assert properties["pair"]["prefixItems"] == [{"type": "integer"}, {"type": "string"}]
     assert properties["day"] == {"type": "string", "format": "date"}
-    assert "default" not in properties["path"]
+    assert properties["path"]["default"] == "."
     value = called["value"]
     assert value["types"]["number"] == "int"
     assert value["types"]["names"] == "set"
@@ -227,15 +273,16 @@ def test_annotations_become_a_schema_and_values(shapes: Path, python: str) -> No
     assert value["amount"] == "2.5"
     lines = wrong["error"].splitlines()
     for expected in (
-        "- text is missing",
-        "- number must be an integer (given: 1.5)",
-        '- on must be true or false (given: "maybe")',
-        '- choice must be one of "a", "b" (given: "c")',
-        "- pair must be an array of 2 elements (given: [1])",
-        '- names must be an array (given: "a")',
+        "- text: Field required",
+        "- number: Input should be a valid integer, got a number with a fractional part (given: 1.5)",
+        "- on: Input should be a valid boolean, unable to interpret input (given: 'maybe')",
+        "- choice: Input should be 'a' or 'b' (given: 'c')",
+        "- pair.1: Field required",
+        "- names: Input should be a valid set (given: 'a')",
+        "- node.name: Field required",
+        "- node.nam: Unexpected keyword argument (given: 1)",
     ):
         assert expected in lines, lines
-    assert any(line.startswith("- node must be Node or NoneType") for line in lines)
     assert plain["value"] == [1, 5, 6, {"d": 7}]
     assert few["value"] == [1, 2, 3, {}]
 
@@ -328,10 +375,3 @@ REST = """Do it.
 )
 def test_docstrings_of_all_styles(text: str, described: dict[str, str]) -> None:
     assert parse_docstring(text) == ("Do it.", described)
-
-
-@pytest.mark.parametrize(
-    "text", [GOOGLE, "", None, "Two\nlines.\n\nText.", "Args:\n    a: b\n", "x: y\n\nArgs:\n  a (b): c\nd"]
-)
-def test_docstrings_are_read_as_those_of_the_jobs_own_functions(text: str | None) -> None:
-    assert parse_docstring(text) == trusted_docstring(text)

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.execution import CommandResult
+from flink_skills.execution.live import OnOutput
 from flink_skills.tools.commands import HiddenValues
 from flink_skills.tools.dynamic import checked_parameters, checked_specs
-from flink_skills.tools.dynamic.answers import read_answer, text_answer, tool_result
-from flink_skills.tools.dynamic.runner_output import PrintedText, RunnerOutput
-from flink_skills.tools.dynamic.runner_process import RunnerProcess
-from flink_skills.tools.dynamic.schema_file import read_schema_file
+from flink_skills.tools.dynamic.program_response import command_response, read_response, tool_result
+from flink_skills.tools.dynamic.schema_file import parse_schema_file
+from flink_skills.tools.dynamic.skill_programs import Program
 from flink_skills.tools.dynamic.specs import MAX_RAW_BYTES, MAX_SCHEMA_BYTES
 
 _JSON: Any = st.recursive(
@@ -139,15 +139,14 @@ def test_what_is_nested_too_deep_is_a_problem_of_its_tool(place: str, depth: int
     assert len(problems) == 1
     assert "is left out" in problems[0]
     if depth < 1_000:  # JSON of more is not read at all
-        declared, problems = read_schema_file(json.dumps([bad, good]).encode())
-        assert list(declared) == ["good"]
-        assert len(problems) == 1
-        assert "is left out" in problems[0]
+        file = parse_schema_file(json.dumps([bad, good]).encode())
+        assert list(file.tools) == ["good"]
+        assert ["is left out" in problem.text for problem in file.problems] == [True]
 
 
 def test_of_a_description_no_more_is_read_than_counts() -> None:
     many = b'{"value":{"tools":[' + b",".join([b"{}"] * 200_000) + b'],"problems":[' + b",".join([b'"p"'] * 99_999)
-    answer = read_answer(many + b"]}}\n", b"", HiddenValues(), describes=True)
+    answer = read_response(many + b"]}}\n", b"", HiddenValues(), describes=True)
     assert len(answer.tools) == 65
     assert len(answer.problems) == 100
     specs, problems = checked_specs(answer.tools)
@@ -158,20 +157,20 @@ def test_of_a_description_no_more_is_read_than_counts() -> None:
 
 def test_an_error_that_is_no_text_is_none() -> None:
     line = b'{"error": ' + b"[" * 600 + b"]" * 600 + b"}\n"
-    assert read_answer(line, b"", HiddenValues()).error == "the program reported an error without a message"
+    assert read_response(line, b"", HiddenValues()).error == "the program reported an error without a message"
 
 
 def test_hidden_values_are_found_in_all_that_json_has_for_them() -> None:
     hidden = HiddenValues()
     hidden.add("token", "abc/def")
-    result = tool_result(text_answer(rb'{"t": "abc\/def", "\u0061bc/def": ["x abc\/def"]}', b"", hidden), "tool")
+    result = tool_result(command_response(rb'{"t": "abc\/def", "\u0061bc/def": ["x abc\/def"]}', b"", hidden), "tool")
     assert result.value == {"t": "[hidden]", "[hidden]": ["x [hidden]"]}
     assert "abc" not in result.content
 
 
 def test_numbers_that_are_none_make_the_output_of_a_command_a_text() -> None:
-    assert text_answer(b"[1e999]", b"", HiddenValues()).value == "[1e999]"
-    assert text_answer(b"[1e9]", b"", HiddenValues()).value == [1e9]
+    assert command_response(b"[1e999]", b"", HiddenValues()).value == "[1e999]"
+    assert command_response(b"[1e9]", b"", HiddenValues()).value == [1e9]
 
 
 @given(st.lists(_JSON | st.fixed_dictionaries({"name": st.text(), "description": _JSON, "parameters": _JSON})) | _JSON)
@@ -186,9 +185,9 @@ def test_whatever_comes_specs_are_small_and_plain(raw: Any) -> None:
 
 @given(_JSON)
 def test_whatever_a_schema_file_holds_it_is_read_or_refused(raw: Any) -> None:
-    found, problems = read_schema_file(json.dumps(raw).encode())
-    assert isinstance(found, dict)
-    assert all(isinstance(problem, str) and len(problem) < 500 for problem in problems)
+    file = parse_schema_file(json.dumps(raw).encode())
+    assert isinstance(file.tools, dict)
+    assert all(isinstance(problem.text, str) and len(problem.text) < 500 for problem in file.problems)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +210,7 @@ def test_whatever_a_schema_file_holds_it_is_read_or_refused(raw: Any) -> None:
     ],
 )
 def test_what_is_wrong_with_a_schema_file_is_said(data: bytes, says: str) -> None:
-    assert says in " ".join(read_schema_file(data)[1])
+    assert says in " ".join(problem.text for problem in parse_schema_file(data).problems)
 
 
 @pytest.mark.parametrize(
@@ -230,14 +229,14 @@ def test_what_is_wrong_with_a_schema_file_is_said(data: bytes, says: str) -> Non
     ],
 )
 def test_an_answer_that_is_none_is_an_error(line: bytes) -> None:
-    result = tool_result(read_answer(line, b"", HiddenValues()), "tool")
+    result = tool_result(read_response(line, b"", HiddenValues()), "tool")
     assert result.is_error
     assert result.content.startswith("tool failed: the response of the program is not valid: ")
     assert len(result.content) < 500
 
 
 def test_half_characters_do_not_get_into_a_session() -> None:
-    result = tool_result(read_answer(b'{"value": {"\\ud800": ["\\udc00"]}}\n', b"", HiddenValues()), "tool")
+    result = tool_result(read_response(b'{"value": {"\\ud800": ["\\udc00"]}}\n', b"", HiddenValues()), "tool")
     assert result.value == {"?": ["?"]}
     assert result.content.encode() == b'{"?": ["?"]}'
 
@@ -245,29 +244,23 @@ def test_half_characters_do_not_get_into_a_session() -> None:
 def test_hidden_values_are_found_in_numbers_too() -> None:
     hidden = HiddenValues()
     hidden.add("pin", "123456")
-    result = tool_result(read_answer(b'{"value": {"pin": 123456, "other": 12}}\n', b"at 123456", hidden), "tool")
+    result = tool_result(read_response(b'{"value": {"pin": 123456, "other": 12}}\n', b"at 123456", hidden), "tool")
     assert result.value == {"pin": "[hidden]", "other": 12}
     assert "123456" not in result.content
 
 
-def test_of_what_was_printed_the_beginning_and_the_end_are_kept() -> None:
-    text = PrintedText()
-    for number in range(10_000):
-        text.add(f"{number}\n".encode())
-    shown, dropped = text.read()
-    assert shown.startswith(b"0\n1\n2\n")
-    assert shown.endswith(b"9998\n9999\n")
-    assert len(shown) < 4_200
-    assert text.size == sum(len(f"{number}\n") for number in range(10_000)) == dropped + 4_096
-
-
 class _Process:
-    """A process that says what a test wants it to."""
+    """A process that writes the responses of a test, and prints ``printed``."""
 
-    def __init__(self, output: RunnerOutput, *answers: bytes) -> None:
-        self._output = output
-        self._answers = list(answers)
+    def __init__(self, *responses: bytes, printed: bytes = b"") -> None:
+        self._responses = list(responses)
+        self._printed = printed
         self._over = asyncio.Event()
+        self.on_output: OnOutput = lambda stream, data: None
+
+    async def start(self, on_output: OnOutput) -> Any:
+        self.on_output = on_output
+        return self
 
     @property
     def ended(self) -> bool:
@@ -275,9 +268,11 @@ class _Process:
 
     async def write(self, data: bytes) -> None:
         request = json.loads(data)
-        if self._answers:
-            self._output.add(1, self._answers.pop(0).replace(b"ID", request["id"].encode()))
-        self._output.add(2, f"\0{request['mark']}\0\n".encode())
+        if self._responses:
+            self.on_output(1, self._responses.pop(0).replace(b"ID", request["id"].encode()))
+        for start in range(0, len(self._printed), 7):
+            self.on_output(2, self._printed[start : start + 7])
+        self.on_output(2, f"\0{request['mark']}\0\n".encode())
 
     async def wait(self) -> CommandResult:
         await self._over.wait()
@@ -291,34 +286,43 @@ class _Process:
         self._over.set()
 
 
+async def test_of_what_was_printed_the_beginning_and_the_end_are_kept() -> None:
+    printed = "".join(f"{number}\n" for number in range(10_000)).encode()
+    program = await Program.start(_Process(b'{"id": "ID", "value": 1}\n', printed=printed).start)
+    reply = await program.ask({}, limit=100, timeout=30)
+    assert reply.line is not None
+    assert reply.printed.startswith(b"0\n1\n2\n")
+    assert reply.printed.endswith(b"9998\n9999\n")
+    assert len(reply.printed) < 4_200
+    assert len(printed) < reply.dropped + 4_096 < len(printed) + 40, "with the mark at its end"
+
+
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         b'{"id": "ID", "value": 1}\n{"id": "ID", "value": 2}\n',
         b'{"id": "ID", "value": ' + b"1" * 200,
         b'{"id": "ID", "value": ' + b"1" * 200 + b"}\n",
         b'{"id": "0123456789abcdef", "value": 1}\n',
     ],
-    ids=["two answers", "no end", "too long", "to another request"],
+    ids=["two responses", "no end", "too long", "to another request"],
 )
-async def test_a_program_that_says_too_much_is_ended(said: bytes) -> None:
-    output = RunnerOutput()
-    process = _Process(output, said)
-    runner = RunnerProcess(process, output)  # type: ignore[arg-type]
-    reply = await runner.ask({}, room=100, timeout=30)
+async def test_a_program_that_says_too_much_is_ended(response: bytes) -> None:
+    process = _Process(response)
+    program = await Program.start(process.start)
+    reply = await program.ask({}, limit=100, timeout=30)
     assert reply.line is None
     assert process.ended
-    assert not runner.usable
+    assert not program.is_usable
 
 
 async def test_what_nobody_asked_for_is_no_answer_to_the_next_request() -> None:
-    output = RunnerOutput()
-    process = _Process(output, b'{"id": "ID", "value": 1}\n', b'{"id": "ID", "value": 2}\n')
-    runner = RunnerProcess(process, output)  # type: ignore[arg-type]
-    line = (await runner.ask({}, room=100, timeout=30)).line
+    process = _Process(b'{"id": "ID", "value": 1}\n', b'{"id": "ID", "value": 2}\n')
+    program = await Program.start(process.start)
+    line = (await program.ask({}, limit=100, timeout=30)).line
     assert line is not None
     assert json.loads(line)["value"] == 1
-    assert runner.usable
-    output.add(1, b'{"value": "forged"}\n')
+    assert program.is_usable
+    process.on_output(1, b'{"value": "forged"}\n')
     assert process.ended
-    assert not runner.usable
+    assert not program.is_usable

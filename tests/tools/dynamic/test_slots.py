@@ -1,4 +1,4 @@
-"""Slots limit concurrent calls. Examines the internals of tools.dynamic.slots on purpose."""
+"""Slots limit concurrent calls. Examines the internals of tools.dynamic.skill_programs on purpose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from flink_skills.tools.dynamic.slots import Slots
+from flink_skills.tools.dynamic.skill_programs import Slots
 
 
 async def test_who_waits_longest_is_next() -> None:
@@ -16,7 +16,7 @@ async def test_who_waits_longest_is_next() -> None:
         assert await slots.take(30)
         order.append(name)
         await asyncio.sleep(0)
-        slots.give()
+        slots.release()
 
     await asyncio.wait_for(asyncio.gather(*(use(name) for name in "abc")), 30)
     assert order == ["a", "b", "c"]
@@ -28,7 +28,7 @@ async def test_waiting_ends() -> None:
     assert await slots.take(0)
     assert not await slots.take(0)
     assert not await slots.take(0.01)
-    slots.give()
+    slots.release()
     assert await slots.take(0)
 
 
@@ -39,12 +39,12 @@ async def test_to_cancel_loses_no_place(given: bool) -> None:
     waiting = asyncio.create_task(slots.take(30))
     await asyncio.sleep(0)
     if given:
-        slots.give()
+        slots.release()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     if not given:
         assert not await slots.take(0)
-        slots.give()
+        slots.release()
     assert await slots.take(0)
     assert not await slots.take(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-__all__ = ["docstring_of", "parse_docstring", "parse_returns", "told"]
+__all__ = ["docstring_of", "parse_docstring", "parse_returns", "read_docstring"]
 
 _SECTION = re.compile(r"(Args|Arguments|(?:Other )?Parameters|Returns?|Raises|Yields?|Examples?|Notes?|Warnings?):\s*")
 # A program of a skill may write what it likes: no part of these patterns can match what the next one matches as well.
@@ -80,14 +80,14 @@ def docstring_of(inner: object, owner: object) -> str | None:
     return inspect.getdoc(inner) if inner is not type(owner).__call__ else inner.__doc__ or type(owner).__doc__
 
 
-def told(text: str | None) -> tuple[str, dict[str, str]]:
+def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
     """Return the description of a function for models, and that of each argument.
 
     The description is the whole docstring, without its sections of arguments and errors.
 
-    >>> told('Add.\\n\\nArgs:\\n    a: One number.\\n\\nReturns:\\n    The sum.')
+    >>> read_docstring('Add.\\n\\nArgs:\\n    a: One number.\\n\\nReturns:\\n    The sum.')
     ('Add. Returns: The sum.', {'a': 'One number.'})
-    >>> told('Add.\\n\\nRounds to cents.\\n\\nExample:\\n    add(1, 2) returns 3')
+    >>> read_docstring('Add.\\n\\nRounds to cents.\\n\\nExample:\\n    add(1, 2) returns 3')
     ('Add.\\n\\nRounds to cents.\\n\\nExample:\\n    add(1, 2) returns 3', {})
     """
     summary, arguments = parse_docstring(text)

@@ -1,0 +1,300 @@
+"""Problems of the tools that a skill bundles, found without running any of its code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flink_skills.errors import ResourceError, near_misses
+from flink_skills.skill import AgentSkill, Diagnostic, Limits, Report
+from flink_skills.skill.body import read_body
+from flink_skills.skill.tools_section import tool_lines
+from flink_skills.tools.dynamic.schema_file import (
+    MAX_FILE_BYTES,
+    SCHEMA_FILE,
+    TOOLS_FILE,
+    DeclaredTool,
+    SchemaFile,
+    parse_schema_file,
+)
+from flink_skills.tools.dynamic.specs import MAX_SCHEMA_BYTES, MAX_TOOLS, NAME, checked_parameters, shown
+from flink_skills.tools.dynamic.tool_source import MAX_SOURCE_BYTES, ToolSource, ToolSourceError, parse_tools_file
+from flink_skills.tools.profiles import TOOL_NAMES
+from flink_skills.tools.schemas import schema_problem
+
+__all__ = ["OfferedTools", "check_tools", "inspect_tools", "tool_names_of", "tool_places"]
+
+# More tools are reported as advice.
+_MANY_TOOLS = 8
+_MAX_LISTED = 10
+_DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class OfferedTools:
+    """The tools of an agent, which skills can name.
+
+    Attributes:
+        names: Names of the runtime's tools, of the agent's own and of its pool.
+        agent: The agent; empty if none is known.
+        toolsets: The tool sets of the agent, whose tools are only known in a turn.
+        bundled_off: The reason why models are not offered the tools that skills bundle; empty if they are.
+    """
+
+    names: Collection[str] = TOOL_NAMES
+    agent: str = ""
+    toolsets: tuple[str, ...] = ()
+    bundled_off: str = ""
+
+
+class _Files(NamedTuple):
+    """The files with tools. ``source`` is None if ``tools.py`` is missing or invalid."""
+
+    schema: SchemaFile
+    source: ToolSource | None
+    has_source: bool
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of all tools. None if only running ``tools.py`` determines them."""
+        if self.schema.tools:
+            return tuple(self.schema.tools)
+        if not self.has_source:
+            return ()
+        return None if self.source is None else self.source.tools
+
+    @property
+    def file(self) -> str:
+        """The file that declares the tools. Without tools in ``schema.json``, these are the functions."""
+        return SCHEMA_FILE if self.schema.tools else TOOLS_FILE
+
+    def line(self, name: str) -> int:
+        """Return the line of a tool in :attr:`file`. Return 0 if it is unknown."""
+        return self.schema.lines[name] if self.schema.tools else self.function_line(name)
+
+    def function_line(self, name: str) -> int:
+        """Return the line of a function. Return 0 if it is unknown."""
+        return self.source.names[name].line if self.source is not None and name in self.source.names else 0
+
+    def location(self, name: str) -> str:
+        """Return the file and the line of a tool, and those of its function if ``schema.json`` declares it."""
+        place = f"{self.file}:{line}" if (line := self.line(name)) else self.file
+        if not self.schema.tools:
+            return place
+        if command := self.schema.tools[name].command:
+            return f"{place}, command {' '.join(command)}"
+        return f"{place}, {TOOLS_FILE}:{line}" if (line := self.function_line(name)) else place
+
+
+def check_tools(
+    skill: AgentSkill, *, strict: bool = False, offered: OfferedTools | None = None, limits: Limits = _DEFAULT_LIMITS
+) -> list[Diagnostic]:
+    """Return the problems of ``tools.py`` and ``schema.json``, and of the ``Tools:`` section if ``offered`` is passed.
+
+    Nothing of the skill runs. A file that cannot be read has a diagnostic of the skill's inspection.
+
+    >>> skill = AgentSkill("geo", "Geography.", "How to.", {"tools.py": "def geo(:"})
+    >>> [str(found) for found in check_tools(skill)]
+    ["geo: error T02: tools.py, line 1: invalid syntax (fix the syntax)"]
+    """
+    check = _Check(skill, strict)
+    try:
+        files = check.read()
+        check.compare(files)
+        if offered is not None:
+            check.section(files, offered, limits)
+            check.switched_off(offered.bundled_off)
+    except (ResourceError, OSError):
+        return check.report.diagnostics
+    return check.report.diagnostics
+
+
+def inspect_tools(skill: AgentSkill, strict: bool, *, off: str = "") -> list[Diagnostic]:
+    """Return :func:`check_tools` of a skill of a job, without its ``Tools:`` section: a load reports that one.
+
+    ``off`` is the reason why models are not offered these tools. The result is then a diagnostic with the reason.
+    """
+    if not off:
+        return check_tools(skill, strict=strict)
+    check = _Check(skill, strict)
+    check.switched_off(off)
+    return check.report.diagnostics
+
+
+def tool_names_of(skill: AgentSkill) -> list[str]:
+    """Return the names of the tools of ``skill`` that its files show. Nothing of it runs.
+
+    Raises :class:`ResourceError` if a file cannot be read.
+    """
+    return list(_Check(skill).read().names or ())
+
+
+def tool_places(skill: AgentSkill) -> dict[str, str]:
+    """Return the file and the line of each tool of ``skill`` that its files show.
+
+    >>> tool_places(AgentSkill("geo", "Geography.", "How to.", {"tools.py": "def far(): ..."}))
+    {'far': 'tools.py:1'}
+    """
+    try:
+        files = _Check(skill).read()
+    except (ResourceError, OSError):
+        return {}
+    return {name: files.location(name) for name in files.names or (files.source.names if files.source else ())}
+
+
+class _Check:
+    def __init__(self, skill: AgentSkill, strict: bool = False) -> None:
+        self._skill = skill
+        self.report = Report(strict=strict)
+        self.report.skill = skill.name
+        self._paths = skill.files.paths()
+
+    def read(self) -> _Files:
+        """Read the files, and report the invalid ones."""
+        schema, source = SchemaFile({}, {}, ()), None
+        if SCHEMA_FILE in self._paths:
+            schema = parse_schema_file(self._skill.files.read(SCHEMA_FILE, 0, MAX_FILE_BYTES + 1).data)
+            for problem in schema.problems:
+                self._add(problem.code, problem.text, SCHEMA_FILE, problem.line)
+        if TOOLS_FILE in self._paths:
+            try:
+                source = parse_tools_file(self._skill.files.read(TOOLS_FILE, 0, MAX_SOURCE_BYTES + 1).data)
+            except ToolSourceError as error:
+                place = f"{TOOLS_FILE}, line {error.line}" if error.line and not self._skill.path else TOOLS_FILE
+                self._add("T02", f"{place}: {shown(error, 120)[1:-1]}", TOOLS_FILE, error.line)
+        return _Files(schema, source, TOOLS_FILE in self._paths)
+
+    def compare(self, files: _Files) -> None:
+        """Report names that do not match, and invalid parameters, names and numbers of tools."""
+        for tool in files.schema.tools.values():
+            line = files.schema.lines[tool.name]
+            if self._parameters(tool, line) and not tool.command:
+                self._function(tool.name, files, line)
+        if files.source is not None:
+            if files.schema.tools:
+                self._undeclared(files.source, files.schema)
+            else:
+                self._functions(files.source)
+        names = files.names or ()
+        if len(names) > MAX_TOOLS:
+            self._add("T10", f"the skill has {len(names)} tools: the first {MAX_TOOLS} count", TOOLS_FILE)
+        elif len(names) > _MANY_TOOLS:
+            self._add("T09", f"the skill has {len(names)} tools", files.file)
+        for name in names:
+            if _plain(name) == _plain(self._skill.name):
+                self._add("T11", f"the tool {name!r} is named like its skill", files.file, files.line(name))
+
+    def switched_off(self, reason: str) -> None:
+        """Report that models are not offered the tools, if ``reason`` is not empty and the skill brings tools."""
+        found = [path for path in (SCHEMA_FILE, TOOLS_FILE) if path in self._paths]
+        if reason and found:
+            self._add("U12", f"models are not offered the tools of {' and '.join(found)}: {reason}", found[0])
+
+    def section(self, files: _Files, offered: OfferedTools, limits: Limits) -> None:
+        """Report the names of the ``Tools:`` section that are unknown."""
+        if files.names is None:
+            return
+        text, first_line, _, _ = read_body(self._skill.files, limits.skill_file)
+        unknown = {
+            name: line
+            for name, line in tool_lines(text).items()
+            if name not in files.names and name not in offered.names
+        }
+        known_names = [*files.names, *offered.names]
+        who = f"neither the skill nor agent {offered.agent} has"
+        if not offered.agent:
+            who = "the skill does not bring: the pool of an agent has to have it"
+        elif offered.toolsets:
+            who += f", unless a tool set of the agent ({', '.join(offered.toolsets)}) has it"
+        for name, line in unknown.items():
+            near = near_misses(name, known_names)
+            self._add(
+                "T12",
+                f"the 'Tools:' section names {shown(name)}, which {who}",
+                self._skill.files.skill_file,
+                first_line + line,
+                f"did you mean {' or '.join(map(repr, near))}?" if near else "",
+                is_certain=bool(offered.agent) and not offered.toolsets,
+            )
+
+    def _parameters(self, tool: DeclaredTool, line: int) -> bool:
+        """Report unusable parameters. Return False if the tool is omitted because of them."""
+        if tool.parameters is None:
+            return True
+        try:
+            checked_parameters(tool.parameters)
+        except ValueError as error:
+            self._add("T03", f"{SCHEMA_FILE}: the tool {tool.name!r} is left out: {error}", SCHEMA_FILE, line)
+            return False
+        size = len(json.dumps(tool.parameters, ensure_ascii=False).encode("utf-8", "replace"))
+        # A larger one has keywords that are left out, and takes long to check.
+        problem = schema_problem(tool.parameters) if size <= MAX_SCHEMA_BYTES else ""
+        if not problem:
+            properties, required = (tool.parameters.get(word) for word in ("properties", "required"))
+            declared = properties if isinstance(properties, dict) else {}
+            missing = [shown(name) for name in (required if isinstance(required, list) else ()) if name not in declared]
+            more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
+            listed = ", ".join(missing[:_MAX_LISTED]) + more
+            problem = f"'required' names {listed}, which 'properties' does not have" if missing else ""
+        if problem:
+            self._add(
+                "T07",
+                f"{SCHEMA_FILE}: the parameters of the tool {tool.name!r} are not a valid JSON schema: "
+                f"{shown(problem, 200)[1:-1]}",
+                SCHEMA_FILE,
+                line,
+            )
+        return True
+
+    def _function(self, name: str, files: _Files, line: int) -> None:
+        """Report a declared function that ``tools.py`` does not define."""
+        if not files.has_source:
+            message = f"{SCHEMA_FILE}: the tool {name!r} has no command, and there is no {TOOLS_FILE} with the function"
+            self._add("T04", message, SCHEMA_FILE, line)
+        elif files.source is not None:
+            is_defined = name in files.source.names or not files.source.is_complete
+            if name.startswith("_") or not is_defined:
+                near = near_misses(name, [known for known in files.source.names if not known.startswith("_")])
+                hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+                message = f"{SCHEMA_FILE}: {TOOLS_FILE} has no public function {name!r}{hint}"
+                self._add("T04", message, SCHEMA_FILE, line)
+
+    def _undeclared(self, source: ToolSource, schema: SchemaFile) -> None:
+        """Report functions that are not tools because ``schema.json`` does not declare them."""
+        for name, found in source.names.items():
+            if found.is_function and not name.startswith("_") and name not in schema.tools:
+                message = f"{TOOLS_FILE} defines {name!r}, which {SCHEMA_FILE} does not declare: it is not a tool"
+                self._add("T05", message, TOOLS_FILE, found.line)
+
+    def _functions(self, source: ToolSource) -> None:
+        """Report names of functions that are tools without ``schema.json``."""
+        seen: set[str] = set()
+        for name in source.tools or ():
+            line = source.names[name].line if name in source.names else 0
+            if name in seen:
+                self._add("T08", f"{TOOLS_FILE}: duplicate tool {name!r}: the first one is used", TOOLS_FILE, line)
+            elif not NAME.fullmatch(name):
+                message = (
+                    f"{TOOLS_FILE}: the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'"
+                )
+                self._add("T03", message, TOOLS_FILE, line)
+            seen.add(name)
+        for name, line in source.repeated:
+            if name in seen:
+                message = f"{TOOLS_FILE} defines {name!r} twice: the last definition counts"
+                self._add("T08", message, TOOLS_FILE, line)
+
+    def _add(
+        self, code: str, message: str, file: str, line: int = 0, fix: str = "", *, is_certain: bool = False
+    ) -> None:
+        path = ""
+        if self._skill.path:
+            # The path says which file it is.
+            path, message = f"{self._skill.path}/{file}", message.removeprefix(f"{file}: ")
+        self.report.add(code, message, fix=fix, line=line, path=path, severity="warning" if is_certain else None)
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("-", "_").replace(" ", "_")
