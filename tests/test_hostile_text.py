@@ -36,9 +36,17 @@ from flink_skills.skill.repair import repair
 from flink_skills.skill.text import clean, clean_line
 from flink_skills.skill.tools_section import tools_section
 from flink_skills.skill.yaml_values import YamlProblemError
-from flink_skills.tools import ArgumentError, Tool, ToolContext, ToolResult, ToolSet, ToolSpec
+from flink_skills.tools import (
+    ArgumentError,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolSet,
+    ToolSpec,
+    parse_docstring,
+    read_docstring,
+)
 from flink_skills.tools.commands import HiddenValues, split_words
-from flink_skills.tools import parse_docstring, read_docstring
 from flink_skills.tools.interactive import ShownText, find_interaction
 
 _LENGTH = 200_000

@@ -28,7 +28,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param.startswith("old"):
         # A server of the package answers the newer handshake as well.
         legacy = property(lambda self: "legacy", lambda self, value: None)
-        monkeypatch.setattr("flink_skills.tools.mcp.connection.McpConnection._mode", legacy, raising=False)
+        monkeypatch.setattr("flink_skills.tools.mcp.server_connection.McpConnection._mode", legacy, raising=False)
     if request.param.endswith("stdio"):
         yield {"command": sys.executable, "args": [str(SERVER), request.param], "sandbox": False}
         return
@@ -209,7 +209,7 @@ async def test_a_server_that_ends_while_a_question_is_open_is_called_again_with_
 async def test_a_call_that_is_held_for_too_long_is_made_again(
     server: Any, open_agent: OpenAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flink_skills.tools.mcp.questions._HELD_SECONDS", 0.0)
+    monkeypatch.setattr("flink_skills.tools.mcp.server_questions._HELD_SECONDS", 0.0)
     opened = await open_agent(Buyer(server))
     (bench,) = benches(opened, "cups")
     assert (await bench.turn()).status == TurnStatus.WAITING

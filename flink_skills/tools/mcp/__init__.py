@@ -1,5 +1,6 @@
 """Tools of MCP servers (Model Context Protocol): one connection for each server in a worker, shared by all turns."""
 
+from flink_skills.tools.mcp.mcp_tool_set import McpToolSet, mcp_servers_from
 from flink_skills.tools.mcp.parameters import (
     McpClientCredentials,
     McpStdioServerParameters,
@@ -7,7 +8,6 @@ from flink_skills.tools.mcp.parameters import (
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
-from flink_skills.tools.mcp.toolset import McpToolSet, mcp_servers_from
 
 __all__ = [
     "McpClientCredentials",

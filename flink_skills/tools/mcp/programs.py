@@ -9,25 +9,30 @@ import os
 import shutil
 import signal
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.tools.mcp.limited import MAX_VALUES, TOO_MANY_VALUES, values_in
-from flink_skills.tools.mcp.said import SaidLines
+from flink_skills.tools.mcp.message_limits import MAX_VALUES, TOO_MANY_VALUES, values_in
 
 if TYPE_CHECKING:
     from flink_skills.execution.live import LiveProcess
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["plain_program", "sandboxed_program"]
+__all__ = ["SaidLines", "plain_program", "sandboxed_program"]
 
 _log = logging.getLogger("flink_skills.mcp")
 # As long as any job: the process belongs to the worker and not to a turn.
 _LIFE = 10 * 365 * 86_400.0
 _MAX_LINE_LENGTH = 16 << 20
 _WAITING_MESSAGES = 64
+_MAX_LOGGED_LINE = 2_000
+_MAX_LINES_PER_PERIOD = 100
+_PERIOD_SECONDS = 60.0
+_LAST_LINES = 5
+_MAX_LAST_CHARACTERS = 1_000
 
 
 @contextlib.asynccontextmanager
@@ -151,6 +156,58 @@ async def _streams(
             output.said.end()
             for stream in (to_session, from_server, to_server, from_session):
                 stream.close()
+
+
+class SaidLines:
+    """Logs whole lines: ``hides`` takes secrets out of them, and what cannot be seen is replaced.
+
+    At most 100 lines in a minute: a program may write without end.
+    """
+
+    def __init__(self, log: logging.Logger, name: str, hides: Callable[[str], str]) -> None:
+        self._log = log
+        self._name = name
+        self._hides = hides
+        self._rest = b""
+        self._since = float("-inf")
+        self._count = 0
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+
+    @property
+    def last(self) -> str:
+        """The last lines, joined by ``/``. An empty string means that the program wrote none."""
+        text = " / ".join(self._last)
+        return text if len(text) <= _MAX_LAST_CHARACTERS else "…" + text[-_MAX_LAST_CHARACTERS:]
+
+    def add(self, data: bytes) -> None:
+        """Take the next piece."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        if len(rest) > _MAX_LOGGED_LINE:
+            lines.append(rest)
+            rest = b""
+        self._rest = rest
+        for line in lines:
+            self._say(line)
+
+    def end(self) -> None:
+        """Say a last line without an end."""
+        rest, self._rest = self._rest, b""
+        self._say(rest)
+
+    def _say(self, line: bytes) -> None:
+        text = self._hides(line.decode("utf-8", "replace")).strip()
+        if not text:
+            return
+        shown = "".join(of if of.isprintable() else "\ufffd" for of in text[:_MAX_LOGGED_LINE])
+        self._last.append(shown)
+        now = asyncio.get_running_loop().time()
+        if now - self._since > _PERIOD_SECONDS:
+            self._since, self._count = now, 0
+        self._count += 1
+        if self._count <= _MAX_LINES_PER_PERIOD:
+            self._log.info("MCP server %s says: %s", self._name, shown)
+        elif self._count == _MAX_LINES_PER_PERIOD + 1:
+            self._log.warning("MCP server %s says more, which is left out of the log for a minute", self._name)
 
 
 class _Output:

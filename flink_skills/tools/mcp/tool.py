@@ -7,6 +7,7 @@ import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,12 +18,12 @@ from flink_skills.skill.text import clean
 from flink_skills.telemetry.activity import current_activity
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.mcp.connection import McpAnswerError, McpConnection, McpLostError
-from flink_skills.tools.mcp.questions import HeldCall, Questions
+from flink_skills.tools.mcp.server_connection import McpAnswerError, McpConnection, McpLostError
+from flink_skills.tools.mcp.server_questions import HeldCall, Questions
 from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import fit_schema
 
-__all__ = ["McpTool", "block_parts", "requested", "resource_media", "sectioned"]
+__all__ = ["McpTool", "prompt_tools", "resource_tools"]
 
 _log = logging.getLogger("flink_skills.mcp")
 T = TypeVar("T")
@@ -30,6 +31,11 @@ _MAX_MESSAGE_LENGTH = 4_000
 # Characters of JSON. What code gets of a result is journalled, so it is part of each checkpoint of a turn under way.
 _MAX_VALUE = 1 << 20
 _TEXTS = ("description", "title")
+Place = Literal["sandbox", "remote", "worker"]
+_MAX_ITEMS = 500
+_MAX_PAGES = 50
+# Characters of what describes the items. Code that called the tool gets all of it, and a journal stores it.
+_MAX_LIST = 1 << 20
 
 
 class McpTool(Tool):
@@ -40,9 +46,7 @@ class McpTool(Tool):
     out where it is longer than 1,048,576 characters of JSON.
     """
 
-    def __init__(
-        self, connection: McpConnection, theirs: Any, name: str, place: Literal["sandbox", "remote", "worker"]
-    ) -> None:
+    def __init__(self, connection: McpConnection, theirs: Any, name: str, place: Place) -> None:
         self._connection = connection
         self._theirs = theirs.name
         self.runs_in = place
@@ -61,7 +65,7 @@ class McpTool(Tool):
         meta: Any = {"flink_skills/call_id": context.call_id, "flink_skills/attempt": context.attempt}
 
         def called(questions: Questions | None) -> Awaitable[Any]:
-            return requested(
+            return _requested(
                 self._connection,
                 lambda client: client.call_tool(self._theirs, dict(arguments), meta=meta),
                 self._spec.name,
@@ -72,8 +76,8 @@ class McpTool(Tool):
         result: Any = await (called(None) if context.waits is None else self._called(called, arguments, context))
         if isinstance(result, ToolResult):
             return result
-        texts, media = block_parts(result.content)
-        sections = sectioned(texts, "\n")
+        texts, media = _block_parts(result.content)
+        sections = _sectioned(texts, "\n")
         text = "".join(sections)
         value = result.structured_content
         if value is not None:
@@ -186,7 +190,7 @@ def _form_answer(schema: Mapping[str, Any], value: Any) -> tuple[str, dict[str, 
     return "accept", content
 
 
-async def requested(
+async def _requested(
     connection: McpConnection,
     request: Callable[[Any], Awaitable[T]],
     name: str,
@@ -217,7 +221,7 @@ async def requested(
         return ToolResult(f"{name}: the server refuses: {told[:_MAX_MESSAGE_LENGTH]}", is_error=True)
 
 
-def block_parts(blocks: Iterable[Any]) -> tuple[list[str], tuple[Media, ...]]:
+def _block_parts(blocks: Iterable[Any]) -> tuple[list[str], tuple[Media, ...]]:
     """Return the text of each block of content, and the images, PDF documents and audio.
 
     The text of a block without text describes it. Blocks are media if their bytes are of a supported type.
@@ -227,7 +231,7 @@ def block_parts(blocks: Iterable[Any]) -> tuple[list[str], tuple[Media, ...]]:
     for block in blocks:
         resource = getattr(block, "resource", None)
         data = getattr(block, "data", None) or getattr(resource, "blob", None)
-        media = None if data is None else resource_media(data, str(getattr(resource, "uri", "")))
+        media = None if data is None else _resource_media(data, str(getattr(resource, "uri", "")))
         if media is not None:
             found.append(media)
         text = _block_text(block) if media is None else f"[{media.summary}]"
@@ -236,7 +240,7 @@ def block_parts(blocks: Iterable[Any]) -> tuple[list[str], tuple[Media, ...]]:
     return texts, tuple(found)
 
 
-def resource_media(data: str, uri: str = "") -> Media | None:
+def _resource_media(data: str, uri: str = "") -> Media | None:
     """Return the media that base64 text contains, None if it is of no supported type."""
     try:
         return Media.recognized(base64.b64decode(data, validate=True), uri.rpartition("/")[2])
@@ -244,10 +248,10 @@ def resource_media(data: str, uri: str = "") -> Media | None:
         return None
 
 
-def sectioned(texts: Iterable[str], separator: str) -> tuple[str, ...]:
+def _sectioned(texts: Iterable[str], separator: str) -> tuple[str, ...]:
     """Return ``texts`` with ``separator`` between them, as sections of a result.
 
-    >>> sectioned(["a", "b"], "\\n")
+    >>> _sectioned(["a", "b"], "\\n")
     ('a', '\\n', 'b')
     """
     return tuple(part for text in texts for part in (separator, text))[1:]
@@ -274,3 +278,130 @@ def _block_text(block: Any) -> str:
         return str(text) if text is not None else f"[resource {block.resource.uri}, no text]"
     size = len(getattr(block, "data", "")) * 3 // 4
     return f"[{kind}, {getattr(block, 'mime_type', 'of unknown type')}, {size:,} bytes]"
+
+
+def resource_tools(connection: McpConnection, prefix: str, place: Place) -> list[Tool]:
+    """``list_resources`` and ``read_resource``."""
+    from mcp.shared.exceptions import MCPError
+
+    async def listed(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
+        found = await _all(
+            client.list_resources, lambda page: [_described(of, uri=str(of.uri)) for of in page.resources]
+        )
+        # Servers without templates need not know the question.
+        with suppress(MCPError):
+            found += await _all(
+                client.list_resource_templates,
+                lambda page: [_described(of, uri_template=of.uri_template) for of in page.resource_templates],
+            )
+        return ToolResult(json.dumps(found, ensure_ascii=False), value=found)
+
+    async def read(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
+        uri = arguments.get("uri")
+        if not isinstance(uri, str) or not uri:
+            return ToolResult(f"{prefix}read_resource: give the argument uri, a string", is_error=True)
+        texts, found = [], []
+        for of in (await client.read_resource(uri)).contents:
+            text, blob = getattr(of, "text", None), getattr(of, "blob", None)
+            media = _resource_media(blob, str(of.uri)) if blob else None
+            if media is not None:
+                found.append(media)
+                text = f"[{media.summary}]"
+            texts.append(f"[{of.mime_type or 'binary'}, no text]" if text is None else str(text))
+        sections = _sectioned(texts, "\n")
+        return ToolResult("".join(sections) or "(empty)", sections=sections, media=tuple(found))
+
+    uri = {"uri": {"type": "string", "description": "As list_resources gives it; templates filled in."}}
+    return [
+        _Request(connection, _spec(f"{prefix}list_resources", "List the resources that can be read."), listed, place),
+        _Request(connection, _spec(f"{prefix}read_resource", "Read a resource.", uri, "uri"), read, place),
+    ]
+
+
+def prompt_tools(connection: McpConnection, prefix: str, place: Place) -> list[Tool]:
+    """``list_prompts`` and ``get_prompt``."""
+
+    async def listed(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
+        found = await _all(
+            client.list_prompts,
+            lambda page: [
+                _described(of, arguments=[a.name + ("" if a.required else "?") for a in of.arguments or ()])
+                for of in page.prompts
+            ],
+        )
+        return ToolResult(json.dumps(found, ensure_ascii=False), value=found)
+
+    async def get(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
+        name, given = arguments.get("name"), arguments.get("arguments") or {}
+        if not isinstance(name, str) or not isinstance(given, Mapping):
+            return ToolResult(f"{prefix}get_prompt: give name, a string, and arguments, an object", is_error=True)
+        result = await client.get_prompt(name, {str(key): str(value) for key, value in given.items()})
+        parts = [(message.role, *_block_parts([message.content])) for message in result.messages]
+        sections = _sectioned([f"{role}: {''.join(texts)}" for role, texts, _ in parts], "\n\n")
+        media = tuple(of for *_, found in parts for of in found)
+        return ToolResult("".join(sections) or "(empty)", sections=sections, media=media)
+
+    named = {
+        "name": {"type": "string"},
+        "arguments": {"type": "object", "additionalProperties": {"type": "string"}},
+    }
+    return [
+        _Request(connection, _spec(f"{prefix}list_prompts", "List the prompts of the server."), listed, place),
+        _Request(connection, _spec(f"{prefix}get_prompt", "Get the text of a prompt.", named, "name"), get, place),
+    ]
+
+
+async def _all(
+    ask: Callable[..., Awaitable[Any]], items: Callable[[Any], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return the items of all pages of a list, at most 500 items and 1,048,576 characters of JSON."""
+    found: list[dict[str, Any]] = []
+    size, cursor = 0, None
+    for _ in range(_MAX_PAGES):
+        page = await ask(cursor=cursor)
+        for item in items(page):
+            size += len(json.dumps(item, ensure_ascii=False))
+            if size > _MAX_LIST or len(found) >= _MAX_ITEMS:
+                return found
+            found.append(item)
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return found
+
+
+def _spec(name: str, description: str, properties: Mapping[str, Any] | None = None, *required: str) -> ToolSpec:
+    schema = {"type": "object", "properties": dict(properties or {}), "required": list(required)}
+    return ToolSpec(name, description, schema)
+
+
+class _Request(Tool):
+    """A request to the server that only reads."""
+
+    def __init__(
+        self,
+        connection: McpConnection,
+        spec: ToolSpec,
+        run: Callable[[Any, Mapping[str, Any]], Awaitable[ToolResult]],
+        place: Place,
+    ) -> None:
+        self.runs_in = place
+        self._connection = connection
+        self._run = run
+        self._spec = spec
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        return await _requested(
+            self._connection, lambda client: self._run(client, arguments), self._spec.name, idempotent=True
+        )
+
+
+def _described(of: Any, **more: Any) -> dict[str, Any]:
+    found = {"name": of.name, **more}
+    if of.description:
+        found["description"] = of.description
+    return found

@@ -10,12 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import parse_qs
 
-from flink_skills.errors import ConfigError, ExecutionError
+from flink_skills.errors import ConfigError, ExecutionError, SkillsError
 from flink_skills.skill.text import clean
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.mcp.checked_messages import checked_messages
-from flink_skills.tools.mcp.limited import limited_client
+from flink_skills.tools.mcp.message_limits import checked_messages, limited_client
 from flink_skills.tools.mcp.parameters import (
     ConnectionParams,
     McpClientCredentials,
@@ -23,16 +22,29 @@ from flink_skills.tools.mcp.parameters import (
     StdioConnectionParams,
     check_http_url,
 )
-from flink_skills.tools.mcp.programs import plain_program, sandboxed_program
-from flink_skills.tools.mcp.said import SaidLines
+from flink_skills.tools.mcp.programs import SaidLines, plain_program, sandboxed_program
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["McpSignInError", "TransportReports", "need_mcp", "transport"]
+__all__ = [
+    "McpSignInError",
+    "TransportReports",
+    "first_of",
+    "is_broken",
+    "is_closed",
+    "is_end",
+    "is_lost",
+    "need_mcp",
+    "transport",
+    "words_of",
+]
 
 _MAX_EVENT = 16 << 20
 _MAX_REASON = 300
+_MAX_ERROR_LENGTH = 500
+# What the package says in place of a server that gave a status and no answer; it has no class or code of its own.
+_STATUS_TEXTS = ("Session terminated", "Server returned an error response")
 # Statuses of an authorization server that is overloaded or not ready.
 _RETRIED_STATUSES = (408, 425, 429)
 
@@ -306,3 +318,49 @@ def _expanded(text: str, hidden: HiddenValues) -> str:
     for value, reference in replacements(text):
         hidden.add(reference, value)
     return expand(text)
+
+
+def is_closed(error: Any) -> bool:
+    """Whether an ``MCPError`` says that nothing comes over this connection any more."""
+    from mcp.types import CONNECTION_CLOSED
+
+    return bool(error.code == CONNECTION_CLOSED and error.message == "Connection closed")
+
+
+def is_broken(error: Any) -> bool:
+    """Whether an ``MCPError`` is no answer of the server, but the end of a request on its way."""
+    from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
+
+    return error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or error.message in _STATUS_TEXTS
+
+
+def is_end(error: BaseException) -> bool:
+    """Return True if an error only states that the other end has gone."""
+    first = first_of(error)
+    return is_lost(first) or (hasattr(first, "code") and hasattr(first, "message") and is_closed(first))
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether another error is one of streams and sockets."""
+    import anyio
+    import httpx2
+
+    broken = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, httpx2.TransportError)
+    return isinstance(first_of(error), (OSError, EOFError, *broken))
+
+
+def first_of(error: BaseException) -> BaseException:
+    """The first error of nested groups."""
+    while getattr(error, "exceptions", ()):
+        error = error.exceptions[0]  # type: ignore[attr-defined]
+    return error
+
+
+def words_of(error: BaseException) -> str:
+    """The first error in one line that is not long; a server may have written it."""
+    first = first_of(error)
+    text = " ".join(str(first).split())
+    if isinstance(first, SkillsError):
+        return text
+    said = f"{type(first).__name__}: {text}" if text else type(first).__name__
+    return said if len(said) <= _MAX_ERROR_LENGTH else said[:_MAX_ERROR_LENGTH] + "…"

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from flink_skills.tools.mcp.checked_messages import GIVEN_UP
+from flink_skills.tools.mcp.message_limits import GIVEN_UP
 
 __all__ = ["HeldCall", "HeldCalls", "OpenQuestions", "Questions"]
 

@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.mcp.failures import first_of, is_broken, is_closed, is_end, is_lost, words_of
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
-from flink_skills.tools.mcp.questions import HeldCalls, OpenQuestions, Questions
-from flink_skills.tools.mcp.said import SaidLines
-from flink_skills.tools.mcp.transports import McpSignInError, TransportReports, transport
+from flink_skills.tools.mcp.programs import SaidLines
+from flink_skills.tools.mcp.server_questions import HeldCalls, OpenQuestions, Questions
+from flink_skills.tools.mcp.transports import (
+    McpSignInError,
+    TransportReports,
+    first_of,
+    is_broken,
+    is_closed,
+    is_end,
+    is_lost,
+    transport,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner

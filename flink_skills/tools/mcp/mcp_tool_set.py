@@ -12,19 +12,22 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from flink_skills.errors import ConfigError
 from flink_skills.hints import none_is_default
 from flink_skills.skill.text import hidden_characters
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
-from flink_skills.tools.mcp.connection import McpConnection, McpStartError
-from flink_skills.tools.mcp.mcp_json import TOOL_SET_KEYS
-from flink_skills.tools.mcp.more import prompt_tools, resource_tools
-from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams, connection_params
+from flink_skills.tools.mcp.parameters import (
+    TOOL_SET_KEYS,
+    ConnectionParams,
+    StdioConnectionParams,
+    connection_params,
+)
+from flink_skills.tools.mcp.server_connection import McpConnection, McpStartError
 from flink_skills.tools.mcp.servers_file import servers_of
-from flink_skills.tools.mcp.tool import McpTool
+from flink_skills.tools.mcp.tool import McpTool, Place, prompt_tools, resource_tools
 from flink_skills.tools.mcp.transports import need_mcp
 from flink_skills.tools.name_patterns import NameUse, has_wildcard, hint, literal_start, matches, starts_match
 from flink_skills.tools.schemas import schema_problem
@@ -245,7 +248,7 @@ class McpToolSet(BaseToolSet):
             await connection.close()
 
     @property
-    def _place(self) -> Literal["sandbox", "remote", "worker"]:
+    def _place(self) -> Place:
         if isinstance(self._params, StdioConnectionParams):
             return "sandbox" if self._params.sandbox else "worker"
         return "remote"
