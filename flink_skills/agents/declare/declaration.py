@@ -369,7 +369,7 @@ def mcp_tool_set(name: str, server: Any, arguments: Mapping[str, Any], place: st
     try:
         # What it needs is an extra.
         from flink_skills.tools.mcp import McpToolSet
-        from flink_skills.tools.mcp.parameters import TOOL_SET_KEYS, own_server
+        from flink_skills.tools.mcp.server_mapping import TOOL_SET_KEYS, own_server
 
         if isinstance(server, ResourceDescriptor):
             if server.clazz != ResourceName.MCP_SERVER:

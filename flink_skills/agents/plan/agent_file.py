@@ -65,7 +65,7 @@ def with_absolute_paths(spec: Mapping[str, Any], folder: FilePath, document: Doc
     servers = spec.get("mcp_servers")
     if isinstance(servers, Mapping) and (isinstance(servers.get("file"), str) or "mcpServers" in servers):
         # Workers do not have the file.
-        from flink_skills.tools.mcp.servers_file import servers_of
+        from flink_skills.tools.mcp.server_mapping import servers_of
 
         try:
             spec = {**spec, "mcp_servers": servers_of(servers, folder)}

@@ -19,14 +19,9 @@ from flink_skills.hints import none_is_default
 from flink_skills.skill.text import hidden_characters
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
-from flink_skills.tools.mcp.parameters import (
-    TOOL_SET_KEYS,
-    ConnectionParams,
-    StdioConnectionParams,
-    connection_params,
-)
+from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
 from flink_skills.tools.mcp.server_connection import McpConnection, McpStartError
-from flink_skills.tools.mcp.servers_file import servers_of
+from flink_skills.tools.mcp.server_mapping import TOOL_SET_KEYS, connection_params, servers_of
 from flink_skills.tools.mcp.tool import McpTool, Place, prompt_tools, resource_tools
 from flink_skills.tools.mcp.transports import need_mcp
 from flink_skills.tools.name_patterns import NameUse, has_wildcard, hint, literal_start, matches, starts_match

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -16,8 +17,6 @@ from flink_skills.sources.secrets import has_references
 from flink_skills.tools.commands.skill_env import name_problem
 
 __all__ = [
-    "TOOL_SET_KEYS",
-    "URL_KEYS",
     "ConnectionParams",
     "McpClientCredentials",
     "McpStdioServerParameters",
@@ -25,67 +24,10 @@ __all__ = [
     "StdioConnectionParams",
     "StreamableHTTPConnectionParams",
     "check_http_url",
-    "connection_params",
-    "own_server",
+    "warn_once",
 ]
 
 _log = logging.getLogger("flink_skills.mcp")
-
-TOOL_SET_KEYS = ("prefix", "tools", "prompts", "resources", "interval", "required", "approve")
-_OWN = (
-    *("url", "headers", "command", "args", "env", "cwd", "auth", "transport", "timeout", "sse_read_timeout"),
-    *("terminate_on_close", "sandbox"),
-)
-URL_KEYS = ("url", "httpUrl", "serverUrl")
-_TRANSPORTS = {
-    "stdio": "stdio",
-    "sse": "sse",
-    "http": "streamable-http",
-    "streamablehttp": "streamable-http",
-}
-#: Keys that change nothing, with the reason why.
-_WITHOUT_EFFECT = {
-    **dict.fromkeys(
-        ("alwaysAllow", "autoApprove", "always_allow", "trust"),
-        "tools need no approval unless 'approve' names them",
-    ),
-    **dict.fromkeys(("alwaysLoad", "autoStart", "autoConnect"), "each worker connects when the agent opens"),
-    **dict.fromkeys(("callbackPort", "redirectUri", "redirectUris"), "a job has no browser"),
-}
-# For people who read the file.
-_TEXTS = ("description", "name", "title", "icon", "gallery", "version", "note", "comment", "$comment", "//")
-#: Keys that would change something, with what to write instead.
-_REFUSED = {
-    "envFile": "a job does not read this file; write each variable in 'env' as ${env:NAME} or ${file:/path}",
-    **dict.fromkeys(
-        ("excludeTools", "disabledTools", "disabled_tools"),
-        "tools are selected and not excluded; name those that models can use in 'tools'",
-    ),
-    "headersHelper": "A job runs no program for headers. Write ${file:/path} in 'headers' for a token that is renewed.",
-    "authProviderType": "a job has only client credentials; write 'auth' with client_id and client_secret",
-    **dict.fromkeys(("sandboxEnabled", "dev", "debug", "watch", "roots"), "A job has no counterpart. Remove the key."),
-}
-_OAUTH = {
-    "clientId": "client_id",
-    "CLIENT_ID": "client_id",
-    "clientSecret": "client_secret",
-    "CLIENT_SECRET": "client_secret",
-    "privateKey": "private_key",
-    "scope": "scopes",
-    "grantType": "grant_type",
-    "grant": "grant_type",
-    "tokenEndpointAuthMethod": "token_endpoint_auth_method",
-    "signingAlgorithm": "signing_algorithm",
-}
-_OAUTH_WITHOUT_EFFECT = {
-    **dict.fromkeys(
-        ("authorizationUrl", "authorizationEndpoint", "callbackPort", "redirectUri", "redirectUris"),
-        "It needs a browser.",
-    ),
-    **dict.fromkeys(
-        ("tokenUrl", "tokenEndpoint", "authServerMetadataUrl"), "the server names its authorization server itself"
-    ),
-}
 
 
 @none_is_default
@@ -260,145 +202,6 @@ class StreamableHTTPConnectionParams:
 
 
 ConnectionParams = Union[StdioConnectionParams, SseConnectionParams, StreamableHTTPConnectionParams]
-_KINDS = (StdioConnectionParams, SseConnectionParams, StreamableHTTPConnectionParams)
-
-
-def connection_params(value: Any) -> ConnectionParams:
-    """From parameters, those of a program alone, a URL (streamable HTTP) or a mapping with ``command`` or ``url``.
-
-    Raises :class:`ConfigError` for anything else.
-
-    >>> connection_params("http://mcp:8000/mcp").timeout
-    5.0
-    >>> connection_params({"command": "mcp-server-time"}).server_params.command
-    'mcp-server-time'
-    """
-    if isinstance(value, _KINDS):
-        return value
-    if isinstance(value, McpStdioServerParameters):
-        return StdioConnectionParams(value)
-    if isinstance(value, str) and value.startswith(("http://", "https://", "${")):
-        return StreamableHTTPConnectionParams(value)
-    if isinstance(value, Mapping):
-        return _from_mapping(value)
-    if all(hasattr(value, name) for name in ("command", "args", "env")):
-        # The parameters of the package mcp, and of those that have copied them.
-        cwd = str(getattr(value, "cwd", None) or "")
-        server = McpStdioServerParameters(value.command, tuple(value.args), dict(value.env or {}), cwd)
-        return StdioConnectionParams(server)
-    raise ConfigError(
-        f"an MCP server is described by a {type(value).__name__}: give StdioConnectionParams, SseConnectionParams, "
-        "StreamableHTTPConnectionParams, a URL or a mapping with command or url"
-    )
-
-
-def _from_mapping(given: Mapping[str, Any]) -> ConnectionParams:
-    value = own_server("an MCP server", given)
-    if value is None:
-        raise ConfigError("an MCP server is disabled: omit it where it is declared")
-    transport = value.pop("transport", None)
-    kind: Any = SseConnectionParams if transport == "sse" else StreamableHTTPConnectionParams
-    if "command" in value:
-        kind = StdioConnectionParams
-    server = {key: value.pop(key) for key in ("command", "args", "env", "cwd") if key in value}
-    known = [name for name in kind.__dataclass_fields__ if name != "server_params"]
-    for key in [*server, *value]:
-        if key in TOOL_SET_KEYS:
-            raise ConfigError(f"{key!r} of an MCP server is an argument of @mcp_server or McpToolSet: give it there")
-        if key not in known and not (kind is StdioConnectionParams and key in server):
-            raise ConfigError(f"an MCP server with {'command' if 'command' in server else 'url'} has no {key!r}")
-    if transport is not None and (transport == "stdio") != (kind is StdioConnectionParams):
-        raise ConfigError(f"an MCP server of the transport {transport} has {'url' if 'url' in value else 'command'!r}")
-    if kind is StdioConnectionParams:
-        return StdioConnectionParams(McpStdioServerParameters(**server), **value)
-    http: ConnectionParams = kind(**value)
-    return http
-
-
-def own_server(place: str, given: Mapping[str, Any], *, foreign: bool = False) -> dict[str, Any] | None:
-    """Return a server's mapping with our keys only. Return None for a server that is disabled.
-
-    Args:
-        place: The server, for messages.
-        given: The mapping, with our keys or those of other clients.
-        foreign: True for a file of other clients, whose ``timeout`` has other units and another meaning.
-
-    Raises :class:`ConfigError` for a key that is unknown or that a job cannot follow.
-
-    >>> own_server("shop", {"type": "http", "httpUrl": "https://mcp.shop/mcp"})
-    {'transport': 'streamable-http', 'url': 'https://mcp.shop/mcp'}
-    """
-    found: dict[str, Any] = {}
-    disabled = False
-    for key, value in given.items():
-        if key in _REFUSED:
-            raise ConfigError(f"{place}: {key}: {_REFUSED[key]}")
-        if key in ("disabled", "enabled"):
-            if not isinstance(value, bool):
-                raise ConfigError(f"{place}: {key}: is {value!r}; write true or false")
-            disabled |= value is (key == "disabled")
-        elif key in _WITHOUT_EFFECT:
-            _log.warning("%s: %s has no effect: %s", place, key, _WITHOUT_EFFECT[key])
-        elif key == "timeout" and foreign:
-            _log.warning(
-                "%s: timeout has no effect: clients disagree on its unit. Set skills.tool.timeout for calls", place
-            )
-        elif key in ("type", "transport"):
-            _put(found, "transport", _transport(place, key, value), place, key)
-        elif key in URL_KEYS:
-            _put(found, "url", value, place, key)
-        elif key == "includeTools":
-            _put(found, "tools", value, place, key)
-        elif key == "oauth":
-            if value is not False and value is not None:
-                _put(found, "auth", _oauth(f"{place}: oauth", value), place, key)
-        elif key in _OWN or key in TOOL_SET_KEYS:
-            _put(found, key, value, place, key)
-        elif key not in _TEXTS and not key.startswith("_"):
-            known = [*_OWN, *TOOL_SET_KEYS, *URL_KEYS[1:], "type", "disabled", "oauth"]
-            raise ConfigError(str(UnknownNameError("key", str(key), known, place=place)))
-    if disabled:
-        _log.info("%s is disabled, and omitted", place)
-        return None
-    command = found.get("command")
-    if isinstance(command, list) and command:
-        # As commands are elsewhere in YAML.
-        found["command"], found["args"] = str(command[0]), [*map(str, command[1:]), *found.get("args", [])]
-    if ("command" in found) == ("url" in found):
-        raise ConfigError(f"{place}: write either 'command' for a program or 'url' for a service")
-    return found
-
-
-def _put(found: dict[str, Any], key: str, value: Any, place: str, written: str) -> None:
-    if key in found and found[key] != value:
-        raise ConfigError(f"{place}: {written}: {key!r} is given twice with different values; remove one of them")
-    found[key] = value
-
-
-def _transport(place: str, key: str, value: Any) -> str:
-    plain = str(value).replace("-", "").replace("_", "").lower()
-    if plain not in _TRANSPORTS:
-        raise ConfigError(f"{place}: {key}: {value!r} is not supported; write stdio, sse or http (streamable HTTP)")
-    return _TRANSPORTS[plain]
-
-
-def _oauth(place: str, value: Any) -> dict[str, Any] | None:
-    """Return what ``oauth`` says as our ``auth``."""
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{place}: is {value!r}; write a mapping with clientId and clientSecret")
-    said = dict(value)
-    if said.pop("enabled", True) is False:
-        return None
-    for key, reason in _OAUTH_WITHOUT_EFFECT.items():
-        if said.pop(key, None) is not None:
-            _log.warning("%s: %s has no effect: %s", place, key, reason)
-    found = {_OAUTH.get(key, key): of for key, of in said.items()}
-    if "client_secret" not in found and "private_key" not in found:
-        raise ConfigError(
-            f"{place}: a job has no browser for a login; add the clientSecret or the privateKey "
-            "of a client with the grant client_credentials, as ${NAME}, or write a token in 'headers'"
-        )
-    return found
 
 
 def _set(params: Any, name: str, value: Any) -> None:
@@ -424,9 +227,9 @@ def _usable_variables(env: Mapping[str, str], used: Callable[[str, str], str]) -
     if problems:
         raise ConfigError("; ".join(problems))
     if omitted:
-        _log.warning(
-            "env of an MCP server: %s are copies of variables of this process that its program cannot get, and omitted",
-            ", ".join(sorted(omitted)),
+        warn_once(
+            f"env of an MCP server: {', '.join(sorted(omitted))} are copies of variables of this process that its "
+            "program cannot get, and omitted"
         )
     return found
 
@@ -437,12 +240,21 @@ def _sandboxed(key: str, value: str) -> str:
     return value
 
 
+@functools.lru_cache(maxsize=1_000)
+def warn_once(message: str) -> None:
+    """Log a warning one time: the client, the checks and the worker each read a declaration."""
+    _log.warning("%s", message)
+
+
+_UNBRACED = re.compile(r"(?<![\w$])\$[A-Z_][A-Z0-9_]+(?!\w)")
 _FOREIGN = re.compile(r"\$\{(?!(?:env|file):)([^{}]*)\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?::-.*)?", re.DOTALL)
 
 
 def _own_references(place: str, text: str) -> str:
     """Return ``text`` with ``${NAME}`` as ``${env:NAME}``. Raises :class:`ConfigError` for what no worker can resolve.
+
+    ``$NAME`` is a warning, which does not show the text: it can be part of a secret.
 
     >>> _own_references("url", "https://${HOST:-mcp.shop}/mcp")
     'https://${env:HOST:-mcp.shop}/mcp'
@@ -456,6 +268,14 @@ def _own_references(place: str, text: str) -> str:
             )
         return f"${{env:{match[1]}}}"
 
+    is_copy = os.environ.get(place.removeprefix("env.")) == text
+    # An argument can be a script, whose variables the shell resolves.
+    has_variable = _UNBRACED.fullmatch(text) if place == "args" else _UNBRACED.search(text)
+    if has_variable and not is_copy:
+        warn_once(
+            f"{place} of an MCP server contains $NAME without braces, which is passed literally; write ${{NAME}} for "
+            "an environment variable of the TaskManagers"
+        )
     return _FOREIGN.sub(own, text)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills import ConfigError, ExecutionError, ToolContext, load_agent_yaml
+from flink_skills import Agent, ConfigError, ExecutionError, ToolContext, load_agent_yaml, tool_set
 from flink_skills.agents import read_declaration
 from flink_skills.tools.mcp import (
     McpClientCredentials,
@@ -22,6 +22,7 @@ from flink_skills.tools.mcp import (
     StreamableHTTPConnectionParams,
     mcp_servers_from,
 )
+from flink_skills.tools.mcp.server_mapping import connection_params
 from tests.tools.mcp.conftest import SERVER, OpenToolSet
 from tests.tools.mcp.test_hostile import ODD
 
@@ -94,6 +95,62 @@ def test_a_public_file_is_understood(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert str(tmp_path / ".mcp.json") in said
 
 
+def test_a_warning_is_logged_once_for_all_readings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path, {**PUBLIC, "inputs": []})
+
+    class Clerk(Agent):
+        name = "clerk"
+        model = "offline"
+
+        @tool_set
+        def servers(self) -> list[McpToolSet]:
+            return mcp_servers_from(path)
+
+    for _ in range(2):
+        assert len(read_declaration(Clerk()).toolsets) == 5
+    for text in (
+        "alwaysAllow has no effect",
+        "timeout has no effect",
+        "callbackPort has no effect",
+        "inputs: not read",
+    ):
+        assert caplog.text.count(text) == 1, text
+
+
+def test_comments_and_trailing_commas_are_ignored(tmp_path: Path) -> None:
+    text = """\
+    // of the editor
+    {"mcpServers": {
+        /* the shop, "quoted"
+           on two lines */
+        "shop": {"url": "https://shop.example//mcp", "headers": {"A": "/* a */, }",},}, // one
+    },
+    }"""
+    [found] = mcp_servers_from(written(tmp_path, text))
+    assert params_of(found) == StreamableHTTPConnectionParams("https://shop.example//mcp", {"A": "/* a */, }"})
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [
+        ({"url": "https://shop.example/mcp", "headers": {"A": "Bearer $SHOP_TOKEN"}}, "headers.A"),
+        ({"url": "https://$SHOP_HOST/mcp"}, "url"),
+        ({"command": "shop", "env": {"B": "$SHOP_TOKEN"}}, "env.B"),
+        ({"command": "shop", "args": ["--token", "$SHOP_TOKEN"]}, "args"),
+        ({"command": "shop", "cwd": "/srv/$SHOP_FOLDER"}, "cwd"),
+        ({"command": "sh", "args": ["-c", "exec shop --home $HOME"]}, ""),
+        ({"url": "https://shop.example/mcp", "headers": {"A": "pa$$WORD a$B", "B": "${SHOP_TOKEN}", "C": "$5"}}, ""),
+    ],
+)
+def test_a_variable_without_braces_is_a_warning(
+    server: dict[str, Any], place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection_params(server)
+    messages = [record.getMessage() for record in caplog.records]
+    expected = f"{place} of an MCP server contains $NAME without braces, which is passed literally; write ${{NAME}}"
+    assert [message.startswith(expected) and "SHOP" not in message for message in messages] == [True] * bool(place)
+
+
 def test_the_object_itself_and_python_take_the_same(tmp_path: Path) -> None:
     path = written(tmp_path, {"servers": PUBLIC["mcpServers"], "inputs": []})
     by_file = {of.name: params_of(of) for of in mcp_servers_from(path)}
@@ -142,7 +199,7 @@ def test_unusable_key_is_named_with_file_server_and_fix(tmp_path: Path, server: 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"mcpServers": {}, // a\n}', "is not JSON .*line 1.*remove comments"),
+        ('{"mcpServers": {}, // a\n; }', "is not JSON .*line 2 column 1.*correct it"),
         ('{"mcpServers": {"a": {"url": "http://a"}, "a": {"url": "http://b"}}}', "duplicate key 'a'"),
         ('{"theme": "dark"}', "has no servers; write them in the object 'mcpServers'"),
         ("[]", "is a list; write a mapping"),

@@ -1,4 +1,4 @@
-"""Real MCP servers over each transport. Examines the internals of tools.mcp.parameters on purpose."""
+"""Real MCP servers over each transport. Examines the internals of tools.mcp.server_mapping on purpose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flink_skills.tools.mcp import (
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
-from flink_skills.tools.mcp.parameters import connection_params
+from flink_skills.tools.mcp.server_mapping import connection_params
 from tests.kit.media import PNG
 from tests.kit.waiting import until
 from tests.tools.mcp.conftest import DEADLINE, SERVER, STDIO, ConnectionParams, OpenToolSet, StartHttp, reached
