@@ -98,7 +98,7 @@ class FunctionArguments(Arguments[pydantic.BaseModel]):
 
 
 def called_function(func: Any) -> Any:
-    """Return the function or object inside of partials."""
+    """Return the function or object in partials."""
     while hasattr(func, "func"):
         func = func.func
     return func

@@ -14,12 +14,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 from flink_skills import FunctionTool
 from flink_skills.tools import ToolContext, parse_docstring
 from flink_skills.tools.dynamic import checked_parameters
-from flink_skills.tools.dynamic.skill_programs import _MODULES, program_argv
+from flink_skills.tools.dynamic.skill_programs import _MODULES, UNUSABLE_PYTHON, program_argv
 
 _AVAILABLE = {*sys.stdlib_module_names, "pydantic", "pydantic_core", "typing_extensions"}
 
@@ -156,6 +157,17 @@ def test_it_imports_what_a_sandbox_has() -> None:
 
 def test_it_fits_into_an_argument() -> None:
     assert len(program_argv()[-1].encode()) < _MAX_ARGUMENT // 2
+
+
+def test_without_pydantic_the_error_names_the_fix() -> None:
+    text = program_argv()[-1].replace(str(Path(pydantic.__file__).parent.parent), "/none")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", text], input=b"", capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == UNUSABLE_PYTHON
+    reason, fix = done.stderr.decode().split(": ")
+    assert reason.startswith("the tools of a skill need the package pydantic 2, and ")
+    assert fix.startswith("install pydantic for the python3 of commands")
 
 
 def test_tools_import_what_is_installed(tmp_path: Path) -> None:

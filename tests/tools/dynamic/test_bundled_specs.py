@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.execution import CommandResult
-from flink_skills.execution.live import OnOutput
 from flink_skills.tools.commands import HiddenValues
 from flink_skills.tools.dynamic import checked_parameters, checked_specs
 from flink_skills.tools.dynamic.program_response import command_response, read_response, tool_result
@@ -256,9 +256,9 @@ class _Process:
         self._responses = list(responses)
         self._printed = printed
         self._over = asyncio.Event()
-        self.on_output: OnOutput = lambda stream, data: None
+        self.on_output: Callable[[int, bytes], None] = lambda stream, data: None
 
-    async def start(self, on_output: OnOutput) -> Any:
+    async def start(self, on_output: Callable[[int, bytes], None]) -> Any:
         self.on_output = on_output
         return self
 

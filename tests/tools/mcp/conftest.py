@@ -1,5 +1,3 @@
-"""Servers and tool sets of tests. Examines the internals of tools.mcp.parameters on purpose."""
-
 from __future__ import annotations
 
 import subprocess
@@ -18,18 +16,12 @@ from flink_skills.tools.mcp import (
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
-from flink_skills.tools.mcp.parameters import warn_once
 from tests.kit.ports import free_port, listens
 from tests.kit.waiting import wait_until
 
 SERVER = Path(__file__).with_name("shop_server.py")
 DEADLINE = 60.0
 STDIO = StdioConnectionParams(McpStdioServerParameters(sys.executable, (str(SERVER), "stdio")), sandbox=False)
-
-
-@pytest.fixture(autouse=True)
-def new_warnings() -> None:
-    warn_once.cache_clear()
 
 
 class HttpServer:
