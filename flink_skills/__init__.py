@@ -73,9 +73,9 @@ if TYPE_CHECKING:
     from flink_skills.tools.direct import execute_shell_command as execute_shell_command
     from flink_skills.tools.direct import load_skill as load_skill
     from flink_skills.tools.direct import load_skill_resource as load_skill_resource
-    from flink_skills.tools.dynamic.registry import get_tool as get_tool
-    from flink_skills.tools.dynamic.registry import register_tool as register_tool
-    from flink_skills.tools.dynamic.registry import register_tools as register_tools
+    from flink_skills.tools.dynamic.tool_registry import get_tool as get_tool
+    from flink_skills.tools.dynamic.tool_registry import register_tool as register_tool
+    from flink_skills.tools.dynamic.tool_registry import register_tools as register_tools
     from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.tools.function import FunctionTool as FunctionTool
     from flink_skills.tools.media import Media as Media
@@ -137,14 +137,14 @@ _HOMES = {
     "chat_model_connection": "agents.declare.decorators",
     "chat_model_setup": "agents.declare.decorators",
     "execute_shell_command": "tools.direct",
-    "get_tool": "tools.dynamic.registry",
+    "get_tool": "tools.dynamic.tool_registry",
     "load_agent_yaml": "agents.plan.agent_file",
     "load_skill": "tools.direct",
     "load_skill_resource": "tools.direct",
     "mcp_server": "agents.declare.decorators",
     "prompt": "agents.declare.decorators",
-    "register_tool": "tools.dynamic.registry",
-    "register_tools": "tools.dynamic.registry",
+    "register_tool": "tools.dynamic.tool_registry",
+    "register_tools": "tools.dynamic.tool_registry",
     "skills": "agents.declare.decorators",
     "tool": "agents.declare.decorators",
     "tool_pool": "agents.declare.decorators",

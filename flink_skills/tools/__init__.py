@@ -27,8 +27,8 @@ from flink_skills.tools.state import (
 from flink_skills.tools.toolset import ToolSet
 
 if TYPE_CHECKING:
-    from flink_skills.tools.dynamic.registry import get_tool as get_tool
-    from flink_skills.tools.dynamic.registry import register_tool as register_tool
+    from flink_skills.tools.dynamic.tool_registry import get_tool as get_tool
+    from flink_skills.tools.dynamic.tool_registry import register_tool as register_tool
     from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.tools.files.toolset import FileToolSet as FileToolSet
     from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
@@ -41,8 +41,8 @@ _HOMES = {
     "StreamingFunctionTool": "streaming.function",
     "WebFetchTool": "web.fetch",
     "WebSearchTool": "web.search",
-    "get_tool": "dynamic.registry",
-    "register_tool": "dynamic.registry",
+    "get_tool": "dynamic.tool_registry",
+    "register_tool": "dynamic.tool_registry",
 }
 
 __all__ = [  # noqa: PLE0604

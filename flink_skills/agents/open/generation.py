@@ -27,7 +27,7 @@ from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import Tool, ToolSpec
 from flink_skills.tools.calling import CallGuard
 from flink_skills.tools.dynamic.active import active_tools, not_active, switched_off
-from flink_skills.tools.dynamic.pool import PoolTools
+from flink_skills.tools.dynamic.tool_pool import PoolTools
 from flink_skills.tools.name_patterns import hint, matches
 from flink_skills.tools.profiles import brings_tools
 from flink_skills.tools.services import ToolServices, profile_tools

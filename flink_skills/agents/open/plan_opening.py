@@ -43,7 +43,7 @@ from flink_skills.telemetry import Telemetry
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.calling import CallGuard
 from flink_skills.tools.dynamic.bundled import BundledTools
-from flink_skills.tools.dynamic.pool import ToolPool
+from flink_skills.tools.dynamic.tool_pool import ToolPool
 from flink_skills.tools.interactive.sessions import ProcessSessions
 from flink_skills.tools.name_patterns import NameMatch
 from flink_skills.tools.profiles import brings_tools

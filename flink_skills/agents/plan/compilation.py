@@ -38,7 +38,7 @@ from flink_skills.models.suggestions import class_advice
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.sources.prefixes import AllowedPrefixes
-from flink_skills.tools.dynamic.registry import check_tool_name
+from flink_skills.tools.dynamic.tool_registry import check_tool_name
 from flink_skills.tools.name_patterns import matches
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.settings import MODEL_KEYS, SkillSettings

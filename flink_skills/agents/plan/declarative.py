@@ -22,8 +22,8 @@ from flink_skills.options.values import parse_duration
 from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.tools.base import Tool
 from flink_skills.tools.calling import ApprovalRequest, Later, later
-from flink_skills.tools.dynamic.pool import PoolItem
-from flink_skills.tools.dynamic.registry import get_tool
+from flink_skills.tools.dynamic.tool_pool import PoolItem
+from flink_skills.tools.dynamic.tool_registry import get_tool
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.function import FunctionTool
 

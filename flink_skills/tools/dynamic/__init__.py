@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.bundled_checks import inspect_tools as inspect_tools
     from flink_skills.tools.dynamic.bundled_checks import tool_names_of as tool_names_of
     from flink_skills.tools.dynamic.bundled_checks import tool_places as tool_places
-    from flink_skills.tools.dynamic.pool import PoolTools as PoolTools
-    from flink_skills.tools.dynamic.pool import ToolPool as ToolPool
-    from flink_skills.tools.dynamic.registry import tool_names as tool_names
     from flink_skills.tools.dynamic.specs import checked_parameters as checked_parameters
     from flink_skills.tools.dynamic.specs import checked_specs as checked_specs
+    from flink_skills.tools.dynamic.tool_pool import PoolTools as PoolTools
+    from flink_skills.tools.dynamic.tool_pool import ToolPool as ToolPool
+    from flink_skills.tools.dynamic.tool_registry import tool_names as tool_names
 
 _HOMES = {
     "Active": "active",
     "BundledTools": "bundled",
     "Described": "bundled",
     "OfferedTools": "bundled_checks",
-    "PoolTools": "pool",
-    "ToolPool": "pool",
+    "PoolTools": "tool_pool",
+    "ToolPool": "tool_pool",
     "active_names": "active",
     "active_tools": "active",
     "check_tools": "bundled_checks",
@@ -38,7 +38,7 @@ _HOMES = {
     "checked_specs": "specs",
     "inspect_tools": "bundled_checks",
     "not_active": "active",
-    "tool_names": "registry",
+    "tool_names": "tool_registry",
     "tool_names_of": "bundled_checks",
     "tool_places": "bundled_checks",
 }

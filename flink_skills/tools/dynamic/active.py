@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from flink_skills.errors import SkillsError, near_misses
 from flink_skills.tools.base import Tool
-from flink_skills.tools.dynamic.naming import brought_names
+from flink_skills.tools.dynamic.bundled_names import brought_names
 from flink_skills.tools.other_tools import suggestion
 from flink_skills.tools.profiles import LOAD_SKILL, TOOL_NAMES, brings_tools
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState
@@ -59,8 +59,8 @@ def active_tools(
     offered) it activates those that the selection names; all of them for "*", and where the section names none.
 
     ``taken`` are the names of the runtime's and the agent's own tools, which no other gets. A tool that a skill brings
-    has the name that its load gave it (:func:`~flink_skills.tools.dynamic.naming.named_specs`). In a selection that is
-    its name; its own means it too, unless the job has a tool of that name.
+    has the name that its load gave it (:func:`~flink_skills.tools.dynamic.bundled_names.named_specs`). A selection
+    contains this name, or the tool's own one unless the job has a tool of that name.
     """
     notes: dict[str, None] = {}
     found: dict[str, Tool] = {}

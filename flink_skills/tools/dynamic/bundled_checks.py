@@ -19,7 +19,7 @@ from flink_skills.tools.dynamic.schema_file import (
     SchemaFile,
     parse_schema_file,
 )
-from flink_skills.tools.dynamic.specs import MAX_SCHEMA_BYTES, MAX_TOOLS, NAME, checked_parameters, shown
+from flink_skills.tools.dynamic.specs import MAX_SCHEMA_BYTES, MAX_TOOLS, check_name, checked_parameters, shown
 from flink_skills.tools.dynamic.tool_source import MAX_SOURCE_BYTES, ToolSource, ToolSourceError, parse_tools_file
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.schemas import schema_problem
@@ -72,11 +72,11 @@ class _Files(NamedTuple):
 
     def line(self, name: str) -> int:
         """Return the line of a tool in :attr:`file`. Return 0 if it is unknown."""
-        return self.schema.lines[name] if self.schema.tools else self.function_line(name)
+        return self.schema.tools[name].line if self.schema.tools else self.function_line(name)
 
     def function_line(self, name: str) -> int:
         """Return the line of a function. Return 0 if it is unknown."""
-        return self.source.names[name].line if self.source is not None and name in self.source.names else 0
+        return self.source.functions.get(name, 0) if self.source is not None else 0
 
     def location(self, name: str) -> str:
         """Return the file and the line of a tool, and those of its function if ``schema.json`` declares it."""
@@ -141,7 +141,7 @@ def tool_places(skill: AgentSkill) -> dict[str, str]:
         files = _Check(skill).read()
     except (ResourceError, OSError):
         return {}
-    return {name: files.location(name) for name in files.names or (files.source.names if files.source else ())}
+    return {name: files.location(name) for name in files.names or (files.source.functions if files.source else ())}
 
 
 class _Check:
@@ -153,7 +153,7 @@ class _Check:
 
     def read(self) -> _Files:
         """Read the files, and report the invalid ones."""
-        schema, source = SchemaFile({}, {}, ()), None
+        schema, source = SchemaFile({}, ()), None
         if SCHEMA_FILE in self._paths:
             schema = parse_schema_file(self._skill.files.read(SCHEMA_FILE, 0, MAX_FILE_BYTES + 1).data)
             for problem in schema.problems:
@@ -169,9 +169,8 @@ class _Check:
     def compare(self, files: _Files) -> None:
         """Report names that do not match, and invalid parameters, names and numbers of tools."""
         for tool in files.schema.tools.values():
-            line = files.schema.lines[tool.name]
-            if self._parameters(tool, line) and not tool.command:
-                self._function(tool.name, files, line)
+            if self._parameters(tool) and not tool.command:
+                self._function(tool, files)
         if files.source is not None:
             if files.schema.tools:
                 self._undeclared(files.source, files.schema)
@@ -219,14 +218,14 @@ class _Check:
                 is_certain=bool(offered.agent) and not offered.toolsets,
             )
 
-    def _parameters(self, tool: DeclaredTool, line: int) -> bool:
+    def _parameters(self, tool: DeclaredTool) -> bool:
         """Report unusable parameters. Return False if the tool is omitted because of them."""
         if tool.parameters is None:
             return True
         try:
             checked_parameters(tool.parameters)
         except ValueError as error:
-            self._add("T03", f"{SCHEMA_FILE}: the tool {tool.name!r} is left out: {error}", SCHEMA_FILE, line)
+            self._add("T03", f"{SCHEMA_FILE}: the tool {tool.name!r} is left out: {error}", SCHEMA_FILE, tool.line)
             return False
         size = len(json.dumps(tool.parameters, ensure_ascii=False).encode("utf-8", "replace"))
         # A larger one has keywords that are left out, and takes long to check.
@@ -244,42 +243,41 @@ class _Check:
                 f"{SCHEMA_FILE}: the parameters of the tool {tool.name!r} are not a valid JSON schema: "
                 f"{shown(problem, 200)[1:-1]}",
                 SCHEMA_FILE,
-                line,
+                tool.line,
             )
         return True
 
-    def _function(self, name: str, files: _Files, line: int) -> None:
+    def _function(self, tool: DeclaredTool, files: _Files) -> None:
         """Report a declared function that ``tools.py`` does not define."""
+        name, message = tool.name, ""
         if not files.has_source:
             message = f"{SCHEMA_FILE}: the tool {name!r} has no command, and there is no {TOOLS_FILE} with the function"
-            self._add("T04", message, SCHEMA_FILE, line)
         elif files.source is not None:
             is_defined = name in files.source.names or not files.source.is_complete
             if name.startswith("_") or not is_defined:
-                near = near_misses(name, [known for known in files.source.names if not known.startswith("_")])
+                near = near_misses(name, [known for known in files.source.functions if not known.startswith("_")])
                 hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
                 message = f"{SCHEMA_FILE}: {TOOLS_FILE} has no public function {name!r}{hint}"
-                self._add("T04", message, SCHEMA_FILE, line)
+        if message:
+            self._add("T04", message, SCHEMA_FILE, tool.line)
 
     def _undeclared(self, source: ToolSource, schema: SchemaFile) -> None:
         """Report functions that are not tools because ``schema.json`` does not declare them."""
-        for name, found in source.names.items():
-            if found.is_function and not name.startswith("_") and name not in schema.tools:
+        for name, line in source.functions.items():
+            if not name.startswith("_") and name not in schema.tools:
                 message = f"{TOOLS_FILE} defines {name!r}, which {SCHEMA_FILE} does not declare: it is not a tool"
-                self._add("T05", message, TOOLS_FILE, found.line)
+                self._add("T05", message, TOOLS_FILE, line)
 
     def _functions(self, source: ToolSource) -> None:
         """Report names of functions that are tools without ``schema.json``."""
         seen: set[str] = set()
         for name in source.tools or ():
-            line = source.names[name].line if name in source.names else 0
-            if name in seen:
-                self._add("T08", f"{TOOLS_FILE}: duplicate tool {name!r}: the first one is used", TOOLS_FILE, line)
-            elif not NAME.fullmatch(name):
-                message = (
-                    f"{TOOLS_FILE}: the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'"
-                )
-                self._add("T03", message, TOOLS_FILE, line)
+            line = source.functions.get(name, 0)
+            try:
+                if check_name(name) in seen:
+                    self._add("T08", f"{TOOLS_FILE}: duplicate tool {name!r}: the first one is used", TOOLS_FILE, line)
+            except ValueError as error:
+                self._add("T03", f"{TOOLS_FILE}: {error}", TOOLS_FILE, line)
             seen.add(name)
         for name, line in source.repeated:
             if name in seen:

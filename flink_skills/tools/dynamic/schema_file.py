@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flink_skills.tools.dynamic.specs import MAX_TOOLS, NAME, check_raw, shown
+from flink_skills.tools.dynamic.specs import MAX_TOOLS, check_name, check_raw, shown
 
 __all__ = [
     "MAX_FILE_BYTES",
@@ -32,13 +32,17 @@ _MAX_WORD_CHARS = 4_096
 
 @dataclass(frozen=True)
 class DeclaredTool:
-    """An entry of the file. ``command`` runs it with its arguments as JSON on standard input; without one it is a
-    function of ``tools.py``."""
+    """An entry of the file, with its line.
+
+    ``command`` runs with the arguments of a call as JSON on standard input. Without it, a function of ``tools.py`` is
+    called.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, Any] | None
     command: tuple[str, ...] = ()
+    line: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
@@ -58,10 +62,9 @@ class SchemaProblem(NamedTuple):
 
 
 class SchemaFile(NamedTuple):
-    """The content of a ``schema.json``: its tools, the line of each, and its problems."""
+    """The content of a ``schema.json``: its tools by name, and its problems."""
 
     tools: dict[str, DeclaredTool]
-    lines: Mapping[str, int]
     problems: Sequence[SchemaProblem]
 
 
@@ -85,52 +88,44 @@ def parse_schema_file(data: bytes) -> SchemaFile:
     entries = read.get("tools", [read]) if isinstance(read, dict) else read
     if not isinstance(entries, list):
         return _unusable(f"{SCHEMA_FILE} does not contain a list of tools")
-    found: dict[str, DeclaredTool] = {}
-    lines: dict[str, int] = {}
-    problems = []
-    line_of = _Lines(text)
+    tools: dict[str, DeclaredTool] = {}
+    problems: list[SchemaProblem] = []
+    # Where the search for the next entry of a name starts.
+    starts: dict[str, int] = {}
     if len(entries) > MAX_TOOLS:
         more = f"{SCHEMA_FILE} has {len(entries)} tools: the first {MAX_TOOLS} count"
         problems.append(SchemaProblem("T10", more))
     for entry in entries[:MAX_TOOLS]:
-        line = line_of.next(_name(entry))
+        line = _line(text, entry, starts)
         try:
-            tool = _declared(entry)
+            tool = _declared(entry, line)
         except ValueError as error:
             problems.append(SchemaProblem("T03", f"{SCHEMA_FILE}: {error}", line))
             continue
-        if tool.name in found:
+        if tools.setdefault(tool.name, tool) is not tool:
             twice = f"{SCHEMA_FILE}: the tool {tool.name!r} is declared twice: the first declaration is used"
             problems.append(SchemaProblem("T08", twice, line))
-            continue
-        found[tool.name], lines[tool.name] = tool, line
-        if tool.parameters is None and _parameters(_about(entry)) is not None:
+        elif tool.parameters is None and _parameters(_about(entry)) is not None:
             ignored = f"{SCHEMA_FILE}: the parameters of the tool {tool.name!r} are not an object, and are ignored"
             problems.append(SchemaProblem("T07", ignored, line, omits_tools=False))
-    return SchemaFile(found, lines, problems)
+    return SchemaFile(tools, problems)
 
 
 def _unusable(message: str, line: int = 0) -> SchemaFile:
-    return SchemaFile({}, {}, [SchemaProblem("T01", message, line)])
+    return SchemaFile({}, [SchemaProblem("T01", message, line)])
 
 
-class _Lines:
-    """The lines of entries, found by their names in the text of the file."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at: dict[str, int] = {}
-
-    def next(self, name: str) -> int:
-        """Return the line of the next entry ``name``, from 1. Return 0 if the line is unknown."""
-        if not name:
-            return 0
-        form = re.compile(rf'"name"\s*:\s*{re.escape(json.dumps(name, ensure_ascii=False))}')
-        match = form.search(self._text, self._at.get(name, 0))
-        if match is None:
-            return 0
-        self._at[name] = match.end()
-        return self._text.count("\n", 0, match.start()) + 1
+def _line(text: str, entry: object, starts: dict[str, int]) -> int:
+    """Return the line of an entry, from 1: that of the next occurrence of its name. Return 0 if it is unknown."""
+    name = _about(entry).get("name") if isinstance(entry, dict) else None
+    if not isinstance(name, str) or not name:
+        return 0
+    form = re.compile(rf'"name"\s*:\s*{re.escape(json.dumps(name, ensure_ascii=False))}')
+    match = form.search(text, starts.get(name, 0))
+    if match is None:
+        return 0
+    starts[name] = match.end()
+    return text.count("\n", 0, match.start()) + 1
 
 
 def _about(entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -138,34 +133,25 @@ def _about(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner if isinstance(inner, dict) else entry
 
 
-def _name(entry: object) -> str:
-    name = _about(entry).get("name") if isinstance(entry, dict) else None
-    return name if isinstance(name, str) else ""
-
-
 def _parameters(about: Mapping[str, Any]) -> Any:
     return next((about[word] for word in ("parameters", "input_schema", "inputSchema") if word in about), None)
 
 
-def _declared(entry: object) -> DeclaredTool:
+def _declared(entry: object, line: int) -> DeclaredTool:
     if not isinstance(entry, dict):
         raise ValueError("an entry is not an object")
     about = _about(entry)
-    name = about.get("name")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(f"the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'")
-    description = about.get("description")
-    parameters = _parameters(about)
+    name, description, parameters = check_name(about.get("name")), about.get("description"), _parameters(about)
     try:
         check_raw(parameters)
     except ValueError as error:
         raise ValueError(f"the tool {name!r} is left out: {error}") from None
-    command = about.get("command", entry.get("command"))
     return DeclaredTool(
         name,
         description if isinstance(description, str) else "",
         parameters if isinstance(parameters, dict) else None,
-        _command(name, command),
+        _command(name, about.get("command", entry.get("command"))),
+        line,
     )
 
 

@@ -33,7 +33,7 @@ __all__ = ["UNUSABLE_PYTHON", "Program", "ProgramKey", "Programs", "Reply", "Slo
 UNUSABLE_PYTHON = 3
 
 # Each imports those before it only.
-_MODULES = ("hints", "tools.docstrings", "tools.arguments", "tools.function_arguments", "tools.dynamic.program")
+_MODULES = ("hints", "tools.docstrings", "tools.arguments", "tools.function_arguments", "tools.dynamic.sandbox_program")
 
 # An interpreter of the same version that is not the worker's, such as that of a skill's .venv, can use the worker's
 # pydantic. The modules are removed from sys.modules, so that tools can import an installed flink_skills.

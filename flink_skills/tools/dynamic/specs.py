@@ -1,7 +1,7 @@
-"""Descriptions of tools as untrusted code gives them: checked, cut to size, without what a reader would not see.
+"""Validation of tool descriptions from untrusted code.
 
-What leaves here goes into requests to a model for as long as the skill is loaded, where one schema that a provider
-refuses would spoil the whole request.
+The results are part of each request to a model while the skill is loaded. A provider would reject the whole request for
+one invalid schema.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from typing import Any
 
 from flink_skills.manager.menu import escape
 from flink_skills.skill.text import clean, clean_line
-from flink_skills.tools.arguments import plain_schema
+from flink_skills.tools.arguments import TooLargeError, check_size, plain_schema
 
 __all__ = [
     "MAX_RAW_BYTES",
     "MAX_SCHEMA_BYTES",
     "MAX_TOOLS",
-    "NAME",
+    "check_name",
     "check_raw",
     "checked_parameters",
     "checked_specs",
     "shown",
 ]
 
-#: Most tools of one skill.
+#: Maximum number of tools of a skill.
 MAX_TOOLS = 64
-#: Most bytes of one tool's parameters.
+#: Maximum size of a tool's parameters in bytes.
 MAX_SCHEMA_BYTES = 8_192
-#: Most bytes of them as a skill gives them, with keywords that are left out.
+#: Maximum size in the file of a skill, with keywords that are omitted.
 MAX_RAW_BYTES = 65_536
-#: Names that all model providers accept.
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+# Names that all model providers accept.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
-# All texts of a skill's tools together are sent with each request, and kept in the session.
+# All descriptions of a skill are sent with each request, and stored in the session.
 _MAX_BYTES = 131_072
 _MAX_DESCRIPTION = 2_000
 _MAX_PROPERTY_DESCRIPTION = 1_000
 _MAX_DEPTH = 16
-# Of objects and arrays in one another: a level of a schema is one or two of them.
+# Nested objects and arrays: a level of a schema has one or two of them.
 _MAX_NESTING = 64
 _MAX_CHOICES = 256
-# Readers of JSON take larger ones for infinite, or for another number.
+# Other readers of JSON read larger ones as infinity, or as another number.
 _MAX_INTEGER = (1 << 63) - 1
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
@@ -55,14 +55,14 @@ _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _MAPS = frozenset({"properties", "$defs", "definitions"})
 _FORMAT = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _TAG = re.compile(r"<[\s/]*[A-Za-z_!]")
-# Providers take an object there, not a choice of several.
+# Providers accept an object there, and no alternatives.
 _TOP = ("properties", "required", "additionalProperties", "$defs", "definitions")
 
 
 def checked_specs(raw: object) -> tuple[tuple[dict[str, Any], ...], list[str]]:
-    """The specs in ``raw``, which may be anything, and what is wrong with others.
+    """Return the specs in ``raw``, which can be any value, and the problems of others.
 
-    Takes a while for a hostile one: not for an event loop.
+    A hostile value takes long: not for an event loop.
     """
     specs: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
@@ -88,10 +88,10 @@ def checked_specs(raw: object) -> tuple[tuple[dict[str, Any], ...], list[str]]:
 
 
 def checked_parameters(raw: object) -> dict[str, Any]:
-    """A JSON schema of type ``object`` that every model provider takes; raises :class:`ValueError`.
+    """Return a JSON schema of type ``object`` that every model provider accepts. Raise :class:`ValueError`.
 
-    Keywords that are about neither types nor values are left out, and so are regular expressions: providers differ
-    in what they take, and one that is made to be slow would be so wherever it is compiled.
+    Keywords that are about neither types nor values are omitted, and so are regular expressions: providers accept
+    different ones, and a hostile one would be slow wherever it is compiled.
 
     >>> checked_parameters({"properties": {"a": {"type": "string", "x-secret": 1}}})
     {'properties': {'a': {'type': 'string'}}, 'type': 'object'}
@@ -117,23 +117,26 @@ def checked_parameters(raw: object) -> dict[str, Any]:
     return schema
 
 
+def check_name(name: object) -> str:
+    """Return ``name``. Raise :class:`ValueError` if a tool cannot have it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'")
+    return name
+
+
 def check_raw(parameters: object) -> None:
-    """Raise :class:`ValueError` for parameters too large, or nested too deep, for anybody to walk through."""
+    """Raise :class:`ValueError` for parameters that are too large, or nested too deeply, to process."""
     try:
         size = len(json.dumps(parameters, ensure_ascii=False).encode("utf-8", "replace"))
-    except RecursionError:
+        check_size(parameters, MAX_RAW_BYTES, _MAX_NESTING)
+    except (RecursionError, TooLargeError):
         raise ValueError(f"the parameters are nested deeper than {_MAX_DEPTH} levels") from None
     if size > MAX_RAW_BYTES:
         raise ValueError(f"the parameters have {size} bytes, and the maximum is {MAX_RAW_BYTES}")
-    level = [parameters]
-    for _ in range(_MAX_NESTING):
-        level = [part for outer in level for part in _inner(outer)]
-    if level:
-        raise ValueError(f"the parameters are nested deeper than {_MAX_DEPTH} levels")
 
 
 def shown(value: object, most: int = 60) -> str:
-    """Untrusted text as part of a message, which may get into a prompt: on one line, short and without tags."""
+    """Return untrusted text for a message, which can become part of a prompt: one short line without tags."""
     if isinstance(value, (Mapping, list)):
         return "(an object)" if isinstance(value, Mapping) else "(a list)"  # which may be nested too deep to show
     text = clean_line(str(value)[: most * 4])
@@ -143,9 +146,7 @@ def shown(value: object, most: int = 60) -> str:
 def _checked_spec(entry: object) -> dict[str, Any]:
     if not isinstance(entry, Mapping):
         raise ValueError("a description of a tool is not an object")
-    name = entry.get("name")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(f"the tool {shown(name)} is left out: a name is 1 to 64 letters, digits, '_' and '-'")
+    name = check_name(entry.get("name"))
     try:
         parameters = checked_parameters(entry.get("parameters"))
     except ValueError as error:
@@ -176,41 +177,39 @@ def _schema(raw: object, depth: int) -> Any:
     return found
 
 
-def _keyword(word: object, value: object, depth: int) -> Any:
-    """What is kept of a keyword; None for nothing."""
+def _keyword(word: object, value: Any, depth: int) -> Any:
+    """Return what remains of the value of a keyword. Return None to omit the keyword."""
     if word in _SCHEMAS:
         return _schema(value, depth + 1)
-    if word in _LISTS:
-        return (
-            [_schema(part, depth + 1) for part in value[:_MAX_CHOICES]] if isinstance(value, list) and value else None
-        )
     if word in _MAPS:
-        if not isinstance(value, Mapping):
-            return None
-        # A name is the tool's: one that cannot stay as it is cannot be used.
-        return {name: _schema(part, depth + 1) for name, part in value.items() if _is_name(name)}
+        parts = value.items() if isinstance(value, Mapping) else ()
+        # A name belongs to the tool: one that cannot remain as it is cannot be used.
+        found = {name: _schema(part, depth + 1) for name, part in parts if _is_name(name)}
+        return found if isinstance(value, Mapping) else None
     if word in _NUMBERS:
-        return _number(value, above_zero=word == "multipleOf")
+        return value if _is_number(value) and (word != "multipleOf" or value > 0) else None
     if word in _COUNTS:
         return value if isinstance(value, int) and _is_number(value) and value >= 0 else None
-    if word == "type":
-        types = value if isinstance(value, list) else [value]
-        return value if types and all(isinstance(kind, str) and kind in _TYPES for kind in types) else None
     if word == "description":
         return _line(value, _MAX_PROPERTY_DESCRIPTION) or None
-    if word == "enum":
-        return _untagged(_data(value[:_MAX_CHOICES], depth)) if isinstance(value, list) and value else None
     if word in ("const", "default"):
         return _untagged(_data(value, depth))
-    if word == "required":
-        return [name for name in value if isinstance(name, str)] if isinstance(value, list) else None
     if word == "uniqueItems":
         return value if isinstance(value, bool) else None
     if word == "format":
         return value if isinstance(value, str) and _FORMAT.fullmatch(value) else None
     if word == "$ref":
-        return value if isinstance(value, str) else None  # to what is there: see _drop_dangling
-    return None
+        return value if isinstance(value, str) else None  # see _drop_dangling
+    if word == "type":
+        types = value if isinstance(value, list) else [value]
+        return value if types and all(isinstance(kind, str) and kind in _TYPES for kind in types) else None
+    if not isinstance(value, list) or not value:
+        return None
+    if word in _LISTS:
+        return [_schema(part, depth + 1) for part in value[:_MAX_CHOICES]]
+    if word == "enum":
+        return _untagged(_data(value[:_MAX_CHOICES], depth))
+    return [name for name in value if isinstance(name, str)] if word == "required" else None
 
 
 def _data(value: object, depth: int) -> Any:
@@ -227,10 +226,6 @@ def _data(value: object, depth: int) -> Any:
     return value
 
 
-def _number(value: Any, *, above_zero: bool) -> Any:
-    return value if _is_number(value) and (value > 0 or not above_zero) else None
-
-
 def _is_number(value: Any) -> bool:
     if isinstance(value, int):
         return not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
@@ -242,24 +237,18 @@ def _is_name(name: object) -> bool:
 
 
 def _untagged(value: Any) -> Any:
-    """``value``, which may not be changed: None where it could pass for a tag of a prompt."""
+    """Return ``value``. Return None if it could be mistaken for a tag of a prompt: it must not be changed."""
     return None if _TAG.search(json.dumps(value, ensure_ascii=False)) else value
 
 
-def _inner(value: object) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list) else ()
-
-
 def _line(value: object, most: int) -> str:
-    """Untrusted text as one line that neither opens nor closes a tag, wherever it is put."""
+    """Return untrusted text as one line that neither opens nor closes a tag."""
     text = clean_line(value[: most * 4]) if isinstance(value, str) else ""
     return escape(text if len(text) <= most else text[: most - 1].rstrip() + "…")
 
 
 def _drop_dangling(schema: Any, known: Iterable[str]) -> None:
-    """Take out references to what is not there: providers refuse the whole request."""
+    """Remove references without a target: providers reject the whole request."""
     waiting = [schema]
     while waiting:
         part = waiting.pop()

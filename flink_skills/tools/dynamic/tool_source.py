@@ -9,12 +9,12 @@ import threading
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from flink_skills.tools.dynamic.schema_file import TOOLS_FILE
 
-__all__ = ["MAX_SOURCE_BYTES", "SourceName", "ToolSource", "ToolSourceError", "parse_tools_file"]
+__all__ = ["MAX_SOURCE_BYTES", "ToolSource", "ToolSourceError", "parse_tools_file"]
 
 #: Maximum size of a file that is parsed, in bytes. Python's parser stops all threads, including the event loop.
 MAX_SOURCE_BYTES = 65_536
@@ -24,6 +24,8 @@ _MAX_BRACES = 4_000
 # Some other codecs of Python take minutes for a file of this size.
 _ENCODINGS = frozenset({"ascii", "cp1252", "iso-8859-1", "utf-8", "utf-8-sig"})
 _TOOLS, _ALL = "TOOLS", "__all__"
+# Scopes of expressions. Only the first name cannot be that of a function.
+_EXPRESSIONS = frozenset({"lambda", "genexpr", "listcomp", "setcomp", "dictcomp"})
 # Code that uses these names can define functions that no reader of the file sees.
 _DEFINING = frozenset({"exec", "globals", "locals", "setattr", "vars"})
 # warnings.catch_warnings changes the filters of the process.
@@ -38,32 +40,20 @@ class ToolSourceError(ValueError):
         self.line = line
 
 
-class SourceName(NamedTuple):
-    """A name that can be called.
-
-    Attributes:
-        line: The line of its definition, from 1.
-        is_function: Whether a ``def`` or a ``lambda`` defines it.
-        is_plain: Whether this is the only definition: without decorators, and in no block.
-    """
-
-    line: int
-    is_function: bool = False
-    is_plain: bool = False
-
-
 class ToolSource(NamedTuple):
     """The names of a ``tools.py``.
 
     Attributes:
-        names: The names that can be called.
+        functions: The functions of the module, with their lines from 1.
+        names: All names of the module.
         tools: The names that are tools in a skill without ``schema.json``. None if only running the file determines
             them.
-        repeated: Names with a second definition, and its line.
+        repeated: Functions with a second definition, and its line.
         is_complete: Whether ``names`` has all names. It is False after ``from x import *`` or with ``globals()``.
     """
 
-    names: Mapping[str, SourceName]
+    functions: Mapping[str, int] = {}
+    names: Collection[str] = ()
     tools: tuple[str, ...] | None = None
     repeated: Sequence[tuple[str, int]] = ()
     is_complete: bool = False
@@ -82,21 +72,33 @@ def parse_tools_file(data: bytes) -> ToolSource:
     ('add',)
     """
     is_small = len(data) <= MAX_SOURCE_BYTES and data.count(b"{") <= _MAX_BRACES
-    tree = _parsed(data) if is_small else None
-    if tree is None:
-        return ToolSource({})
-    reader = _Reader()
-    for node, is_nested in _statements(tree):
-        reader.read(node, is_nested)
+    parsed = _parsed(data) if is_small else None
+    if parsed is None:
+        return ToolSource()
+    tree, table = parsed
+    scopes = [scope for scope in table.get_children() if scope.get_type() == "function"]
+    functions = {of.get_name(): of.get_lineno() for of in scopes if of.get_name() not in _EXPRESSIONS}
+    values: dict[str, ast.expr] = {}
+    for target, value in _assignments(tree):
+        values[target.id] = value
+        functions.pop(target.id, None)
+        if isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in functions):
+            functions[target.id] = target.lineno
+    symbols = table.get_symbols()
+    names = {of.get_name() for of in symbols if of.is_assigned() or of.is_imported() or of.is_namespace()}
     nodes = list(ast.walk(tree))
     used = Counter(node.id for node in nodes if isinstance(node, ast.Name))
     is_complete = not (
-        reader.imports_all or "__getattr__" in reader.names or any(used[name] for name in _DEFINING)
-    ) and not any(isinstance(node, ast.Attribute) and node.attr == "modules" for node in nodes)
-    return ToolSource(reader.names, reader.tools(used) if is_complete else None, reader.repeated, is_complete)
+        "__getattr__" in names
+        or any(used[name] for name in _DEFINING)
+        or any(isinstance(node, ast.Attribute) and node.attr == "modules" for node in nodes)
+        or any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in nodes)
+    )
+    tools = _tools(functions, values, used) if is_complete else None
+    return ToolSource(functions, names, tools, _repeated(tree), is_complete)
 
 
-def _parsed(data: bytes) -> ast.Module | None:
+def _parsed(data: bytes) -> tuple[ast.Module, symtable.SymbolTable] | None:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         if encoding not in _ENCODINGS:
@@ -106,121 +108,66 @@ def _parsed(data: bytes) -> ast.Module | None:
             tree = ast.parse(data, TOOLS_FILE)
             # The symbol table finds errors that the parser does not. The compiler is not used: it takes minutes and all
             # memory for a short file with 'finally' in 'finally'.
-            symtable.symtable(data.decode(encoding), TOOLS_FILE, "exec")
+            table = symtable.symtable(data.decode(encoding), TOOLS_FILE, "exec")
     except SyntaxError as error:
         raise ToolSourceError(error.msg, error.lineno or 0) from None
     except (RecursionError, MemoryError):
         raise ToolSourceError("the code is nested too deeply") from None
     except (ValueError, OverflowError) as error:
         raise ToolSourceError(str(error)) from None
-    return tree
+    if returns := [node for node in tree.body if isinstance(node, ast.Return)]:
+        raise ToolSourceError("'return' outside function", returns[0].lineno)
+    return tree, table
 
 
-def _statements(tree: ast.Module) -> Iterator[tuple[ast.stmt, bool]]:
-    """Yield the statements that run when the module is imported, in order, and whether they are in a block."""
-    # No recursion: an 'if' with many 'elif' is nested as deep.
-    waiting: list[tuple[ast.stmt, bool]] = [(node, False) for node in reversed(tree.body)]
-    while waiting:
-        node, is_nested = waiting.pop()
-        yield node, is_nested
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        inner = [
-            *getattr(node, "body", ()),
-            *(below for handler in getattr(node, "handlers", ()) for below in handler.body),
-            *(below for case in getattr(node, "cases", ()) for below in case.body),
-            *getattr(node, "orelse", ()),
-            *getattr(node, "finalbody", ()),
-        ]
-        waiting += [(below, True) for below in reversed(inner)]
+def _assignments(tree: ast.Module) -> list[tuple[ast.Name, ast.expr]]:
+    found: list[tuple[ast.Name, ast.expr]] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            found += [(target, node.value) for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            found.append((node.target, node.value))
+    return found
 
 
-class _Reader:
-    def __init__(self) -> None:
-        self.names: dict[str, SourceName] = {}
-        self.repeated: list[tuple[str, int]] = []
-        self.imports_all = False
-        self._values: dict[str, ast.expr] = {}
-        self._classes: set[str] = set()
-
-    def read(self, node: ast.stmt, is_nested: bool) -> None:
-        """Store what a statement defines."""
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            self._define(node.name, SourceName(node.lineno, True, not node.decorator_list), is_nested)
-        elif isinstance(node, ast.Return):
-            raise ToolSourceError("'return' outside function", node.lineno)
-        elif isinstance(node, ast.ClassDef):
-            self._classes.add(node.name)
-            self._define(node.name, SourceName(node.lineno), is_nested)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            for alias in node.names:
-                self.imports_all |= alias.name == "*"
-                self._define(alias.asname or alias.name.split(".")[0], SourceName(node.lineno), is_nested)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._assign(target, node.value, is_nested)
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            self._assign(node.target, node.value, is_nested)
-        elif isinstance(node, ast.Delete):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    self.names.pop(target.id, None)
-
-    def tools(self, used: Mapping[str, int]) -> tuple[str, ...] | None:
-        """Return the tools of a skill without ``schema.json``, as the program that runs them selects them."""
-        if _TOOLS in self._values or used.get(_TOOLS):
-            # Other statements may change the list.
-            return self._listed(self._values[_TOOLS]) if used.get(_TOOLS) == 1 and _TOOLS in self._values else None
-        if not used.get(_ALL):
-            return tuple(name for name, of in self.names.items() if of.is_function and not name.startswith("_"))
-        value = self._values.get(_ALL)
-        if used[_ALL] > 1 or not isinstance(value, (ast.List, ast.Tuple)):
-            return None
-        public = {part.value for part in value.elts if isinstance(part, ast.Constant)} - self._classes
-        found = [name for name in self.names if name in public]
-        # Only running the file determines whether an imported name is a function.
-        return tuple(found) if all(self.names[name].is_function for name in found) else None
-
-    def _listed(self, value: ast.expr) -> tuple[str, ...] | None:
-        if isinstance(value, ast.Dict):
-            parts: Sequence[ast.expr | None] = value.keys
-        elif isinstance(value, (ast.List, ast.Tuple)):
-            parts = value.elts
+def _tools(
+    functions: Mapping[str, int], values: Mapping[str, ast.expr], used: Mapping[str, int]
+) -> tuple[str, ...] | None:
+    """Return the tools of a skill without ``schema.json``, as the program that runs them selects them."""
+    listed = next((name for name in (_TOOLS, _ALL) if used[name]), "")
+    if not listed:
+        return tuple(name for name in functions if not name.startswith("_"))
+    value = values.get(listed)
+    # Other statements may change the list.
+    if used[listed] > 1 or value is None:
+        return None
+    parts = (
+        value.keys
+        if isinstance(value, ast.Dict)
+        else value.elts
+        if isinstance(value, (ast.List, ast.Tuple))
+        else [None]
+    )
+    names: list[str] = []
+    for part in parts:
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            names.append(part.value)
+        elif isinstance(part, ast.Name) and part.id in functions:
+            names.append(part.id)
         else:
             return None
-        names: list[str] = []
-        for part in parts:
-            if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                names.append(part.value)
-            elif isinstance(part, ast.Name) and part.id in self.names and self.names[part.id].is_function:
-                names.append(part.id)
-            else:
-                return None
+    if listed == _TOOLS:
         return tuple(names)
+    # Only running the file determines whether an imported name is a function.
+    return tuple(name for name in functions if name in names) if set(names) <= functions.keys() else None
 
-    def _assign(self, target: ast.expr, value: ast.expr, is_nested: bool) -> None:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            for part in target.elts:
-                if isinstance(part, ast.Name):
-                    self._define(part.id, SourceName(part.lineno), is_nested)
-        if not isinstance(target, ast.Name):
-            return
-        if isinstance(value, ast.Lambda):
-            self._define(target.id, SourceName(target.lineno, True, True), is_nested)
-        elif isinstance(value, ast.Name) and value.id in self.names:
-            self._define(target.id, self.names[value.id]._replace(line=target.lineno), is_nested)
-        elif isinstance(value, (ast.Name, ast.Attribute, ast.Call, ast.IfExp, ast.Subscript, ast.Await)):
-            self._define(target.id, SourceName(target.lineno), is_nested)
-        else:
-            self.names.pop(target.id, None)
-            self._values[target.id] = value
 
-    def _define(self, name: str, found: SourceName, is_nested: bool) -> None:
-        before = self.names.get(name)
-        if before is not None and is_nested:
-            # Each of two branches can define the name.
-            found = SourceName(found.line, found.is_function or before.is_function)
-        elif before is not None and before.is_plain and found.is_plain:
-            self.repeated.append((name, found.line))
-        self._values.pop(name, None)
-        self.names[name] = found
+def _repeated(tree: ast.Module) -> list[tuple[str, int]]:
+    found: dict[str, int] = {}
+    repeated: list[tuple[str, int]] = []
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.decorator_list:
+            if node.name in found:
+                repeated.append((node.name, node.lineno))
+            found[node.name] = node.lineno
+    return repeated

@@ -103,7 +103,7 @@ async def tool_names(
     if not loaded.bundled:
         return ToolNames({}, pool, taken)
     # Not above: models without such tools do not need any of this.
-    from flink_skills.tools.dynamic.naming import brought_names
+    from flink_skills.tools.dynamic.bundled_names import brought_names
 
     state = _state_with(name, loaded, services, context)
     names = brought_names(state, (skill for skill in state if skill in view), {*taken, *pool, *TOOL_NAMES})
@@ -124,7 +124,7 @@ async def describe_brought(name: str, services: ToolServices, view: SkillView, c
         found = await services.bundled.describe(skill, context)
     except SkillsError as error:
         return Brought(notes=(f"The tools that it brings cannot be used: {error}",))
-    from flink_skills.tools.dynamic.naming import named_specs
+    from flink_skills.tools.dynamic.bundled_names import named_specs
 
     state = context.skill_state if context.skill_state is not None else SkillState()
     foreseen = services.pool.names if services.pool is not None else ()
