@@ -1,14 +1,14 @@
-"""Which tools the loaded skills activate, and under which names. Pure: the same state gives the same tools.
+"""The tools that loaded skills activate, and their names. The same state always yields the same tools.
 
-Order depends on *which* skills are loaded and not on when: the order of last use changes with every call, and a tool
-that gets another place by it would change the beginning of each request. Names are those of the loads, and stay.
+The order depends on the names of the loaded skills, and not on their last use: that changes with every call, and would
+change the beginning of each request. The names are those of the loads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.errors import SkillsError, near_misses
 from flink_skills.tools.base import Tool
@@ -19,25 +19,21 @@ from flink_skills.tools.state import ALL, LoadedSkill, SkillState
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
+    from flink_skills.tools.dynamic.bundled import BundledTools
 
-__all__ = ["Active", "BundledSource", "active_names", "active_tools", "not_active", "switched_off"]
+__all__ = ["Active", "active_names", "active_tools", "not_active", "switched_off"]
 
-_SHOWN_NAMES = 40
-_SHOWN_SKILLS = 5
-
-
-class BundledSource(Protocol):
-    """Makes the tools that skills bring themselves."""
-
-    def tool(self, skill_name: str, spec: Mapping[str, Any], exposed: str) -> Tool: ...
+_MAX_NAMES = 40
+_MAX_SKILLS = 5
 
 
 @dataclass(frozen=True)
 class Active:
-    """The tools that loaded skills give to a model, beside its own.
+    """The tools that a model has because of loaded skills.
 
-    ``origin`` has the skill that activates a tool, by the tool's name; the first by name where several do.
-    ``notes`` say what was renamed or left out; :meth:`ToolPool.note` logs each once.
+    Attributes:
+        origin: The skill that activates a tool, by the tool's name. If several do, the first by name.
+        notes: Renamed and omitted tools. :meth:`ToolPool.note` logs each one time.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -49,16 +45,16 @@ def active_tools(
     state: SkillState,
     view: SkillView,
     pool_tools: Mapping[str, Tool],
-    bundled: BundledSource | None,
+    bundled: BundledTools | None,
     taken: Collection[str],
 ) -> Active:
-    """The tools that are active with the skills loaded in ``state``.
+    """Return the tools that are active with the skills loaded in ``state``.
 
-    A skill activates those of ``pool_tools`` that its selection names: its ``Tools:`` section, or what the model
-    selected, which may be others of the pool too. Of the tools that it brings (``bundled``; None: they are not
-    offered) it activates those that the selection names; all of them for "*", and where the section names none.
+    A skill activates the ``pool_tools`` that its selection names: its ``Tools:`` section, or the selection of the
+    model, which can contain any tool of the pool. It activates the bundled tools that the selection names; all of them
+    for "*", and if the section names none. If ``bundled`` is None, they are not offered.
 
-    ``taken`` are the names of the runtime's and the agent's own tools, which no other gets. A tool that a skill brings
+    ``taken`` are the names of the runtime's and the agent's own tools, which no other tool gets. A bundled tool
     has the name that its load gave it (:func:`~flink_skills.tools.dynamic.bundled_names.named_specs`). A selection
     contains this name, or the tool's own one unless the job has a tool of that name.
     """
@@ -80,7 +76,7 @@ def active_tools(
 def active_names(
     state: SkillState, view: SkillView, pool_tools: Collection[str], taken: Collection[str]
 ) -> dict[str, list[str]]:
-    """The names of the active tools that each skill loaded in ``state`` activates, also where several name one."""
+    """Return the names of the tools that each skill loaded in ``state`` activates."""
     found: dict[str, list[str]] = {skill: [] for skill in state}
     for choice in _choices(state, view, pool_tools, taken, {}):
         if choice.name not in found[choice.skill]:
@@ -123,27 +119,27 @@ def not_active(
     """
     if name in TOOL_NAMES:
         hint = suggestion(name, taken)
-        tools = ", ".join(list(taken)[:_SHOWN_NAMES])
+        tools = ", ".join(list(taken)[:_MAX_NAMES])
         return f"This model does not have the tool {name!r}. {hint}{hint and ' '}Tools: {tools}"
     if off and (answer := switched_off(name, state, view, off)):
         return answer
     choices = list(_choices(state, view, pool_tools, taken, {}))
     known = list(dict.fromkeys((*taken, *(choice.name for choice in choices))))
-    # What was the name of one skill's tool is never said to be that of another's.
+    # A name of one skill's tool never refers to another skill's tool.
     owners = [state.tool_names[name][0]] if name in state.tool_names else state.names
     renamed = [
         choice.name for choice in choices if choice.spec and choice.spec["name"] == name and choice.skill in owners
     ]
-    fix = f"It is called {_either(renamed)}." if renamed else _fix(name, state, view, pool_tools, known)
+    fix = f"It is called {' or '.join(renamed)}." if renamed else _fix(name, state, view, pool_tools, known)
     loaded = "" if fix.startswith("Use ") else " Is the skill loaded?"
     parts = [f"Tool {name!r} not found.{loaded}", fix]
-    more = f" and {len(known) - _SHOWN_NAMES} more" if len(known) > _SHOWN_NAMES else ""
-    parts.append(f"Tools: {', '.join(known[:_SHOWN_NAMES]) or 'none'}{more}")
+    more = f" and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""
+    parts.append(f"Tools: {', '.join(known[:_MAX_NAMES]) or 'none'}{more}")
     return " ".join(part for part in parts if part)
 
 
 class _Choice(NamedTuple):
-    """A tool that a loaded skill activates; ``spec`` is set for one that it brings."""
+    """A tool that a loaded skill activates. ``spec`` is set for a bundled tool."""
 
     name: str
     skill: str
@@ -157,17 +153,17 @@ def _choices(
     taken: Collection[str],
     notes: dict[str, None],
 ) -> Iterator[_Choice]:
-    """The active tools; those that several skills name come several times."""
+    """Yield the active tools. A tool that several skills name occurs several times."""
     loaded = {skill: state[skill] for skill in sorted(state) if skill in view}
     if not loaded:
-        return  # most turns, and a pool may be large
-    # Whether a tool is selected, or one of the pool active, makes no difference to names: a selection renames nothing.
+        return  # as in most turns, and a pool can be large
+    # Selections and active tools of the pool rename nothing.
     exposed = brought_names(state, loaded, {*taken, *pool, *TOOL_NAMES})
     for skill, of in loaded.items():
         own = {str(spec["name"]): spec for spec in of.bundled}
         names, all_brought = _selected(skill, of, own, view, notes)
         known = {*own, *(exposed[skill, tool] for tool in own), *TOOL_NAMES}
-        # A section is the skill's, and may mean its own tool and the pool's; a selection has names that can be called.
+        # A section can mean the skill's own tool and the pool's. A selection has names that can be called.
         by_own_name = of.tools is None or of.tools == ALL
         for name in names:
             if name in taken:
@@ -189,7 +185,7 @@ def _choices(
 def _selected(
     skill: str, loaded: LoadedSkill, own: Collection[str], view: SkillView, notes: dict[str, None]
 ) -> tuple[tuple[str, ...], bool]:
-    """The names that are selected of a skill, and whether all that it brings is."""
+    """Return the selected names of a skill, and whether all its bundled tools are selected."""
     if loaded.tools is not None and loaded.tools != ALL:
         return tuple(dict.fromkeys(loaded.tools)), False
     try:
@@ -201,7 +197,7 @@ def _selected(
 
 
 def _by_tool(view: SkillView, pool: Collection[str]) -> dict[str, list[str]]:
-    """The skills in the menu that name each tool of the pool."""
+    """Return the skills in the menu that name each tool of the pool."""
     found: dict[str, list[str]] = {}
     for name in view.names if pool else ():
         skill = view.get(name)
@@ -218,10 +214,10 @@ def _by_tool(view: SkillView, pool: Collection[str]) -> dict[str, list[str]]:
 
 
 def _fix(name: str, state: SkillState, view: SkillView, pool: Collection[str], known: Collection[str]) -> str:
-    """What a model can do to come to a tool ``name``, or to the one that it means."""
+    """Return how a model gets the tool ``name``, or the tool that it means."""
     by_tool = _by_tool(view, pool)
     if name in state.tool_names:
-        # Of another skill with such a tool nothing is said: a name has one meaning.
+        # Another skill with such a tool is not named: a name has one meaning.
         owner = state.tool_names[name][0]
         found = view.get(owner)
         if owner not in state:
@@ -244,7 +240,7 @@ def _fix(name: str, state: SkillState, view: SkillView, pool: Collection[str], k
         return hint
     near = near_misses(name, {*known, *by_tool})
     shown = [tool if tool in known else f"{tool} (of skill {by_tool[tool][0]})" for tool in near]
-    return f"Did you mean {_either(shown)}?" if shown else ""
+    return f"Did you mean {' or '.join(shown)}?" if shown else ""
 
 
 def _own(state: SkillState, skill: str) -> list[str]:
@@ -257,10 +253,6 @@ def _load(skills: list[str], known: Collection[str]) -> str:
 
 
 def _skills(names: list[str]) -> str:
-    shown = ", ".join(names[:_SHOWN_SKILLS])
-    more = f" and {len(names) - _SHOWN_SKILLS} more" if len(names) > _SHOWN_SKILLS else ""
+    shown = ", ".join(names[:_MAX_SKILLS])
+    more = f" and {len(names) - _MAX_SKILLS} more" if len(names) > _MAX_SKILLS else ""
     return f"Skill {shown} has" if len(names) == 1 else f"Skills {shown}{more} have"
-
-
-def _either(names: Iterable[str]) -> str:
-    return " or ".join(names)

@@ -1,7 +1,7 @@
-"""Names of the tools that skills bring: their own where these are free, else ``<skill>_<tool>``.
+"""Names of bundled tools: their own if these are free, otherwise ``<skill>_<tool>``.
 
-A tool gets its name with the load of its skill. The state of the conversation keeps it, also when the skill is put
-away: what a model learned to call never comes to mean another skill's code.
+A tool gets its name when its skill is loaded. The state of the conversation keeps the name after the skill is unloaded:
+a name that a model has learned never refers to another skill's code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def exposed_name(skill: str, tool: str) -> str:
-    """``<skill>_<tool>`` as all providers accept it. What had to be changed for that gets a few digits, to stay unique.
+    """Return ``<skill>_<tool>`` in a form that all providers accept. A changed name gets a few digits to be unique.
 
     >>> exposed_name("log-triage", "run"), exposed_name("log triage", "run")
     ('log-triage_run', 'log_triage_run_add826')
@@ -38,11 +38,11 @@ def named_specs(
     reserved: Collection[str],
     others: Iterable[str] = (),
 ) -> tuple[dict[str, Any], ...]:
-    """The ``specs`` of tools that ``skill`` brings, each with the name ``exposed`` that it has from this load on.
+    """Return the ``specs`` of the tools of ``skill``, each with its name ``exposed`` from this load on.
 
-    A tool keeps the name that the conversation of ``state`` gave it before. Any other gets one that is not in
-    ``reserved`` and that the conversation never gave to another tool; nor one that begins like the prefixed names of
-    ``others``, the other skills, since a model would take the tool for theirs.
+    A tool keeps the name that it had in the conversation of ``state``. Any other gets a name that is not in
+    ``reserved``, that no other tool had in the conversation, and that does not start like the prefixed names of
+    ``others``, the other skills: a model would take the tool for theirs.
 
     >>> named_specs("geo", [{"name": "find"}, {"name": "run"}], SkillState(), ["run"])
     ({'name': 'find', 'exposed': 'find'}, {'name': 'run', 'exposed': 'geo_run'})
@@ -53,10 +53,10 @@ def named_specs(
     prefixes = tuple(f"{other}_" for other in others if other != skill)
     tools = [str(spec["name"]) for spec in specs]
     chosen = {tool: before[skill, tool] for tool in tools if (skill, tool) in before}
-    # What cannot be remembered has to be unlike all others by itself.
+    # A name that the state cannot store has to be unique without it.
     first = 0 if len(state.tool_names) + len(tools) <= MAX_TOOL_NAMES else 2
     for tool in tools if first == 0 else ():
-        # These first: none of the tools may take a name that another one of the skill has by itself.
+        # These first: no tool can take the own name of another tool of the skill.
         if tool not in chosen and tool not in used and _fits(tool) and not tool.startswith(prefixes):
             chosen[tool] = tool
             used.add(tool)
@@ -69,10 +69,10 @@ def named_specs(
 
 
 def brought_names(state: SkillState, skills: Iterable[str], reserved: Collection[str]) -> dict[tuple[str, str], str]:
-    """The names that the tools have which the loaded ``skills`` bring, by skill and tool.
+    """Return the names of the tools of the loaded ``skills``, by skill and tool.
 
-    A tool has the name of its load. Only where the job has a tool of that name since then, or where the load gave none
-    (a session of an earlier release), it has another, which is none of ``reserved`` nor of another tool.
+    A tool has the name of its load. If the job has a tool of that name since then, or if the load set none (a session
+    of an earlier release), it has a name that is not in ``reserved`` and that no other tool has.
     """
     brought = {
         (skill, str(spec["name"])): spec.get("exposed") for skill in sorted(skills) for spec in state[skill].bundled
@@ -93,7 +93,7 @@ def brought_names(state: SkillState, skills: Iterable[str], reserved: Collection
 
 
 def _forms(skill: str, tool: str) -> Iterator[str]:
-    """The names that a tool may have, the plainest first, without end."""
+    """Yield the possible names of a tool, the plainest first."""
     yield tool
     yield exposed_name(skill, tool)
     for salt in itertools.count():

@@ -1,4 +1,4 @@
-"""A job's own tools that skills activate: none is offered before a loaded skill names it."""
+"""A job's own tools that skills activate. None is offered before a loaded skill names it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ _log = logging.getLogger("flink_skills.tools")
 #: A tool, a function, a tool set, or the name of a registered tool.
 PoolItem = Union[Tool, BaseToolSet, str, Callable[..., Any]]
 
-# Seconds. A turn waits for its tool sets, so one that hangs may not cost it much; starting may take longer.
+# Seconds. A turn waits for its tool sets, so the limit is short. A start can take longer.
 _START_TIMEOUT = 30.0
 _ASK_TIMEOUT = 10.0
-# How long a tool set that could not start is left alone.
+# Seconds after which a tool set that could not start is started again.
 _RETRY_AFTER = 60.0
-_MAX_TEXTS = 1000
-_KEPT_TURNS = 256
+_MAX_MESSAGES = 1000
+_MAX_TURNS = 256
 
 
 class PoolTools(dict[str, Tool]):
-    """Tools by name. ``speakers`` are the tool sets of those whose set has something to say to models that have them
-    (:meth:`BaseToolSet.prompt_addition`), by the names of tools."""
+    """Tools by name. ``speakers`` has the tool set of each tool whose set has a :meth:`BaseToolSet.prompt_addition`."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         super().__init__(tools)
@@ -43,12 +42,17 @@ class PoolTools(dict[str, Tool]):
 
 
 class ToolPool:
-    """Tools of the job that a model gets only through skills. Make it, :meth:`initialize` it, ask it for :meth:`tools`.
+    """Tools of the job that a model gets only through skills. Call :meth:`initialize`, then :meth:`tools`.
 
-    Of equal names a tool of the pool counts before one of a tool set, and this before a registered one. ``owner`` is
-    whose pool it is, for logs. ``start_timeout`` and ``ask_timeout`` are the seconds that a tool set may take.
+    Tools of the pool take precedence over those of tool sets, and these over registered ones.
 
-    Raises :class:`ConfigError` for an item that is no tool and for two tools of one name.
+    Args:
+        items: The tools.
+        owner: Name of the agent, for logs.
+        start_timeout: Maximum time in seconds for the start of a tool set.
+        ask_timeout: Maximum time in seconds in which a tool set returns its tools.
+
+    Raises :class:`ConfigError` for an item that is not a tool, and for two tools of one name.
 
     >>> pool = ToolPool([weather, traffic, ShopTools(), "registered_tool"])
     >>> pool.names
@@ -67,9 +71,9 @@ class ToolPool:
         self._tools: dict[str, Tool] = {}
         self._registered: dict[str, None] = {}
         self._members: list[_Member] = []
-        # A tool set may make its functions anew for each turn, so this must not grow.
+        # A tool set can create its functions for each turn, so this must not grow.
         self._function_tool = functools.lru_cache(maxsize=512)(FunctionTool)
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._initialized = False
         self._by_turn: OrderedDict[tuple[object, ...], PoolTools] = OrderedDict()
         self._ask_timeout = ask_timeout
@@ -91,21 +95,21 @@ class ToolPool:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names that are known beforehand: all but those of the tools of tool sets."""
+        """The names of all tools except those of tool sets."""
         return tuple(dict.fromkeys((*self._tools, *self._registered)))
 
     def known_tools(self) -> list[Tool]:
-        """Return the tools of :attr:`names`, as far as they are registered."""
+        """Return the tools of :attr:`names`. Names that are not registered are omitted."""
         return [*self._tools.values(), *filter(None, map(self._from_registry, self._registered))]
 
     def __len__(self) -> int:
         return len(self.names) + len(self._members)
 
     async def initialize(self) -> None:
-        """Start the tool sets and log what there is.
+        """Start the tool sets, and log the number of tools.
 
-        Raises :class:`SkillsError` for tool sets that are required and cannot start, after those that started were
-        closed. Others are started again later.
+        Raises :class:`SkillsError` for required tool sets that cannot start, after the others are closed. Optional ones
+        are started again later.
         """
         self._initialized = True
         started = await asyncio.gather(*(self._start(member) for member in self._members), return_exceptions=True)
@@ -118,7 +122,7 @@ class ToolPool:
                 self._from_registry(name)
 
     def _start_error(self, errors: Sequence[BaseException]) -> BaseException:
-        """One error for all tool sets that could not start."""
+        """Return one error for all tool sets that could not start."""
         skills = [error for error in errors if isinstance(error, SkillsError)]
         if len(skills) < len(errors):
             return next(error for error in errors if not isinstance(error, SkillsError))
@@ -129,9 +133,9 @@ class ToolPool:
         return found
 
     async def tools(self, context: ToolContext) -> PoolTools:
-        """The tools that skills can activate now, by name. Tool sets are asked once in a turn, whoever asks.
+        """Return the tools that skills can activate now, by name. Tool sets are queried one time in a turn.
 
-        A tool set that fails, or answers with what is no tool, is a warning in the log; its tools are absent.
+        A tool set that fails, or returns anything but tools, is a warning in the log; its tools are absent.
         """
         if not self._initialized:
             await self.initialize()
@@ -141,7 +145,7 @@ class ToolPool:
             found = await self._ask_all(context)
             if self._members and context.turn:
                 self._by_turn[turn] = found
-                if len(self._by_turn) > _KEPT_TURNS:
+                if len(self._by_turn) > _MAX_TURNS:
                     self._by_turn.popitem(last=False)
         return found
 
@@ -153,9 +157,9 @@ class ToolPool:
             for tool in tools:
                 name = tool.spec.name
                 if name in TOOL_NAMES:
-                    self._say(f"tool {name!r} of {member.label} is named like one of the runtime's and is omitted")
+                    self._warn(f"tool {name!r} of {member.label} is named like one of the runtime's and is omitted")
                 elif found.setdefault(name, tool) is not tool:
-                    self._say(f"tool {name!r} of {member.label} is omitted: the pool already has a tool of this name")
+                    self._warn(f"tool {name!r} of {member.label} is omitted: the pool already has a tool of this name")
                 elif member.speaks:
                     found.speakers[name] = member.toolset
         self._add_registered(found)
@@ -169,7 +173,7 @@ class ToolPool:
                     found[name] = registered
 
     def fixed(self) -> Mapping[str, Tool] | None:
-        """What :meth:`tools` would give, where no tool set has to be asked for it; otherwise None."""
+        """Return the result of :meth:`tools` if no tool set has to be queried, otherwise None."""
         if self._members or not self._initialized:
             return None
         if not self._registered:
@@ -179,12 +183,12 @@ class ToolPool:
         return found
 
     def note(self, notes: Iterable[str]) -> None:
-        """Log what :func:`~flink_skills.tools.dynamic.active.active_tools` found odd, each text once."""
+        """Log the notes of :func:`~flink_skills.tools.dynamic.active.active_tools`, each one time."""
         for text in notes:
-            self._say(text)
+            self._warn(text)
 
     async def close(self) -> None:
-        """Close the tool sets; what they raise is logged."""
+        """Close the tool sets. Their errors are logged."""
         await asyncio.gather(*(self._stop(member) for member in self._members))
         self._initialized = False
 
@@ -214,8 +218,8 @@ class ToolPool:
         if not await self._start(member):
             return []
         try:
-            given = await _within(self._ask_timeout, functools.partial(member.toolset.get_tools, context))
-            tools = [self._as_tool(item) for item in given]
+            items = await _within(self._ask_timeout, functools.partial(member.toolset.get_tools, context))
+            tools = [self._as_tool(item) for item in items]
             for tool in tools:
                 check_tool_name(tool.spec.name)
         except Exception as error:
@@ -235,7 +239,7 @@ class ToolPool:
                 _log.exception("%s%s did not close", self._owner, member.label)
 
     def _failed(self, member: _Member, what: str, error: Exception) -> None:
-        # Once for each outage and not once for each turn of it.
+        # One warning for each outage instead of each turn.
         problem = f"{what}: {type(error).__name__}: {error}"
         level = logging.DEBUG if problem == member.problem else logging.WARNING
         member.problem = problem
@@ -258,18 +262,18 @@ class ToolPool:
         try:
             tool = get_tool(name)
         except SkillsError as error:
-            self._say(f"Tool {name!r} of the pool could not be resolved: {error}")
+            self._warn(f"Tool {name!r} of the pool could not be resolved: {error}")
             return None
         if tool is None and name not in self._tools:
-            self._say(
+            self._warn(
                 f"Tool {name!r} of the pool could not be resolved: it is not in the pool, a tool set or the registry; "
                 "call register_tool in a module that the agent's module imports"
             )
         return tool
 
-    def _say(self, text: str) -> None:
-        if text not in self._said and len(self._said) < _MAX_TEXTS:
-            self._said.add(text)
+    def _warn(self, text: str) -> None:
+        if text not in self._logged and len(self._logged) < _MAX_MESSAGES:
+            self._logged.add(text)
             _log.warning("%s%s", self._owner, text)
 
 

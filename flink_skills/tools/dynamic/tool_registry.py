@@ -1,7 +1,7 @@
-"""Tools by name, for all agents of a process: what a pool names instead of holding it.
+"""Registered tools by name, for the pools of all agents of a process.
 
-A registry is filled when modules are imported, so a name is known in a worker only if a module that the worker imports
-registers it: the agent's own module, or one that it imports. A pool that a script itself fills holds the functions.
+Modules register tools when they are imported. A worker has the tools of the agent's module, and of the modules that it
+imports. The main script of a job is not imported: its pools contain the functions themselves.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass
 class _Entry:
-    """A registered tool. Of a function the tool is made when it is first asked for: what its annotations name may be
-    defined further down in its module."""
+    """A registered tool. That of a function is created on first use: a module can define the names of its annotations
+    later."""
 
     target: Any
     name: str
@@ -64,8 +64,7 @@ def register_tool(
 
     ``approve`` is that of :class:`Tool`. None: that of the function's ``@tool``.
 
-    As a decorator the function stays what it is. A function that is defined again at the same place, as a module is
-    that is loaded again, takes the place of the earlier one.
+    As a decorator it returns the function. A function that the same module defines again replaces the earlier one.
 
     Raises :class:`ConfigError` for a name that is taken or that no provider accepts.
 
@@ -94,7 +93,7 @@ def register_tool(
 
 
 def register_tools(tools: Mapping[str, Callable[..., Any] | Tool]) -> None:
-    """Register several tools by name: all of them, or none where one cannot be. Raises as :func:`register_tool`."""
+    """Register several tools by name: all, or none if one is invalid. Raises as :func:`register_tool`."""
     if not isinstance(tools, Mapping):
         raise ConfigError(f"register_tools: expected tools as a dict of name to tool, got {type(tools).__name__}")
     entries = [_entry(name, target, "") for name, target in tools.items()]
@@ -102,7 +101,7 @@ def register_tools(tools: Mapping[str, Callable[..., Any] | Tool]) -> None:
 
 
 def get_tool(name: str) -> Tool | None:
-    """The registered tool ``name``; None if there is none.
+    """Return the registered tool ``name``. Return None if there is none.
 
     Raises :class:`ConfigError` for a function whose arguments cannot be described to a model.
     """
@@ -111,12 +110,12 @@ def get_tool(name: str) -> Tool | None:
 
 
 def tool_names() -> list[str]:
-    """Names of the registered tools, sorted."""
+    """Return the names of the registered tools, sorted."""
     return sorted(_entries)
 
 
 def check_tool_name(name: str) -> str:
-    """``name``; raises :class:`ConfigError` if it is none that all providers accept."""
+    """Return ``name``. Raise :class:`ConfigError` if a provider does not accept it."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"tool {name!r}: a tool's name is 1 to 64 letters, digits, '_' and '-': give it a name")
     return name
@@ -154,7 +153,7 @@ def _entry(name: str, target: Any, description: str, approve: bool | None = None
 
 
 def _same_place(one: Any, other: Any) -> bool:
-    """Whether both come from the same definition in a module. Inner functions may be made many times."""
+    """Return True if both have the same definition in a module. Inner functions can be created many times."""
     place = _place(one)
     return place == _place(other) and "<" not in place and not isinstance(one, Tool)
 

@@ -1,4 +1,4 @@
-"""Tool sets: several tools that come from one place, and may differ from turn to turn."""
+"""Tool sets: several tools of one origin, which can differ from turn to turn."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class _Nothing:
 
 
 class BaseToolSet(ABC):
-    """Gives tools for a context. Derive from it, and put an instance into a pool (``@tool_pool``).
+    """Provides tools for a context. Derive from it, and add an instance to a pool (``@tool_pool``).
 
-    A worker makes one instance for each agent, and all turns use it, several at a time. What a tool set raises is
-    logged, and its tools are absent in that turn. :meth:`initialize`, :meth:`get_tools` and :meth:`close` are
-    ``async def``, or plain methods, which run in a thread.
+    A worker creates one instance for each agent, and its turns use it concurrently. An error of a tool set is logged,
+    and its tools are absent in that turn. :meth:`initialize`, :meth:`get_tools` and :meth:`close` are ``async def``, or
+    plain methods, which run in a thread.
 
     Args:
         name: The name in logs. Empty: the class attribute ``name``, or the name of the class.
@@ -54,13 +54,13 @@ class BaseToolSet(ABC):
     ...         return [price, discount] if str(context.key).startswith("vip-") else [price]
     """
 
-    #: What logs call it; the name of the class where it is empty.
+    #: The name in logs. Empty: the name of the class.
     name: str = ""
-    #: Whether it, or a tool of it, needs the sandbox and the workspaces of commands.
+    #: Whether it or one of its tools needs the sandbox and the workspaces of commands.
     uses_workspace: bool = False
-    #: Whether an agent fails to open if :meth:`initialize` fails. It then has no time limit but its own.
+    #: Whether an agent fails to open if :meth:`initialize` fails. It then has only its own time limit.
     required: bool = False
-    #: Set by the worker: to be called when :meth:`figures` are others.
+    #: Set by the worker. Call it when :meth:`figures` change.
     on_change: Callable[[], None] | None = None
 
     def __new__(cls, *_: Any, **given: Any) -> Any:
@@ -72,7 +72,7 @@ class BaseToolSet(ABC):
             self.name = name
 
     def attach(self, services: JobServices) -> None:  # noqa: B027
-        """Called before :meth:`initialize` with what the job has for tools: its shell, its options, its artifacts."""
+        """Called before :meth:`initialize` with the job's services for tools."""
 
     def initialize(self) -> Any:
         """Called in the worker before the first :meth:`get_tools`, and again later if it failed."""
@@ -80,17 +80,17 @@ class BaseToolSet(ABC):
 
     @abstractmethod
     def get_tools(self, context: ToolContext) -> Any:
-        """Return the tools, or plain functions, that this turn may have. Asked once for each turn.
+        """Return the tools, or plain functions, of this turn. Called one time for each turn.
 
         ``context`` has key, turn, agent, skills and skill state of the turn, and no call id.
         """
 
     def tool_names(self) -> Iterable[str]:
-        """Return the names of its tools as far as they are known now. Names in options are compared with them."""
+        """Return the names of its tools that are known now. Names in options are compared with them."""
         return ()
 
     def can_bring(self, pattern: str) -> bool:
-        """Return True if it may ever have a tool whose name matches ``pattern``."""
+        """Return True if it can ever have a tool whose name matches ``pattern``."""
         return True
 
     def name_uses(self) -> Iterable[NameUse]:
@@ -108,11 +108,11 @@ class BaseToolSet(ABC):
         return f"tool set {self.name or type(self).__name__!r}"
 
     def figures(self) -> Mapping[str, int]:
-        """What metrics of the worker show of it, by the names in :mod:`flink_skills.telemetry.metric_list`."""
+        """Return its metrics of the worker, by the names in :mod:`flink_skills.telemetry.metric_list`."""
         return {}
 
     def prompt_addition(self) -> str:
-        """What the system text of a model has besides while it may call a tool of this set; empty: nothing.
+        """Return an addition to the system prompt of models that can call a tool of this set. It can be empty.
 
         See :meth:`Tool.prompt_addition`.
         """
@@ -120,7 +120,7 @@ class BaseToolSet(ABC):
 
     @property
     def speaks(self) -> bool:
-        """Whether it has a :meth:`prompt_addition` of its own."""
+        """Whether it overrides :meth:`prompt_addition`."""
         return getattr(self.prompt_addition, "__func__", None) is not BaseToolSet.prompt_addition
 
     def close(self) -> Any:
