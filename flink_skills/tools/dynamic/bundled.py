@@ -77,6 +77,16 @@ class _Site:
     folder: Path
     call_id: str
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the shell for a command at this site."""
+        return {
+            "workspace": self.workspace,
+            "cwd": self.folder,
+            "skill_name": self.skill.name,
+            "call_id": self.call_id,
+        }
+
 
 class BundledTools:
     """The bundled tools of all skills, for all turns of a worker. Close it before its shell.
@@ -213,14 +223,8 @@ class BundledTools:
             arguments = fit_schema(exposed, arguments, schema)
         except ArgumentError as error:
             return ToolResult(str(error), is_error=True)
-        result = await self._shell.run(
-            entry.command,
-            workspace=site.workspace,
-            cwd=site.folder,
-            skill_name=site.skill.name,
-            call_id=site.call_id,
-            stdin=json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace"),
-        )
+        stdin = json.dumps(arguments, ensure_ascii=False).encode("utf-8", "replace")
+        result = await self._shell.run(entry.command, stdin=stdin, **site.arguments)
         if result.exit_code != 0 or result.truncated:
             limits = self._shell.limits
             described = describe_result(result, limits, self._shell.level, limits.wall_time)
@@ -260,15 +264,8 @@ class BundledTools:
 
     async def _run_once(self, site: _Site, request: Mapping[str, Any], timeout: float) -> Reply:
         limit = self._shell.limits.output - _MARGIN_BYTES
-        result = await self._shell.run(
-            program_argv(),
-            workspace=site.workspace,
-            cwd=site.folder,
-            skill_name=site.skill.name,
-            call_id=site.call_id,
-            stdin=json.dumps({**request, "id": 1, "limit": limit}).encode() + b"\n",
-            timeout=timeout,
-        )
+        stdin = json.dumps({**request, "id": 1, "limit": limit}).encode() + b"\n"
+        result = await self._shell.run(program_argv(), stdin=stdin, timeout=timeout, **site.arguments)
         is_complete = result.stdout.endswith(b"\n") and not result.stdout_dropped
         return Reply(
             line=result.stdout if is_complete else None,
@@ -282,13 +279,7 @@ class BundledTools:
     async def _start(self, site: _Site) -> Program:
         async def start(on_output: OnOutput) -> LiveProcess:
             return await self._shell.start_process(
-                program_argv(),
-                workspace=site.workspace,
-                cwd=site.folder,
-                skill_name=site.skill.name,
-                call_id=site.call_id,
-                timeout=_LIFE_SECONDS,
-                on_output=on_output,
+                program_argv(), timeout=_LIFE_SECONDS, on_output=on_output, **site.arguments
             )
 
         return await Program.start(start)

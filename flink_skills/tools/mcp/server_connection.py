@@ -168,14 +168,11 @@ class McpConnection:
         if self._life is None:
             self._down_since = asyncio.get_running_loop().time()
             self._life = asyncio.create_task(self._live())
-        tried = asyncio.ensure_future(self._tried.wait())
         try:
-            await asyncio.wait([tried], timeout=patience)
+            await self._first(patience, self._tried)
         except BaseException:
             await self.close()
             raise
-        finally:
-            tried.cancel()
 
     async def ask(self, request: Callable[[Any], Awaitable[T]], questions: Questions | None = None) -> T:
         """Send ``request``, which gets the client, and return the response. ``questions`` receives the questions in it.
@@ -233,12 +230,7 @@ class McpConnection:
         # Of a server that is down for longer, nobody waits to hear that again.
         patience = self._down_since + self._params.timeout - now
         if self._client is None and patience > 0:
-            up = asyncio.ensure_future(self._up.wait())
-            try:
-                # Not wait_for, which may lose that the caller is cancelled.
-                await asyncio.wait([up], timeout=patience)
-            finally:
-                up.cancel()
+            await self._first(patience, self._up)
         if self._client is None:
             why = f": {self._problem}" if self._problem else ""
             told = f"the MCP server {self.name} ({self._params.shown}) is not there{why}"
@@ -422,8 +414,9 @@ class McpConnection:
             pause = min(2 * pause, _MAX_LISTEN_PAUSE)
 
     @staticmethod
-    async def _first(seconds: float, *events: asyncio.Event) -> bool:
-        """Wait for one of ``events``; whether there was one within ``seconds``."""
+    async def _first(seconds: float | None, *events: asyncio.Event) -> bool:
+        """Wait for one of ``events``. Return True if one was set within ``seconds``."""
+        # wait_for can lose the cancellation of the caller.
         waits = [asyncio.ensure_future(event.wait()) for event in events]
         try:
             done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
