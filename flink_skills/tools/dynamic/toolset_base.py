@@ -63,8 +63,8 @@ class BaseToolSet(ABC):
     #: Set by the worker. Call it when :meth:`figures` change.
     on_change: Callable[[], None] | None = None
 
-    def __new__(cls, *_: Any, **given: Any) -> Any:
-        check_words(cls, given, TOOL_WORDS)
+    def __new__(cls, *_: Any, **arguments: Any) -> Any:
+        check_words(cls, arguments, TOOL_WORDS)
         return super().__new__(cls)
 
     def __init__(self, name: str | None = None) -> None:

@@ -336,9 +336,9 @@ def mcp_servers_from(path: str | os.PathLike[str], servers: Mapping[str, Any] | 
     file = Path(path).absolute()
     found = []
     for name, server in servers_of({**(servers or {}), "file": file.name}, file.parent, str(file)).items():
-        said = {key: server.pop(key) for key in TOOL_SET_KEYS if key in server}
-        tools = said.pop("tools", None)
-        found.append(McpToolSet(server, name=name, tool_filter=tools, **said))
+        arguments = {key: server.pop(key) for key in TOOL_SET_KEYS if key in server}
+        tools = arguments.pop("tools", None)
+        found.append(McpToolSet(server, name=name, tool_filter=tools, **arguments))
     return found
 
 

@@ -143,19 +143,19 @@ def _credentials(value: Any) -> McpClientCredentials | None:
         return value
     if not isinstance(value, Mapping):
         raise ConfigError(f"auth of an MCP server is a {type(value).__name__}: give McpClientCredentials or a mapping")
-    said = dict(value)
-    grant = said.pop("grant_type", "client_credentials")
+    settings = dict(value)
+    grant = settings.pop("grant_type", "client_credentials")
     if grant != "client_credentials":
         raise ConfigError(
             f"auth of an MCP server: the grant {str(grant)[:80]!r} needs a person with a browser, and a job has none; "
             "use client_credentials"
         )
     known = list(McpClientCredentials.__dataclass_fields__)
-    for key in said:
+    for key in settings:
         if key not in known:
             raise ConfigError(str(UnknownNameError("key", str(key), known, place="auth of an MCP server")))
-    said.setdefault("client_id", "")
-    return McpClientCredentials(**said)
+    settings.setdefault("client_id", "")
+    return McpClientCredentials(**settings)
 
 
 @none_is_default

@@ -10,18 +10,19 @@ import shutil
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from flink_skills.errors import ConfigError, ExecutionError
+from flink_skills.execution import CommandResult
 from flink_skills.tools.mcp.message_limits import MAX_VALUES, TOO_MANY_VALUES, values_in
 
 if TYPE_CHECKING:
     from flink_skills.execution.live import LiveProcess
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["SaidLines", "plain_program", "sandboxed_program"]
+__all__ = ["StderrLogger", "program"]
 
 _log = logging.getLogger("flink_skills.mcp")
 # As long as any job: the process belongs to the worker and not to a turn.
@@ -36,96 +37,53 @@ _MAX_LAST_CHARACTERS = 1_000
 
 
 @contextlib.asynccontextmanager
-async def plain_program(
+async def program(
     command: Sequence[str],
     env: Mapping[str, str],
     cwd: str | None,
     *,
     name: str,
-    said: SaidLines,
+    shell: ShellRunner | None,
+    stderr: StderrLogger,
     on_end: Callable[[str], None],
 ) -> AsyncIterator[Any]:
-    """The streams to a program outside of any sandbox.
+    """Yield the streams of messages to a program, which is terminated at the end.
 
-    Raises :class:`ConfigError` where there is no such program.
+    Args:
+        command: The program and its arguments.
+        env: Variables of its environment.
+        cwd: Its directory.
+        name: The server's name in messages.
+        shell: Runs it in the sandbox of commands, in its own workspace. None: it is a plain process.
+        stderr: Receives its stderr.
+        on_end: Receives the reason of its end.
+
+    Raises :class:`ConfigError` if a plain process cannot be started.
     """
-    from mcp.client.stdio import get_default_environment
-
-    variables = {**get_default_environment(), **env}
-    if shutil.which(command[0], path=variables.get("PATH")) is None:
-        raise ConfigError(f"the MCP server {name!r}: there is no program {command[0]!r} on this machine")
-    output = _Output(said)
-    if cwd is not None and not await asyncio.to_thread(os.path.isdir, cwd):
-        raise ConfigError(f"the MCP server {name!r}: there is no folder {cwd!r} (cwd) on this machine")
-    process = await _PlainProcess.start(command, variables, output.take, cwd)
-
-    async def outcome() -> str:
-        code = await process.wait()
-        return _ended(code if code >= 0 else None, -code)
-
-    async with _streams(process, outcome, output, name, on_end) as streams:
-        yield streams
-
-
-@contextlib.asynccontextmanager
-async def sandboxed_program(
-    command: Sequence[str],
-    env: Mapping[str, str],
-    cwd: str | None,
-    *,
-    name: str,
-    shell: ShellRunner,
-    said: SaidLines,
-    on_end: Callable[[str], None],
-) -> AsyncIterator[Any]:
-    """The streams to a program in the sandbox of commands, in a workspace of its own."""
-    output = _Output(said)
-    process = await shell.start_process(
-        command,
-        workspace=shell.workspaces.for_key(f"mcp\0{name}"),
-        on_output=output.take,
-        cwd=None if cwd is None else Path(cwd),
-        env=env,
-        timeout=_LIFE,
-        judged=False,
-    )
-
-    async def outcome() -> str:
-        result = await process.wait()
-        return _ended(result.exit_code, result.signal, result.error)
-
-    async with _streams(process, outcome, output, name, on_end) as streams:
-        yield streams
-
-
-def _ended(exit_code: int | None, signal: int | None, error: str | None = None) -> str:
-    if exit_code is None and signal is None:
-        return error or "the program ended"
-    cause = f" ({error})" if error else ""
-    if exit_code is not None:
-        return f"the program ended with exit code {exit_code}{cause}"
-    return f"the program was ended by signal {signal}{cause}"
-
-
-@contextlib.asynccontextmanager
-async def _streams(
-    process: LiveProcess | _PlainProcess,
-    outcome: Callable[[], Awaitable[str]],
-    output: _Output,
-    name: str,
-    on_end: Callable[[str], None],
-) -> AsyncIterator[Any]:
-    """The streams of messages to ``process``, which is terminated at the end."""
     import anyio
 
+    output = _Output(stderr)
+    process: LiveProcess | _PlainProcess
+    if shell is None:
+        process = await _PlainProcess.start(name, command, env, cwd, output.take)
+    else:
+        process = await shell.start_process(
+            command,
+            workspace=shell.workspaces.for_key(f"mcp\0{name}"),
+            on_output=output.take,
+            cwd=None if cwd is None else Path(cwd),
+            env=env,
+            timeout=_LIFE,
+            judged=False,
+        )
+    output.process = process
     to_session, from_server = anyio.create_memory_object_stream[Any](_WAITING_MESSAGES)
     to_server, from_session = anyio.create_memory_object_stream[Any](_WAITING_MESSAGES)
-    output.process = process
 
     async def read() -> None:
         try:
             await _read(process, output, to_session)
-            on_end(await outcome())
+            on_end(_ended(await process.wait()))
         except ExecutionError as error:
             on_end(str(error))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -153,12 +111,21 @@ async def _streams(
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             await process.terminate()
-            output.said.end()
+            output.stderr.end()
             for stream in (to_session, from_server, to_server, from_session):
                 stream.close()
 
 
-class SaidLines:
+def _ended(result: CommandResult) -> str:
+    cause = f" ({result.error})" if result.error else ""
+    if result.exit_code is not None:
+        return f"the program ended with exit code {result.exit_code}{cause}"
+    if result.signal is not None:
+        return f"the program was ended by signal {result.signal}{cause}"
+    return result.error or "the program ended"
+
+
+class StderrLogger:
     """Logs whole lines: ``hides`` takes secrets out of them, and what cannot be seen is replaced.
 
     At most 100 lines in a minute: a program may write without end.
@@ -213,15 +180,15 @@ class SaidLines:
 class _Output:
     """Pieces of output until they are read. The program waits while there are many."""
 
-    def __init__(self, said: SaidLines) -> None:
-        self.said = said
+    def __init__(self, stderr: StderrLogger) -> None:
+        self.stderr = stderr
         self.process: LiveProcess | _PlainProcess | None = None
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
     def take(self, stream: int, data: bytes) -> None:
         """What a program writes, see :data:`flink_skills.execution.live.OnOutput`."""
         if stream != 1:
-            self.said.add(data)
+            self.stderr.add(data)
             return
         self._arrived.put_nowait(data)
         if self._arrived.qsize() >= _WAITING_MESSAGES and self.process is not None:
@@ -295,7 +262,7 @@ class _PlainProcess(asyncio.SubprocessProtocol):
     def __init__(self, on_output: Callable[[int, bytes], None]) -> None:
         loop = asyncio.get_running_loop()
         self._on_output = on_output
-        self._ended: asyncio.Future[int] = loop.create_future()
+        self._ended: asyncio.Future[CommandResult] = loop.create_future()
         self._open = {1, 2}
         self._writable = asyncio.Event()
         self._writable.set()
@@ -305,18 +272,25 @@ class _PlainProcess(asyncio.SubprocessProtocol):
     @classmethod
     async def start(
         cls,
+        name: str,
         command: Sequence[str],
         env: Mapping[str, str],
+        cwd: str | None,
         on_output: Callable[[int, bytes], None],
-        cwd: str | None = None,
     ) -> _PlainProcess:
-        """Start ``command``. Raise :class:`OSError` if that fails."""
-        words = list(command)
+        """Start ``command``. Raise :class:`ConfigError` if the program or the directory is missing."""
+        from mcp.client.stdio import get_default_environment
+
+        variables = {**get_default_environment(), **env}
+        if shutil.which(command[0], path=variables.get("PATH")) is None:
+            raise ConfigError(f"the MCP server {name!r}: there is no program {command[0]!r} on this machine")
+        if cwd is not None and not await asyncio.to_thread(os.path.isdir, cwd):
+            raise ConfigError(f"the MCP server {name!r}: there is no folder {cwd!r} (cwd) on this machine")
         if sys.platform == "linux":
-            words = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_PARENT, str(os.getpid()), *words]
+            command = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_PARENT, str(os.getpid()), *command]
         process = cls(on_output)
         await asyncio.get_running_loop().subprocess_exec(
-            lambda: process, *words, env=dict(env), cwd=cwd, start_new_session=True
+            lambda: process, *command, env=variables, cwd=cwd, start_new_session=True
         )
         return process
 
@@ -349,7 +323,8 @@ class _PlainProcess(asyncio.SubprocessProtocol):
     def _finish(self) -> None:
         self._writable.set()
         if not self._ended.done():
-            self._ended.set_result(self._code or 0)
+            code = self._code or 0
+            self._ended.set_result(CommandResult(exit_code=code) if code >= 0 else CommandResult(signal=-code))
 
     async def write(self, data: bytes) -> None:
         """Write to stdin, and wait until the process reads it.
@@ -378,8 +353,8 @@ class _PlainProcess(asyncio.SubprocessProtocol):
         if isinstance(stdout := self._pipe(1), asyncio.ReadTransport) and not stdout.is_closing():
             stdout.resume_reading()
 
-    async def wait(self) -> int:
-        """Wait for the exit, and return the exit code. A negative code is the number of a signal."""
+    async def wait(self) -> CommandResult:
+        """Return the exit code or the signal, after the exit."""
         return await asyncio.shield(self._ended)
 
     async def terminate(self, grace: float = 2.0) -> None:

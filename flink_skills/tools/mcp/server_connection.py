@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
-from flink_skills.tools.mcp.programs import SaidLines
-from flink_skills.tools.mcp.server_questions import HeldCalls, OpenQuestions, Questions
+from flink_skills.tools.mcp.programs import StderrLogger
+from flink_skills.tools.mcp.server_questions import OpenQuestions, PausedCalls, Questions
 from flink_skills.tools.mcp.transports import (
     McpSignInError,
     TransportReports,
+    describe_error,
     first_of,
     is_broken,
     is_closed,
     is_end,
     is_lost,
     transport,
-    words_of,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _MAX_CHANGE_PAUSE = 30.0
 _MAX_LISTEN_PAUSE = 300.0
 # A server that takes one request at a time answers no look while it works; after so much silence it is lost.
 _SILENCE = 300.0
-# For what a request that was given up has still to do; it ends without us.
+# Time for the end of an abandoned request.
 _ABANDON_SECONDS = 1.0
 # Statuses below 500 after which a restart of the job may help: the server is overloaded or not ready.
 _RETRIED_STATUSES = (408, 425, 429)
@@ -120,14 +120,14 @@ class McpConnection:
         self._reason = ""
         self._retryable = True
         self._status: tuple[int, str] | None = None
-        self._said = SaidLines(_log, name, self._hide)
+        self._stderr = StderrLogger(_log, name, self._hide)
         self._down_since = 0.0
         self._heard = 0.0
         #: Seconds that a question of the server waits for its answer.
         self.answer_within = answer_within
         self._asking = 0
         #: Calls of turns that are stopped.
-        self.held = HeldCalls()
+        self.paused = PausedCalls()
         self._open = OpenQuestions(name)
         # Servers of before 2026 may answer nothing to the newer handshake.
         self._mode = "auto"
@@ -156,7 +156,7 @@ class McpConnection:
                 if has_auth
                 else "; give it a token in headers, or client credentials in auth, by reference"
             )
-        return f"{problem}; its stderr ends with: {self._said.last}" if self._said.last else problem
+        return f"{problem}; its stderr ends with: {self._stderr.last}" if self._stderr.last else problem
 
     async def open(self, patience: float | None) -> None:
         """Begin to connect, and wait at most ``patience`` seconds for how the first attempt ends.
@@ -200,7 +200,7 @@ class McpConnection:
         except MCPError as error:
             problem = self._words(error)
             if is_closed(error):
-                # The transport may have said more of it.
+                # The transport can have a better reason.
                 problem = problem if self._client is client else self._problem
                 self._lose(client, problem)
             elif is_broken(error):
@@ -233,8 +233,8 @@ class McpConnection:
             await self._first(patience, self._up)
         if self._client is None:
             why = f": {self._problem}" if self._problem else ""
-            told = f"the MCP server {self.name} ({self._params.shown}) is not there{why}"
-            raise McpLostError(told, asked=False)
+            message = f"the MCP server {self.name} ({self._params.shown}) is not there{why}"
+            raise McpLostError(message, asked=False)
         return self._client
 
     def changed(self) -> None:
@@ -246,7 +246,7 @@ class McpConnection:
         life, self._life = self._life, None
         if life is None:
             return
-        self.held.give_up()
+        self.paused.give_up()
         life.cancel()
         # Ending a connection has a limit of its own.
         await asyncio.gather(life, return_exceptions=True)
@@ -255,7 +255,7 @@ class McpConnection:
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
-        told = False
+        was_logged = False
         while True:
             begun = loop.time()
             mode = self._mode
@@ -265,8 +265,8 @@ class McpConnection:
             if was_up and loop.time() - begun > _GOOD_SECONDS:
                 pause = _FIRST_PAUSE
             # Once for each outage and not once for each attempt to end it.
-            level = logging.DEBUG if told and not was_up else logging.WARNING
-            told = True
+            level = logging.DEBUG if was_logged and not was_up else logging.WARNING
+            was_logged = True
             lost = "the connection to the MCP server %s (%s) is lost: %s; trying again in %.1f s"
             unreachable = "the MCP server %s (%s) cannot be reached: %s; trying again in %.1f s"
             _log.log(
@@ -334,8 +334,8 @@ class McpConnection:
         self._problem = "the server closed the connection"
         self._reason = ""
         self._status = None
-        self._said = SaidLines(_log, self.name, self._hide)
-        reports = TransportReports(self.hidden, self._said, self._ended, self._refused, self._on_omitted)
+        self._stderr = StderrLogger(_log, self.name, self._hide)
+        reports = TransportReports(self.hidden, self._stderr, self._ended, self._refused, self._on_omitted)
         streams = transport(self._params, self.name, self._shell, reports)
         async with Client(
             streams, message_handler=on_message, cache=None, mode=self._mode, elicitation_callback=self._open.elicit
@@ -408,7 +408,7 @@ class McpConnection:
                 return  # such a server tells of changes by itself, or not at all
             except Exception as error:
                 _log.debug("the MCP server %s tells of no changes: %s", self.name, self._words(error))
-            # What is lost may be more than this, and changes meanwhile are not told.
+            # What is lost may be more than this, and changes meanwhile are not reported.
             self.changed()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_LISTEN_PAUSE)
@@ -471,7 +471,7 @@ class McpConnection:
             self._on_change()
 
     def _words(self, error: BaseException) -> str:
-        return self.hidden.in_text(words_of(error))
+        return self.hidden.in_text(describe_error(error))
 
 
 async def _accept_result(name: str, result: Any) -> None:

@@ -87,9 +87,10 @@ _WRAPPERS = ("mcpServers", "servers")
 
 
 def connection_params(value: Any) -> ConnectionParams:
-    """From parameters, those of a program alone, a URL (streamable HTTP) or a mapping with ``command`` or ``url``.
+    """Return connection parameters.
 
-    Raises :class:`ConfigError` for anything else.
+    ``value`` is parameters, those of a program alone, a URL (streamable HTTP), or a mapping with ``command`` or
+    ``url``. Raises :class:`ConfigError` for anything else.
 
     >>> connection_params("http://mcp:8000/mcp").timeout
     5.0
@@ -115,8 +116,8 @@ def connection_params(value: Any) -> ConnectionParams:
     )
 
 
-def _from_mapping(given: Mapping[str, Any]) -> ConnectionParams:
-    value = own_server("an MCP server", given)
+def _from_mapping(mapping: Mapping[str, Any]) -> ConnectionParams:
+    value = own_server("an MCP server", mapping)
     if value is None:
         raise ConfigError("an MCP server is disabled: omit it where it is declared")
     transport = value.pop("transport", None)
@@ -138,12 +139,12 @@ def _from_mapping(given: Mapping[str, Any]) -> ConnectionParams:
     return http
 
 
-def own_server(place: str, given: Mapping[str, Any], *, foreign: bool = False) -> dict[str, Any] | None:
+def own_server(place: str, mapping: Mapping[str, Any], *, foreign: bool = False) -> dict[str, Any] | None:
     """Return a server's mapping with our keys only. Return None for a server that is disabled.
 
     Args:
         place: The server, for messages.
-        given: The mapping, with our keys or those of other clients.
+        mapping: The mapping, with our keys or those of other clients.
         foreign: True for a file of other clients, whose ``timeout`` has other units and another meaning.
 
     Raises :class:`ConfigError` for a key that is unknown or that a job cannot follow.
@@ -153,7 +154,7 @@ def own_server(place: str, given: Mapping[str, Any], *, foreign: bool = False) -
     """
     found: dict[str, Any] = {}
     disabled = False
-    for key, value in given.items():
+    for key, value in mapping.items():
         if key in _REFUSED:
             raise ConfigError(f"{place}: {key}: {_REFUSED[key]}")
         if key in ("disabled", "enabled"):
@@ -194,7 +195,7 @@ def own_server(place: str, given: Mapping[str, Any], *, foreign: bool = False) -
 
 def _put(found: dict[str, Any], key: str, value: Any, place: str, written: str) -> None:
     if key in found and found[key] != value:
-        raise ConfigError(f"{place}: {written}: {key!r} is given twice with different values; remove one of them")
+        raise ConfigError(f"{place}: {written}: {key!r} is set twice with different values; remove one of them")
     found[key] = value
 
 
@@ -209,13 +210,13 @@ def _oauth(place: str, value: Any) -> dict[str, Any] | None:
     """Return what ``oauth`` says as our ``auth``."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{place}: is {value!r}; write a mapping with clientId and clientSecret")
-    said = dict(value)
-    if said.pop("enabled", True) is False:
+    settings = dict(value)
+    if settings.pop("enabled", True) is False:
         return None
     for key, reason in _OAUTH_WITHOUT_EFFECT.items():
-        if said.pop(key, None) is not None:
+        if settings.pop(key, None) is not None:
             warn_once(f"{place}: {key} has no effect: {reason}")
-    found = {_OAUTH.get(key, key): of for key, of in said.items()}
+    found = {_OAUTH.get(key, key): of for key, of in settings.items()}
     if "client_secret" not in found and "private_key" not in found:
         raise ConfigError(
             f"{place}: a job has no browser for a login; add the clientSecret or the privateKey "
@@ -254,20 +255,20 @@ def servers_of(section: Mapping[str, Any], folder: Path, place: str = "mcp_serve
     found: dict[str, dict[str, Any]] = {}
     for name, (where, server) in foreign.items():
         at = f"{where}: server {name!r}"
-        said = own_server(at, _mapping(server, at), foreign=True)
+        settings = own_server(at, _mapping(server, at), foreign=True)
         added = own.pop(name, None)
-        if said is None:
+        if settings is None:
             continue
-        said |= _mapping({} if added is None else added, f"{place}.{name}")
+        settings |= _mapping({} if added is None else added, f"{place}.{name}")
         try:
-            connection_params({key: value for key, value in said.items() if key not in TOOL_SET_KEYS})
+            connection_params({key: value for key, value in settings.items() if key not in TOOL_SET_KEYS})
         except ConfigError as error:
             raise ConfigError(f"{at}: {error}") from None
-        found[name] = said
+        found[name] = settings
     for name, server in own.items():
-        said = own_server(f"{place}.{name}", _mapping(server, f"{place}.{name}"))
-        if said is not None:
-            found[name] = said
+        settings = own_server(f"{place}.{name}", _mapping(server, f"{place}.{name}"))
+        if settings is not None:
+            found[name] = settings
     return found
 
 

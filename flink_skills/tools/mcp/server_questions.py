@@ -11,13 +11,13 @@ from typing import Any
 
 from flink_skills.tools.mcp.message_limits import GIVEN_UP
 
-__all__ = ["HeldCall", "HeldCalls", "OpenQuestions", "Questions"]
+__all__ = ["OpenCall", "OpenQuestions", "PausedCalls", "Questions"]
 
 _log = logging.getLogger("flink_skills.mcp")
 
 # Longer, the call is made again. Servers and proxies end silent requests.
-_HELD_SECONDS = 300.0
-_MAX_HELD = 256
+_PAUSE_SECONDS = 300.0
+_MAX_PAUSED = 256
 
 
 class Questions(asyncio.Queue[tuple[Any, "asyncio.Future[Any]"]]):
@@ -87,7 +87,7 @@ class OpenQuestions:
         return ElicitResult(action="decline")
 
 
-class HeldCall:
+class OpenCall:
     """A call that a server is working on, and the questions that it has asked."""
 
     def __init__(self, questions: Questions, calling: asyncio.Future[Any]) -> None:
@@ -126,12 +126,12 @@ class HeldCall:
                 answer.set_result(ErrorData(code=INVALID_REQUEST, message=GIVEN_UP))
 
 
-class HeldCalls(dict[str, HeldCall]):
+class PausedCalls(dict[str, OpenCall]):
     """Calls whose turns are stopped. They are given up after 300 s."""
 
-    def hold(self, key: str, call: HeldCall) -> None:
+    def add(self, key: str, call: OpenCall) -> None:
         """Hold a call until its turn continues."""
-        if len(self) >= _MAX_HELD:
+        if len(self) >= _MAX_PAUSED:
             call.give_up()
             return
         self[key] = call
@@ -141,7 +141,7 @@ class HeldCalls(dict[str, HeldCall]):
                 del self[key]
                 call.give_up()
 
-        asyncio.get_running_loop().call_later(_HELD_SECONDS, end)
+        asyncio.get_running_loop().call_later(_PAUSE_SECONDS, end)
 
     def give_up(self) -> None:
         """End all of them."""

@@ -19,7 +19,7 @@ from flink_skills.telemetry.activity import current_activity
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.mcp.server_connection import McpAnswerError, McpConnection, McpLostError
-from flink_skills.tools.mcp.server_questions import HeldCall, Questions
+from flink_skills.tools.mcp.server_questions import OpenCall, Questions
 from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import fit_schema
 
@@ -98,38 +98,38 @@ class McpTool(Tool):
         connection = self._connection
         key = f"{context.call_id} {json.dumps([self._theirs, to_call], sort_keys=True, default=str)}"
 
-        def begun() -> HeldCall:
+        def begun() -> OpenCall:
             questions = Questions(context.call_id)
-            return HeldCall(questions, asyncio.ensure_future(called(questions)))
+            return OpenCall(questions, asyncio.ensure_future(called(questions)))
 
-        def again() -> HeldCall:
+        def again() -> OpenCall:
             # The connection did not last as long as the wait. The repeated call asks again, and has the answer.
             if context.waits is not None:
                 context.waits.begin_again()
             return begun()
 
-        held = connection.held.pop(key, None) or begun()
+        running = connection.paused.pop(key, None) or begun()
         try:
             # The turn has stopped meanwhile: its waits are requested again, in their order.
-            for number, (params, answer) in enumerate(held.asked):
+            for number, (params, answer) in enumerate(running.asked):
                 reply = await self._reply(params, context)
-                if number == len(held.asked) - 1 and not answer.done():
+                if number == len(running.asked) - 1 and not answer.done():
                     answer.set_result(reply)
-            if held.is_lost:
-                held = again()
-            while await held.next_question():
-                params, answer = held.asked[-1]
+            if running.is_lost:
+                running = again()
+            while await running.next_question():
+                params, answer = running.asked[-1]
                 reply = await self._reply(params, context)
                 if not answer.done():
                     answer.set_result(reply)
-                if held.is_lost:
-                    held = again()
-            return held.calling.result()
+                if running.is_lost:
+                    running = again()
+            return running.calling.result()
         except asyncio.CancelledError:
-            if held.is_waiting:
-                connection.held.hold(key, held)
+            if running.is_waiting:
+                connection.paused.add(key, running)
             else:
-                held.give_up()
+                running.give_up()
             raise
 
     async def _reply(self, params: Any, context: ToolContext) -> Any:
@@ -217,8 +217,8 @@ async def _requested(
         effect = " The call may have had an effect." if not idempotent else ""
         return ToolResult(f"{name}: {error}.{effect}", is_error=True)
     except MCPError as error:
-        told = connection.hidden.in_text(str(error.message))
-        return ToolResult(f"{name}: the server refuses: {told[:_MAX_MESSAGE_LENGTH]}", is_error=True)
+        message = connection.hidden.in_text(str(error.message))
+        return ToolResult(f"{name}: the server refuses: {message[:_MAX_MESSAGE_LENGTH]}", is_error=True)
 
 
 def _block_parts(blocks: Iterable[Any]) -> tuple[list[str], tuple[Media, ...]]:
@@ -332,10 +332,10 @@ def prompt_tools(connection: McpConnection, prefix: str, place: Place) -> list[T
         return ToolResult(json.dumps(found, ensure_ascii=False), value=found)
 
     async def get(client: Any, arguments: Mapping[str, Any]) -> ToolResult:
-        name, given = arguments.get("name"), arguments.get("arguments") or {}
-        if not isinstance(name, str) or not isinstance(given, Mapping):
+        name, values = arguments.get("name"), arguments.get("arguments") or {}
+        if not isinstance(name, str) or not isinstance(values, Mapping):
             return ToolResult(f"{prefix}get_prompt: give name, a string, and arguments, an object", is_error=True)
-        result = await client.get_prompt(name, {str(key): str(value) for key, value in given.items()})
+        result = await client.get_prompt(name, {str(key): str(value) for key, value in values.items()})
         parts = [(message.role, *_block_parts([message.content])) for message in result.messages]
         sections = _sectioned([f"{role}: {''.join(texts)}" for role, texts, _ in parts], "\n\n")
         media = tuple(of for *_, found in parts for of in found)

@@ -22,7 +22,7 @@ from flink_skills.tools.mcp.parameters import (
     StdioConnectionParams,
     check_http_url,
 )
-from flink_skills.tools.mcp.programs import SaidLines, plain_program, sandboxed_program
+from flink_skills.tools.mcp.programs import StderrLogger, program
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "McpSignInError",
     "TransportReports",
+    "describe_error",
     "first_of",
     "is_broken",
     "is_closed",
@@ -37,13 +38,12 @@ __all__ = [
     "is_lost",
     "need_mcp",
     "transport",
-    "words_of",
 ]
 
 _MAX_EVENT = 16 << 20
 _MAX_REASON = 300
 _MAX_ERROR_LENGTH = 500
-# What the package says in place of a server that gave a status and no answer; it has no class or code of its own.
+# Messages of the package for a status without a response. They have no class or code of their own.
 _STATUS_TEXTS = ("Session terminated", "Server returned an error response")
 # Statuses of an authorization server that is overloaded or not ready.
 _RETRIED_STATUSES = (408, 425, 429)
@@ -70,14 +70,14 @@ class TransportReports(NamedTuple):
 
     Attributes:
         hidden: Receives the values of references.
-        said: Receives the stderr of a program.
+        stderr: Receives the stderr of a program.
         on_end: Receives the reason why there will be no more, from transports that have one.
         on_status: Receives the number and the text of each HTTP status of the server.
         on_omitted: Receives the name of a tool that is none, and the reason.
     """
 
     hidden: HiddenValues
-    said: SaidLines
+    stderr: StderrLogger
     on_end: Callable[[str], None]
     on_status: Callable[[int, str], None]
     on_omitted: Callable[[str, str], None]
@@ -111,14 +111,14 @@ def _opened(
     shell: ShellRunner | None,
     reports: TransportReports,
 ) -> AbstractAsyncContextManager[Any]:
-    hidden, said, on_end, on_status, _ = reports
+    hidden, stderr, on_end, on_status, _ = reports
     if isinstance(params, StdioConnectionParams):
         server = params.server_params
         env = {key: _expanded(value, hidden) for key, value in server.env.items()}
         command = [_expanded(word, hidden) for word in (server.command, *server.args)]
         cwd = _expanded(server.cwd, hidden) or None
         if not params.sandbox:
-            return plain_program(command, env, cwd, name=name, said=said, on_end=on_end)
+            return program(command, env, cwd, name=name, shell=None, stderr=stderr, on_end=on_end)
         if shell is None:
             raise ConfigError(
                 f"the MCP server {name!r} runs in the sandbox, and this job runs no commands: set "
@@ -127,7 +127,7 @@ def _opened(
         for key, value in env.items():
             if value != server.env[key]:
                 shell.hidden.add(f"mcp.{name}.{key}", value)
-        return sandboxed_program(command, env, cwd, name=name, shell=shell, said=said, on_end=on_end)
+        return program(command, env, cwd, name=name, shell=shell, stderr=stderr, on_end=on_end)
     url = _expanded(params.url, hidden)
     check_http_url(url, f"url of the MCP server {name}")
     headers = {key: _expanded(value, hidden) for key, value in params.headers.items()}
@@ -282,13 +282,13 @@ def _token_problem(response: Any) -> str:
         if response.status_code in (200, 201):
             OAuthToken.model_validate_json(response.content)
             return ""
-        said = json.loads(response.content)
+        fields = json.loads(response.content)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)[0]
         return f"{status}: {'.'.join(map(str, found['loc']))}: {found['msg']}"
     except (ValueError, RecursionError):
-        said = None
-    words = [said.get(name) for name in ("error", "error_description")] if isinstance(said, dict) else []
+        fields = None
+    words = [fields.get(name) for name in ("error", "error_description")] if isinstance(fields, dict) else []
     text = ": ".join(" ".join(word.split()) for word in words if isinstance(word, str) and word)
     return f"{status} {clean(text)[:_MAX_REASON]}".rstrip()
 
@@ -321,14 +321,14 @@ def _expanded(text: str, hidden: HiddenValues) -> str:
 
 
 def is_closed(error: Any) -> bool:
-    """Whether an ``MCPError`` says that nothing comes over this connection any more."""
+    """Return True if an ``MCPError`` reports the end of the connection."""
     from mcp.types import CONNECTION_CLOSED
 
     return bool(error.code == CONNECTION_CLOSED and error.message == "Connection closed")
 
 
 def is_broken(error: Any) -> bool:
-    """Whether an ``MCPError`` is no answer of the server, but the end of a request on its way."""
+    """Return True if an ``MCPError`` reports that a request got no response."""
     from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
     return error.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or error.message in _STATUS_TEXTS
@@ -341,7 +341,7 @@ def is_end(error: BaseException) -> bool:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether another error is one of streams and sockets."""
+    """Return True for an error of streams and sockets."""
     import anyio
     import httpx2
 
@@ -350,17 +350,17 @@ def is_lost(error: BaseException) -> bool:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """The first error of nested groups."""
+    """Return the first error of nested groups."""
     while getattr(error, "exceptions", ()):
         error = error.exceptions[0]  # type: ignore[attr-defined]
     return error
 
 
-def words_of(error: BaseException) -> str:
-    """The first error in one line that is not long; a server may have written it."""
+def describe_error(error: BaseException) -> str:
+    """Return the first error as one short line. A server can have written it."""
     first = first_of(error)
     text = " ".join(str(first).split())
     if isinstance(first, SkillsError):
         return text
-    said = f"{type(first).__name__}: {text}" if text else type(first).__name__
-    return said if len(said) <= _MAX_ERROR_LENGTH else said[:_MAX_ERROR_LENGTH] + "…"
+    shown = f"{type(first).__name__}: {text}" if text else type(first).__name__
+    return shown if len(shown) <= _MAX_ERROR_LENGTH else shown[:_MAX_ERROR_LENGTH] + "…"
