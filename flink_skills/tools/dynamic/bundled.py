@@ -62,7 +62,7 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True)
 class Described:
-    """The tools of a skill as models get them, and the problems of others."""
+    """A skill's tools as models get them, and problems."""
 
     specs: tuple[dict[str, Any], ...] = ()
     problems: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class _Site:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of the shell for a command at this site."""
+        """Shell arguments for a command at this site."""
         return {
             "workspace": self.workspace,
             "cwd": self.folder,
@@ -133,7 +133,7 @@ class BundledTools:
         return self._programs.running
 
     async def describe(self, skill: AgentSkill, context: ToolContext) -> Described:
-        """Return the tools of a skill. Its ``tools.py`` runs in the sandbox. Failures are problems of the result."""
+        """Return the skill's tools. Its ``tools.py`` runs in the sandbox. Failures become problems."""
         try:
             declared, problems = await asyncio.to_thread(_declared, skill)
             raw: list[Any] = [tool.to_json() for tool in (declared or {}).values() if tool.command]
@@ -163,13 +163,13 @@ class BundledTools:
         return Described(specs, tuple(problems))
 
     def tool(self, skill_name: str, spec: Mapping[str, Any], exposed: str) -> Tool:
-        """Return the tool of a ``spec`` of :meth:`describe`. ``exposed`` is its name for models."""
+        """Return the tool that a ``spec`` from :meth:`describe` specifies. ``exposed`` is its name for models."""
         return _BundledTool(self, skill_name, spec, exposed)
 
     async def call(
         self, skill_name: str, name: str, arguments: Mapping[str, Any], context: ToolContext, exposed: str = ""
     ) -> ToolResult:
-        """Call the tool ``name`` of a loaded skill. A failure is an error result."""
+        """Call a loaded skill's tool ``name``. A failure is an error result."""
         exposed = exposed or name
         skill = context.skills.get(skill_name) if context.skills is not None else None
         if skill is None or (context.skill_state is not None and skill_name not in context.skill_state):
@@ -242,7 +242,7 @@ class BundledTools:
     async def _respond(
         self, site: _Site, request: Mapping[str, Any], limit: int, timeout: float, *, describes: bool = False
     ) -> Response:
-        """Return the response of the program to ``request``, without hidden values."""
+        """Return the program's response to ``request``, without hidden values."""
         request = {**request, "call_id": site.call_id}
         if self._keeps_programs:
             key = ProgramKey(str(site.workspace.root), site.skill.name, site.skill.digest)
@@ -259,7 +259,7 @@ class BundledTools:
                 return missing_response(reply, site.skill.name, printed, timeout=timeout, limit=limit, limits=limits)
             return read_response(reply.line, printed, hidden, describes=describes)
 
-        # Output of untrusted code can take long to read, and the event loop serves all keys.
+        # Untrusted output can take long to read, and the event loop serves all keys.
         return await asyncio.to_thread(read)
 
     async def _run_once(self, site: _Site, request: Mapping[str, Any], timeout: float) -> Reply:
@@ -286,7 +286,7 @@ class BundledTools:
 
 
 class _BundledTool(Tool):
-    """A tool of a skill as models see it."""
+    """A bundled tool as models see it."""
 
     uses_workspace = True
     runs_in = "sandbox"
@@ -306,7 +306,7 @@ class _BundledTool(Tool):
 
 
 def _declared(skill: AgentSkill) -> tuple[dict[str, DeclaredTool] | None, list[str]]:
-    """Return the tools of ``schema.json``, and its problems. The tools are None if the file is missing or has none."""
+    """Return the tools and problems in ``schema.json``. The tools are None if the file is missing or has none."""
     if SCHEMA_FILE not in skill.files.paths():
         return None, []
     file = parse_schema_file(skill.files.read(SCHEMA_FILE, 0, MAX_FILE_BYTES + 1).data)

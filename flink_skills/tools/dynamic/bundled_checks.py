@@ -1,4 +1,4 @@
-"""Problems of the tools that a skill bundles, found without running any of its code."""
+"""Problems with bundled tools, found without running any code."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Files(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of all tools. None if only running ``tools.py`` determines them."""
+        """All tool names. None if only running ``tools.py`` determines them."""
         if self.schema.tools:
             return tuple(self.schema.tools)
         if not self.has_source:
@@ -71,11 +71,11 @@ class _Files(NamedTuple):
         return SCHEMA_FILE if self.schema.tools else TOOLS_FILE
 
     def line(self, name: str) -> int:
-        """Return the line of a tool in :attr:`file`. Return 0 if it is unknown."""
+        """Return a tool's line in :attr:`file`. Return 0 if it is unknown."""
         return self.schema.tools[name].line if self.schema.tools else self.function_line(name)
 
     def function_line(self, name: str) -> int:
-        """Return the line of a function. Return 0 if it is unknown."""
+        """Return a function's line. Return 0 if it is unknown."""
         return self.source.functions.get(name, 0) if self.source is not None else 0
 
     def location(self, name: str) -> str:
@@ -93,7 +93,7 @@ def check_tools(
 ) -> list[Diagnostic]:
     """Return the problems of ``tools.py`` and ``schema.json``, and of the ``Tools:`` section if ``offered`` is passed.
 
-    Nothing of the skill runs. A file that cannot be read has a diagnostic of the skill's inspection.
+    No code runs. A file that cannot be read has a diagnostic of the skill's inspection.
 
     >>> skill = AgentSkill("geo", "Geography.", "How to.", {"tools.py": "def geo(:"})
     >>> [str(found) for found in check_tools(skill)]
@@ -112,7 +112,7 @@ def check_tools(
 
 
 def inspect_tools(skill: AgentSkill, strict: bool, *, off: str = "") -> list[Diagnostic]:
-    """Return :func:`check_tools` of a skill of a job, without its ``Tools:`` section: a load reports that one.
+    """Return :func:`check_tools` for a job's skill, without its ``Tools:`` section: a load reports that one.
 
     ``off`` is the reason why models are not offered these tools. The result is then a diagnostic with the reason.
     """
@@ -124,7 +124,7 @@ def inspect_tools(skill: AgentSkill, strict: bool, *, off: str = "") -> list[Dia
 
 
 def tool_names_of(skill: AgentSkill) -> list[str]:
-    """Return the names of the tools of ``skill`` that its files show. Nothing of it runs.
+    """Return the tool names that the skill's files show. No code runs.
 
     Raises :class:`ResourceError` if a file cannot be read.
     """
@@ -132,7 +132,7 @@ def tool_names_of(skill: AgentSkill) -> list[str]:
 
 
 def tool_places(skill: AgentSkill) -> dict[str, str]:
-    """Return the file and the line of each tool of ``skill`` that its files show.
+    """Return file and line for each tool that the skill's files show.
 
     >>> tool_places(AgentSkill("geo", "Geography.", "How to.", {"tools.py": "def far(): ..."}))
     {'far': 'tools.py:1'}
@@ -167,7 +167,7 @@ class _Check:
         return _Files(schema, source, TOOLS_FILE in self._paths)
 
     def compare(self, files: _Files) -> None:
-        """Report names that do not match, and invalid parameters, names and numbers of tools."""
+        """Report names that do not match, and invalid parameters, tool names and numbers."""
         for tool in files.schema.tools.values():
             if self._parameters(tool) and not tool.command:
                 self._function(tool, files)
@@ -269,7 +269,7 @@ class _Check:
                 self._add("T05", message, TOOLS_FILE, line)
 
     def _functions(self, source: ToolSource) -> None:
-        """Report names of functions that are tools without ``schema.json``."""
+        """Report function names that are tools without ``schema.json``."""
         seen: set[str] = set()
         for name in source.tools or ():
             line = source.functions.get(name, 0)

@@ -1,4 +1,4 @@
-"""Responses of the programs that run the tools of skills. They are the output of untrusted code."""
+"""Responses from programs that run bundled tools: untrusted output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Response", "command_response", "missing_response", "read_response", 
 _MAX_DEPTH = 100
 _MAX_PROBLEMS = 100
 _MAX_PROBLEM_LENGTH = 300
-# Exit codes of shells for a program that is missing or cannot be executed.
+# Shells' exit codes for a program that is missing or cannot be executed.
 _NO_PYTHON = (126, 127)
 
 
@@ -36,13 +36,13 @@ class Response:
 
     @property
     def tools(self) -> list[Any]:
-        """The tools of a description."""
+        """The described tools."""
         found = self.value.get("tools") if isinstance(self.value, dict) else None
         return found if isinstance(found, list) else []
 
     @property
     def problems(self) -> list[str]:
-        """The problems of a description, as text for a prompt."""
+        """The described problems, as text for a prompt."""
         if self.error:
             printed = self.printed.strip().splitlines()[-1:]
             texts = [self.error, *(f"printed: {line}" for line in printed)]
@@ -82,7 +82,7 @@ def read_response(line: bytes, printed: bytes, hidden: HiddenValues, *, describe
 
 
 def command_response(stdout: bytes, stderr: bytes, hidden: HiddenValues) -> Response:
-    """Return the response of a command: its output as JSON if it is JSON, otherwise as a string.
+    """Return a command's response: its output as JSON if it is JSON, otherwise as a string.
 
     The outputs contain no hidden values. JSON can still contain one in an escaped form.
     """
@@ -140,7 +140,7 @@ def tool_result(response: Response, exposed: str) -> ToolResult:
 
 
 def _limited(value: Any) -> Any:
-    """Return the lists of a description up to their limits: untrusted code can send a megabyte of them."""
+    """Return a description's lists up to their limits: untrusted code can send a megabyte."""
     if not isinstance(value, dict):
         return None
     limits = {"tools": MAX_TOOLS + 1, "problems": _MAX_PROBLEMS}

@@ -89,7 +89,7 @@ class _Tools:
         self._loop: Any = None
 
     def describe(self, declared: list[Mapping[str, Any]] | None, limit: int) -> dict[str, Any]:
-        """Return the specs of the tools, at most ``limit`` bytes, and the problems of the others."""
+        """Return the tools' specs, at most ``limit`` bytes, and the others' problems."""
         found, known = self._functions(declared)
         problems = [*known, *filter(None, (tool.mismatch() for tool in found.values()))]
         specs = []
@@ -109,7 +109,7 @@ class _Tools:
     def call(
         self, name: str, arguments: dict[str, Any], declared: list[Mapping[str, Any]] | None, display_name: str
     ) -> Any:
-        """Return the result of a tool as JSON-like data. ``display_name`` is its name for the model."""
+        """Return a tool's result as JSON-like data. ``display_name`` is its name for the model."""
         found, _ = self._functions(declared)
         if name not in found:
             raise ArgumentError(f"{_FILE} has no tool {name!r}. Tools: {', '.join(found) or 'none'}")
@@ -161,7 +161,7 @@ class _Tools:
 def _functions_of(
     module: Any, declared: Iterable[Mapping[str, Any]] | None
 ) -> tuple[dict[str, _ToolFunction], list[str]]:
-    """Return the tools of a module by name, and the problems of others.
+    """Return a module's tools by name, and the others' problems.
 
     They are those of ``declared`` (the entries of a ``schema.json``), else those of the list ``TOOLS``, else the public
     functions. An entry is a function, its name, or an object with ``name``, ``description`` and ``parameters``.
@@ -254,7 +254,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def _text(value: Any) -> str:
-    # The text of other classes is only their address.
+    # Other classes show only their address.
     if not any("__str__" in vars(base) or "__repr__" in vars(base) for base in type(value).__mro__[:-1]):
         raise ValueError(f"the value contains an object of type {type(value).__name__}, which JSON cannot represent")
     return str(value)

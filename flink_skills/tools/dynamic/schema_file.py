@@ -49,7 +49,7 @@ class DeclaredTool:
 
 
 class SchemaProblem(NamedTuple):
-    """A problem of the file.
+    """A problem in the file.
 
     ``code`` is that of a diagnostic (:data:`flink_skills.skill.CODES`). ``line`` counts from 1; 0 means unknown.
     ``omits_tools`` is False for a problem that leaves every tool as it is.
@@ -69,7 +69,7 @@ class SchemaFile(NamedTuple):
 
 
 def parse_schema_file(data: bytes) -> SchemaFile:
-    """Return the tools and the problems of a ``schema.json``, with their lines.
+    """Return the tools and problems in a ``schema.json``, with their lines.
 
     The file is an object with the list ``tools``, a list, or one tool. A tool has ``name``, ``description``,
     ``parameters`` (or ``input_schema``) and, unless it is a function of ``tools.py``, ``command``. The format
@@ -170,7 +170,7 @@ def _command(name: str, command: object) -> tuple[str, ...]:
 
 
 def read_json(text: str) -> Any:
-    """Return the value of JSON of untrusted code.
+    """Return the value that untrusted JSON represents.
 
     Raises :class:`ValueError`, also for ``NaN``, ``Infinity`` and numbers that are too large, and
     :class:`RecursionError` for deep nesting.

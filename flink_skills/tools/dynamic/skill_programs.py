@@ -1,4 +1,4 @@
-"""Programs that run the tools of skills in sandboxes. A worker keeps a few of them for the next request.
+"""Programs that run bundled tools in sandboxes. A worker keeps a few for the next request.
 
 The program is an argument of ``python3 -c`` instead of a file: commands cannot change it, and the skill's directory
 stays as it is.
@@ -98,7 +98,7 @@ def program_argv() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Reply:
-    """Outcome of a request.
+    """Request outcome.
 
     Attributes:
         line: The response. None if there is none; then the other attributes have the reason.
@@ -248,7 +248,7 @@ class Program:
 
 
 class Slots:
-    """A number of slots. The longest waiter gets the next one. Belongs to one event loop.
+    """A limited number of slots. The longest waiter gets the next one. Belongs to one event loop.
 
     Unlike a semaphore under ``asyncio.wait_for``, it loses no slot on any Python if a waiter is cancelled.
 
@@ -327,7 +327,7 @@ class Programs:
 
     @property
     def running(self) -> int:
-        """The number of running programs."""
+        """How many programs run."""
         return sum(program.is_usable for program in self._programs.values())
 
     async def ask(

@@ -1,4 +1,4 @@
-"""Validation of tool descriptions from untrusted code.
+"""Validation for tool descriptions from untrusted code.
 
 The results are part of each request to a model while the skill is loaded. A provider would reject the whole request for
 one invalid schema.
@@ -27,7 +27,7 @@ __all__ = [
     "shown",
 ]
 
-#: Maximum number of tools of a skill.
+#: Maximum number of tools in a skill.
 MAX_TOOLS = 64
 #: Maximum size of a tool's parameters in bytes.
 MAX_SCHEMA_BYTES = 8_192
@@ -60,7 +60,7 @@ _TOP = ("properties", "required", "additionalProperties", "$defs", "definitions"
 
 
 def checked_specs(raw: object) -> tuple[tuple[dict[str, Any], ...], list[str]]:
-    """Return the specs in ``raw``, which can be any value, and the problems of others.
+    """Return the specs in ``raw``, which can be any value, and the others' problems.
 
     A hostile value takes long: not for an event loop.
     """
@@ -178,7 +178,7 @@ def _schema(raw: object, depth: int) -> Any:
 
 
 def _keyword(word: object, value: Any, depth: int) -> Any:
-    """Return what remains of the value of a keyword. Return None to omit the keyword."""
+    """Return the accepted part of a keyword's value. Return None to omit the keyword."""
     if word in _SCHEMAS:
         return _schema(value, depth + 1)
     if word in _MAPS:

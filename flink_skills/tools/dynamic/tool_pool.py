@@ -95,18 +95,18 @@ class ToolPool:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all tools except those of tool sets."""
+        """All tool names, except those from tool sets."""
         return tuple(dict.fromkeys((*self._tools, *self._registered)))
 
     def known_tools(self) -> list[Tool]:
-        """Return the tools of :attr:`names`. Names that are not registered are omitted."""
+        """Return the tools in :attr:`names`. Names that are not registered are omitted."""
         return [*self._tools.values(), *filter(None, map(self._from_registry, self._registered))]
 
     def __len__(self) -> int:
         return len(self.names) + len(self._members)
 
     async def initialize(self) -> None:
-        """Start the tool sets, and log the number of tools.
+        """Start the tool sets, and log how many tools there are.
 
         Raises :class:`SkillsError` for required tool sets that cannot start, after the others are closed. Optional ones
         are started again later.

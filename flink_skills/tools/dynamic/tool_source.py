@@ -41,7 +41,7 @@ class ToolSourceError(ValueError):
 
 
 class ToolSource(NamedTuple):
-    """The names of a ``tools.py``.
+    """The names in a ``tools.py``.
 
     Attributes:
         functions: The functions of the module, with their lines from 1.
@@ -60,7 +60,7 @@ class ToolSource(NamedTuple):
 
 
 def parse_tools_file(data: bytes) -> ToolSource:
-    """Return the names of a ``tools.py``. Nothing of it runs.
+    """Return the names in a ``tools.py``. No code runs.
 
     A file that is larger than 64 KiB, has more than 4,000 ``{``, or is not in a common encoding, is not read:
     ``tools`` is None.
@@ -133,7 +133,7 @@ def _assignments(tree: ast.Module) -> list[tuple[ast.Name, ast.expr]]:
 def _tools(
     functions: Mapping[str, int], values: Mapping[str, ast.expr], used: Mapping[str, int]
 ) -> tuple[str, ...] | None:
-    """Return the tools of a skill without ``schema.json``, as the program that runs them selects them."""
+    """Return the tools without ``schema.json``, as the program that runs them selects them."""
     listed = next((name for name in (_TOOLS, _ALL) if used[name]), "")
     if not listed:
         return tuple(name for name in functions if not name.startswith("_"))
