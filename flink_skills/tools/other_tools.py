@@ -13,7 +13,7 @@ from flink_skills.tools.profiles import TOOL_NAMES
 
 __all__ = ["same_tools", "suggestion"]
 
-_COMMANDS = ("execute_shell_command", "Bash", "skill_run", "workspace_exec")
+_COMMANDS = ("execute_shell_command", "Bash", "skill_run")
 _LOAD = ("load_skill", "skill_load")
 _FEWEST_LETTERS = 2
 _SHOWN = 2
@@ -87,18 +87,18 @@ _JOBS: Sequence[tuple[tuple[str, ...], str]] = (
     (("unload_skill", "skill_unload"), "unloadskill skillunload deactivateskill removeskill closeskill releaseskill"),
     (("skill_list_docs", *_LOAD), "skilllistdocs listdocs listskilldocs listskillfiles listresources listreferences"),
     (("skill_select_docs", "skill_load", "load_skill_resource"), "skillselectdocs selectdocs loaddocs loaddocument"),
-    (("skill_exec", "workspace_exec", *_COMMANDS), "skillexec startsession ptyexec spawn"),
+    (("skill_exec", *_COMMANDS), "skillexec startsession ptyexec spawn"),
     (
-        ("skill_poll_session", "workspace_write_stdin"),
+        ("skill_poll_session",),
         "skillpollsession bashoutput taskoutput getterminaloutput readprocessoutput commandstatus pollsession",
     ),
     (
-        ("skill_write_stdin", "workspace_write_stdin"),
+        ("skill_write_stdin",),
         "skillwritestdin workspacewritestdin writestdin sendinput sendkeys writetoterminal sendstdin "
         "interactwithprocess",
     ),
     (
-        ("skill_kill_session", "workspace_kill_session"),
+        ("skill_kill_session",),
         "skillkillsession workspacekillsession killshell killbash killsession killprocess killterminal stopprocess",
     ),
 )

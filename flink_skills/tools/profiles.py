@@ -54,19 +54,18 @@ FACES: Mapping[str, str] = {
     "skill_write_stdin": f"{_INTERACTIVE}.skill_tools:SkillWriteStdin",
     "skill_poll_session": f"{_INTERACTIVE}.skill_tools:SkillPollSession",
     "skill_kill_session": f"{_INTERACTIVE}.skill_tools:SkillKillSession",
-    "workspace_exec": f"{_INTERACTIVE}.workspace_tools:WorkspaceExec",
-    "workspace_write_stdin": f"{_INTERACTIVE}.workspace_tools:WorkspaceWriteStdin",
-    "workspace_kill_session": f"{_INTERACTIVE}.workspace_tools:WorkspaceKillSession",
-    "workspace_save_artifact": f"{_RUNS}.save_tool:WorkspaceSaveArtifact",
 }
 
 #: Every tool for skills. No tool of a job's own may have one of these names.
 TOOL_NAMES = frozenset(FACES)
 
-#: Tools that run commands, or work on what commands left: a job without a shell has none of them.
-COMMAND_TOOLS = frozenset({"execute_shell_command", *(n for n in FACES if n.startswith("workspace_"))}) | {
-    *("skill_run", "skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session")
-}
+#: Tools that run commands, or use the process of a command. A job without a shell has none of them.
+COMMAND_TOOLS = frozenset(
+    {
+        *("execute_shell_command", "skill_run"),
+        *("skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session"),
+    }
+)
 
 #: Files in which a skill brings tools. tools.dynamic has the same names, and most models do not import it.
 TOOL_FILES = frozenset({"tools.py", "schema.json"})

@@ -48,25 +48,18 @@ class ToolServices:
 def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
     """Return the tools of a model, of those ``names`` that can work in the job.
 
-    A job without a shell has no tools for commands, one without a store for artifacts none that saves one. Without
-    skills there is no tool about skills. Without a pool of tools and a skill that has tools, there is none that lists
-    or selects these.
+    A job without a shell has no tools for commands. Without skills there is only ``execute_shell_command``. Without a
+    pool of tools and a skill that has tools, no tool lists or selects these.
     """
     missing = set(COMMAND_TOOLS) if services.shell is None else set()
-    if services.artifacts is None:
-        missing.add("workspace_save_artifact")
     about_tools = not TOOLS_ABOUT_TOOLS.isdisjoint(names)
     if about_tools and services.pool is None and not services.view.has_tools(TOOL_FILES):
         missing |= TOOLS_ABOUT_TOOLS
     return [
         _face(name)(services)
         for name in names
-        if name not in missing and (services.view.names or _needs_no_skill(name))
+        if name not in missing and (services.view.names or name == "execute_shell_command")
     ]
-
-
-def _needs_no_skill(name: str) -> bool:
-    return name in COMMAND_TOOLS and not name.startswith("skill_")
 
 
 def _face(name: str) -> Callable[[ToolServices], Tool]:

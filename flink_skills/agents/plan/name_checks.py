@@ -90,8 +90,6 @@ class NamedAgent:
             found.add(RUN_CODE)
         if self.plan.scopes:
             missing = set[str]() if self.config.get(SkillOptions.SHELL_ENABLED) else set(COMMAND_TOOLS)
-            if not self.config.get(SkillOptions.ARTIFACTS_DIR).strip():
-                missing.add("workspace_save_artifact")
             found |= {name for of, sees in self._settings for name in of.tools_for(sees_skills=sees)} - missing
         return frozenset(found)
 

@@ -12,9 +12,9 @@ from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.interactive.process import Process
 from flink_skills.tools.runs.run_tool import steady, told
 
-__all__ = ["EXITED", "answer", "ending", "exit_code_of"]
+__all__ = ["answer"]
 
-EXITED, RUNNING = "exited", "running"
+_EXITED, _RUNNING = "exited", "running"
 
 # As much as skill_run shows of stdout.
 _MAX_CHARS = 16 << 10
@@ -24,7 +24,7 @@ async def answer(
     process: Process,
     context: ToolContext,
     *,
-    lines: int | None = None,
+    lines: int,
     warnings: tuple[str, ...] = (),
     effects: tuple[Mapping[str, Any], ...] = (),
 ) -> ToolResult:
@@ -37,7 +37,7 @@ async def answer(
     result, more_effects = process.deliver(context.call_id)
     piece = process.read(lines=lines, chars=_MAX_CHARS)
     value: dict[str, Any] = {
-        "status": EXITED if process.ended else RUNNING,
+        "status": _EXITED if process.ended else _RUNNING,
         "session_id": process.id,
         "output": piece.text,
         "offset": piece.begin.line,
@@ -55,8 +55,8 @@ async def answer(
     if process.reads_slowly:
         said.append("the program has not read all of its input yet")
     if process.result is not None:
-        value["exit_code"] = exit_code_of(process.result)
-        said += ending(process.result, process.ended_because, killed=process.killed)
+        value["exit_code"] = _exit_code(process.result)
+        said += _ending(process.result, process.ended_because, killed=process.killed)
     if said:
         value["warnings"] = said
     failed = process.result is not None and process.result.error is not None
@@ -78,12 +78,12 @@ async def answer(
     )
 
 
-def exit_code_of(result: CommandResult) -> int | None:
+def _exit_code(result: CommandResult) -> int | None:
     """The exit code, minus the signal for what was killed, None for what was not run."""
     return result.exit_code if result.signal is None else -result.signal
 
 
-def ending(result: CommandResult, because: str = "", *, killed: bool = False) -> list[str]:
+def _ending(result: CommandResult, because: str = "", *, killed: bool = False) -> list[str]:
     """How a command ended, if it did not end by itself."""
     if result.error is not None:
         return [f"the process could not be run safely: {result.error}"]

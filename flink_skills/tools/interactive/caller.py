@@ -29,4 +29,4 @@ class Caller:
 
         A process of a skill has the values of ``skills.env`` for it, so it is not for models without that skill.
         """
-        return process.agent == self.agent and (process.skill is None or process.skill in self.skills)
+        return process.agent == self.agent and process.skill in self.skills

@@ -38,8 +38,8 @@ class Outcome(Protocol):
 
     async def finish(
         self, result: CommandResult, context: ToolContext
-    ) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]] | None:
-        """Return the result object for the model and its effects, None for a process without a result.
+    ) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
+        """Return the result object for the model and its effects.
 
         It is called again if it was cancelled or raised an error that is ``retryable``.
         """
@@ -65,7 +65,7 @@ class Process:
         ended_at: The time of its end, in seconds of the event loop's clock.
         used_at: The time of the last call that used it.
         agent: The agent whose model started it.
-        skill: The skill that it was started for. None for a command outside skills.
+        skill: The skill that it was started for.
         answered: True if the call that started it has its result.
         answering: Number of calls that started it and wait for their result. It is above 1 if the call is repeated.
         ended_because: The reason if the runtime ended it, else empty.
@@ -79,8 +79,8 @@ class Process:
         hidden: HiddenValues,
         *,
         tty: bool,
-        agent: str = "",
-        skill: str | None = None,
+        agent: str,
+        skill: str,
         outcome: Outcome | None = None,
     ) -> None:
         self.id = session_id
@@ -221,22 +221,12 @@ class Process:
                 event.clear()
             await _wait(event, until - now)
 
-    async def wait_for_end(self, deadline: float) -> None:
-        """Wait until it has ended, or until ``deadline``."""
-        if self.result is None:
-            await _wait(self._ended, deadline - self._loop.time())
-
-    def read(self, *, lines: int | None, chars: int) -> Piece:
+    def read(self, *, lines: int, chars: int) -> Piece:
         """Return unread output, at most ``lines`` lines and ``chars`` characters."""
         piece = self._ring.read(self._seen, lines=lines, chars=chars)
         self._seen = piece.end
         # A value may have become hidden after it was printed.
         return replace(piece, text=self._hidden.in_text(piece.text))
-
-    @property
-    def is_read(self) -> bool:
-        """True if all output has been read."""
-        return self._seen == self._ring.end
 
     def interaction(self) -> Interaction | None:
         """Return the interaction that it probably waits for, None for none."""

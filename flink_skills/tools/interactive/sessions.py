@@ -77,7 +77,7 @@ class ProcessSessions:
         workspace: Workspace,
         cwd: Path | None = None,
         run_dir: Path | None = None,
-        skill_name: str | None = None,
+        skill_name: str,
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         stdin_ends: bool = False,
@@ -186,7 +186,7 @@ class ProcessSessions:
         while self._ending:
             await asyncio.wait(self._ending)
 
-    def _new_id(self, caller: Caller, call_id: str, skill_name: str | None, command: str) -> str:
+    def _new_id(self, caller: Caller, call_id: str, skill_name: str, command: str) -> str:
         """An id that a retry of the same call finds again, and that no other process of the owner has."""
         processes = self._owners.get(caller.owner, {})
         for number in range(len(processes) + 1):

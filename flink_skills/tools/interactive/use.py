@@ -25,7 +25,7 @@ def caller_of(services: ToolServices, context: ToolContext) -> Caller:
 
 
 async def write_to_process(
-    asked: WriteArguments, services: ToolServices, context: ToolContext, *, yield_ms: float, lines: int | None
+    asked: WriteArguments, services: ToolServices, context: ToolContext, *, yield_ms: float, lines: int
 ) -> ToolResult:
     """Write, then answer as :func:`poll_process` does. Without anything to write it is a poll."""
     process = sessions_of(services).get(caller_of(services, context), asked.session_id)
@@ -44,7 +44,7 @@ async def write_to_process(
 
 
 async def poll_process(
-    asked: SessionArguments, services: ToolServices, context: ToolContext, *, yield_ms: float, lines: int | None
+    asked: SessionArguments, services: ToolServices, context: ToolContext, *, yield_ms: float, lines: int
 ) -> ToolResult:
     """What is new of a process, after a wait for it of ``yield_ms`` at most."""
     process = sessions_of(services).get(caller_of(services, context), asked.session_id)

@@ -217,11 +217,9 @@ class RunArguments(Given):
     def understood(cls, given: Any) -> Any:
         """Return the arguments. Reject those without a skill or a command. A blank text or null counts as missing."""
         kept = super().understood(given)
-        required = [name for name in ("skill", "command") if cls.model_fields[name].is_required()]
-        if not all(str(kept.get(name, "")).strip() for name in required):
-            verb = "is" if len(required) == 1 else "are"
+        if not all(str(kept.get(name, "")).strip() for name in ("skill", "command")):
             # "missing" keeps the arguments themselves out of the text for the model.
-            raise PydanticCustomError("missing", "{names} required", {"names": f"{' and '.join(required)} {verb}"})
+            raise PydanticCustomError("missing", "skill and command are required")
         return kept
 
     @field_validator("skill", mode="after")

@@ -14,7 +14,7 @@ from flink_skills.execution.workspace import Collected, CollectedFile
 from flink_skills.telemetry.activity import observe
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.runs.outputs import OutputRequest, entry_of, primary_of, text_of, unmatched
-from flink_skills.tools.runs.prepare import WITHOUT_SKILL, PreparedRun
+from flink_skills.tools.runs.prepare import PreparedRun
 from flink_skills.tools.runs.saving import Outcome, save_outputs
 from flink_skills.tools.services import ToolServices
 
@@ -65,10 +65,10 @@ async def gather(
     What cannot be fetched or saved is a warning: the command has run, and what it said counts.
     """
     found = Gathered()
-    skill = prepared.skill_name or ""
+    skill = prepared.skill_name
     # Few at once: each may hold as many bytes as its limits allow, and a worker has a thousand turns.
     async with prepared.shell.gathering:
-        with observe("collect", skill or WITHOUT_SKILL, skill=skill, call_id=context.call_id) as activity:
+        with observe("collect", skill, skill=skill, call_id=context.call_id) as activity:
             for request in prepared.requests:
                 try:
                     await _fetch(request, prepared, services, context, found, failed=failed)

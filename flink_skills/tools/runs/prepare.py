@@ -30,12 +30,10 @@ from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.face import caller_view, known_skill
 from flink_skills.tools.state import touch_effect
 
-__all__ = ["DEFAULT_TIMEOUT", "WITHOUT_SKILL", "PreparedRun", "prepare"]
+__all__ = ["PreparedRun", "prepare"]
 
-#: Seconds for a command where neither the job nor the model says more.
-DEFAULT_TIMEOUT = 300.0
-#: Stands for the skill of a run in ``work/``, in the names of activities.
-WITHOUT_SKILL = "work"
+# Seconds for a command if neither the job nor the model sets a timeout.
+_DEFAULT_TIMEOUT = 300.0
 
 # Seconds. Kernels tick each 1 to 10 ms; file systems that count in seconds are not waited for.
 _MAX_TICK = 0.03
@@ -47,7 +45,7 @@ class PreparedRun:
     """A run that only has to be started: its ``command`` in ``cwd`` with the variables ``env`` and ``stdin``.
 
     ``span`` is the time that it takes: the caller starts it with the command and ends it, or uses :meth:`running` for
-    the end. ``skill_name`` is None for a run outside of skills. ``timeout`` is in seconds, at most the job's limit.
+    the end. ``timeout`` is in seconds, at most the job's limit.
     ``requests`` are the output files to return, ``staged_inputs`` records of the inputs, ``effects`` those of the
     preparation. Call :meth:`close` in a ``finally``.
     """
@@ -57,7 +55,7 @@ class PreparedRun:
     command: str
     places: Places
     span: RunSpan
-    skill_name: str | None
+    skill_name: str
     cwd: Path
     env: Mapping[str, str]
     stdin: bytes
@@ -96,7 +94,7 @@ async def prepare(
 ) -> PreparedRun:
     """Stage the skill and the inputs, and check what is asked for; ``tool`` is what the model called.
 
-    Without ``asked.skill`` it is a run in ``work/``. Raises :class:`ArgumentError` for what the model can fix, and
+    Raises :class:`ArgumentError` for what the model can fix, and
     :class:`~flink_skills.errors.SkillsError` where the workspace cannot be used: both are results of the tool that are
     errors.
     """
@@ -106,15 +104,14 @@ async def prepare(
     if "\0" in asked.command:
         raise ArgumentError("The command holds a NUL character, which no program takes. Write it without.")
     view = caller_view(services, context)
-    skill = known_skill(asked.skill, view) if asked.skill else None
-    if skill is not None:
-        _check_loaded(skill, services, context, tool)
+    skill = known_skill(asked.skill, view)
+    _check_loaded(skill, services, context, tool)
     clashing = [name for name in _EDITOR_VARIABLES if asked.editor_text is not None and name in asked.env]
     if clashing:
         raise ArgumentError(f"editor_text sets EDITOR and VISUAL, and env has {clashing[0]} too: leave one out.")
     workspace = await context.get_workspace()
-    names = dict.fromkeys([*(context.skill_state or ()), *([skill] if skill else [])])
-    with observe("stage", skill or WITHOUT_SKILL, skill=skill or "", call_id=context.call_id) as activity:
+    names = dict.fromkeys([*(context.skill_state or ()), skill])
+    with observe("stage", skill, skill=skill, call_id=context.call_id) as activity:
         prepared = await _staged(
             asked, skill, names, workspace=workspace, view=view, services=services, context=context, shell=shell
         )
@@ -126,7 +123,7 @@ async def prepare(
 
 async def _staged(
     asked: RunArguments,
-    skill: str | None,
+    skill: str,
     names: Iterable[str],
     *,
     workspace: Workspace,
@@ -136,7 +133,7 @@ async def _staged(
     shell: ShellRunner,
 ) -> PreparedRun:
     staged = await asyncio.to_thread(stage_skills, workspace, names, view)
-    home = workspace.work_dir if skill is None else staged[skill][1]
+    home = staged[skill][1]
     originals = {original: copy for original, copy in staged.values() if original}
     # First, so that no other command can write something after the beginning and be gone before this one is known.
     span = RunSpan(workspace.root)
@@ -156,7 +153,7 @@ async def _staged(
 
 async def _prepare(
     asked: RunArguments,
-    skill: str | None,
+    skill: str,
     places: Places,
     services: ToolServices,
     context: ToolContext,
@@ -179,7 +176,7 @@ async def _prepare(
         editor = await asyncio.to_thread(write_editor, places.workspace, places.run_dir.name, asked.editor_text)
         env.update(dict.fromkeys(_EDITOR_VARIABLES, str(editor)))
     timeout, late = _timeout(asked, services, shell)
-    loaded = skill is not None and context.skill_state is not None and skill in context.skill_state
+    loaded = context.skill_state is not None and skill in context.skill_state
     return PreparedRun(
         shell=shell,
         asked=asked,
@@ -194,7 +191,7 @@ async def _prepare(
         requests=requests,
         staged_inputs=(*context.staged_inputs, *inputs.records),
         warnings=tuple(text for text in (escaped, late, *inputs.warnings, *dropped) if text),
-        effects=(*([touch_effect(skill)] if loaded and skill else []), *inputs.effects),
+        effects=(*([touch_effect(skill)] if loaded else []), *inputs.effects),
     )
 
 
@@ -222,7 +219,7 @@ def _output_dir(text: str, places: Places) -> Path:
 def _timeout(asked: RunArguments, services: ToolServices, shell: ShellRunner) -> tuple[float, str]:
     """Seconds for the command, and a warning where the model asked for more than there is."""
     forced: float = services.config.get(SkillOptions.RUN_TIMEOUT)
-    wanted = forced or asked.timeout or DEFAULT_TIMEOUT
+    wanted = forced or asked.timeout or _DEFAULT_TIMEOUT
     given = min(wanted, shell.limits.wall_time)
     late = asked.timeout is not None and asked.timeout > given
     return given, f"this job allows commands {given:g} s, not {asked.timeout:g} s" if late else ""

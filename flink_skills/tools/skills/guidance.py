@@ -48,8 +48,6 @@ _LINES: tuple[tuple[tuple[str, ...], str], ...] = (
         "- skill_exec for programs that ask, show menus or run long; answer with skill_write_stdin. Prefer editor_text "
         "to an editor.",
     ),
-    (("workspace_exec",), "- workspace_exec for commands of no skill."),
-    (("workspace_save_artifact",), "- workspace_save_artifact keeps a file."),
 )
 
 
