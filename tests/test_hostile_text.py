@@ -39,7 +39,7 @@ from flink_skills.skill.yaml_values import YamlProblemError
 from flink_skills.tools import ArgumentError, Tool, ToolContext, ToolResult, ToolSet, ToolSpec
 from flink_skills.tools.commands import HiddenValues, split_words
 from flink_skills.tools.dynamic import parse_docstring, told
-from flink_skills.tools.interactive import ShownText, find_interaction
+from flink_skills.tools.runs import ShownText, find_interaction
 
 _LENGTH = 200_000
 # Seconds of processor time for a text of this length.

@@ -34,7 +34,6 @@ LOADERS = frozenset({LOAD_SKILL, "skill_load"})
 
 _SKILLS = "flink_skills.tools.skills"
 _RUNS = "flink_skills.tools.runs"
-_INTERACTIVE = "flink_skills.tools.interactive"
 
 #: The class of each tool. It is created with the ToolServices of a model, and imported only if a model has it.
 FACES: Mapping[str, str] = {
@@ -49,11 +48,11 @@ FACES: Mapping[str, str] = {
     "skill_select_docs": f"{_SKILLS}.selection:SkillSelectDocs",
     "skill_list_tools": f"{_SKILLS}.listing:SkillListTools",
     "skill_select_tools": f"{_SKILLS}.selection:SkillSelectTools",
-    "skill_run": f"{_RUNS}.run_tool:SkillRun",
-    "skill_exec": f"{_INTERACTIVE}.skill_tools:SkillExec",
-    "skill_write_stdin": f"{_INTERACTIVE}.skill_tools:SkillWriteStdin",
-    "skill_poll_session": f"{_INTERACTIVE}.skill_tools:SkillPollSession",
-    "skill_kill_session": f"{_INTERACTIVE}.skill_tools:SkillKillSession",
+    "skill_run": f"{_RUNS}.skill_run:SkillRun",
+    "skill_exec": f"{_RUNS}.skill_exec:SkillExec",
+    "skill_write_stdin": f"{_RUNS}.skill_exec:SkillWriteStdin",
+    "skill_poll_session": f"{_RUNS}.skill_exec:SkillPollSession",
+    "skill_kill_session": f"{_RUNS}.skill_exec:SkillKillSession",
 }
 
 #: Every tool for skills. No tool of a job's own may have one of these names.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
     from flink_skills.tools.dynamic.bundled import BundledTools
     from flink_skills.tools.dynamic.pool import ToolPool
-    from flink_skills.tools.interactive.sessions import ProcessSessions
+    from flink_skills.tools.runs.process_sessions import ProcessSessions
 
 __all__ = ["ToolServices", "profile_tools"]
 

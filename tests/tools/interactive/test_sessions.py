@@ -1,4 +1,4 @@
-"""Examines the internals of tools.interactive.process on purpose."""
+"""Examines the internals of tools.runs.skill_process on purpose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.manager import AgentSkillManager
-from flink_skills.tools.interactive.process import Process
+from flink_skills.tools.runs.skill_process import Process
 from tests.kit.waiting import until
 from tests.tools.interactive.conftest import StartTalk, Talk
 
@@ -297,7 +297,7 @@ async def _interrupted(talk: Talk, **start: object) -> Process:
 
 async def test_what_no_model_knows_of_is_ended_soon(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     known = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
-    monkeypatch.setattr("flink_skills.tools.interactive.sessions._UNANSWERED_SECONDS", 0.2)
+    monkeypatch.setattr("flink_skills.tools.runs.process_sessions._UNANSWERED_SECONDS", 0.2)
     start = {"call_id": "same", "skill": "billing", "command": "echo up; exec cat"}
     waiting = asyncio.ensure_future(
         talk.call("skill_exec", skill="billing", command="sleep 1; read x", call_id="waits", yield_ms=100_000)

@@ -1,21 +1,37 @@
-"""The output files of a run: which are asked for, and what a model is shown of them."""
+"""Output files of a run: the requested patterns, their content in the result, and those that are saved as artifacts."""
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from flink_skills.errors import SkillsError
 from flink_skills.execution.workspace import WRITABLE, CollectedFile, WorkspacePathError
 from flink_skills.execution.workspace.globs import Globs
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
+from flink_skills.tools.base import ToolContext
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.runs.arguments import RunArguments, RunOutputs
-from flink_skills.tools.runs.places import Places
+from flink_skills.tools.runs.run_arguments import RunArguments, RunOutputs
+from flink_skills.tools.runs.run_paths import Places
+from flink_skills.tools.services import ToolServices
 
-__all__ = ["OutputRequest", "entry_of", "export_request", "primary_of", "requests_of", "text_of", "unmatched"]
+__all__ = [
+    "NO_ARTIFACTS",
+    "Outcome",
+    "OutputRequest",
+    "Saved",
+    "entry_of",
+    "export_request",
+    "primary_of",
+    "requests_of",
+    "save_outputs",
+    "text_of",
+    "unmatched",
+]
 
 # In no text, for it is no UTF-8.
 _CUT = b"\xff\xff\xff"
@@ -154,3 +170,58 @@ def primary_of(files: Sequence[CollectedFile], omit: bool, hidden: HiddenValues)
             if content:
                 return entry_of(file, None if omit else content)
     return None
+
+
+NO_ARTIFACTS = f"this job saves no artifacts: {SkillOptions.ARTIFACTS_DIR.key} is not set"
+
+
+class Saved(NamedTuple):
+    """An artifact of a run."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was saved, and why what was not."""
+
+    saved: tuple[Saved, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+async def save_outputs(
+    files: Sequence[CollectedFile], prefix: str, services: ToolServices, context: ToolContext
+) -> Outcome:
+    """Save ``files`` as ``prefix`` and their name in the workspace. Never fails a run: its files are there."""
+    if not files:
+        return Outcome()
+    store = services.artifacts
+    hidden = services.shell.hidden if services.shell is not None else HiddenValues()
+    if store is None:
+        return Outcome(warnings=(f"output files were not saved, they stay in the workspace: {NO_ARTIFACTS}",))
+    saved: list[Saved] = []
+    # By reason: many files that fail alike are one warning.
+    failed: dict[tuple[type[SkillsError] | None, str], list[tuple[str, str]]] = {}
+    for file in files:
+        name = f"{prefix}{file.name}"
+        if file.truncated:
+            too_large = f"the file has {file.size} bytes, more than the limits of outputs allow"
+            failed.setdefault((None, "too-large"), []).append((file.name, too_large))
+            continue
+        if hidden.in_text(name) != name:
+            failed.setdefault((None, "hidden"), []).append((file.name, "the name contains a value of skills.env"))
+            continue
+        try:
+            artifact = await asyncio.to_thread(store.save, context.owner, name, file.data, file.mime_type)
+        except SkillsError as error:
+            alike = (type(error), getattr(error, "reason", ""))
+            failed.setdefault(alike, []).append((file.name, str(error)))
+        else:
+            saved.append(Saved(artifact.name, artifact.version))
+    return Outcome(tuple(saved), tuple(_told(names) for names in failed.values()))
+
+
+def _told(failed: Sequence[tuple[str, str]]) -> str:
+    name, why = failed[0]
+    return f"{name} was not saved: {why}" if len(failed) == 1 else f"{len(failed)} files were not saved; {name}: {why}"

@@ -18,9 +18,9 @@ from flink_skills.execution.workspace import Placed, WorkspacePathError, default
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.runs.arguments import RunInput
-from flink_skills.tools.runs.places import Places
-from flink_skills.tools.runs.saving import NO_ARTIFACTS
+from flink_skills.tools.runs.run_arguments import RunInput
+from flink_skills.tools.runs.run_outputs import NO_ARTIFACTS
+from flink_skills.tools.runs.run_paths import Places
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.face import caller_view, known_skill
 from flink_skills.tools.skills.shown_paths import relative_path, skill_file

@@ -1,4 +1,4 @@
-"""Arguments of a run, with the names that both source systems use."""
+"""Arguments of ``skill_run`` and of the tools for processes, in the names of both source systems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from pydantic_core import PydanticCustomError
 from flink_skills.tools.commands.folders import STDIN_DESCRIPTION
 from flink_skills.tools.given import Also, Given
 
-__all__ = ["RunArguments", "RunInput", "RunOutputs"]
+__all__ = [
+    "PollLines",
+    "RunArguments",
+    "RunInput",
+    "RunOutputs",
+    "SessionArguments",
+    "SessionId",
+    "TimeMs",
+    "WriteArguments",
+    "only",
+]
 
 _MAX_FILES = 100
 _MAX_FILE_BYTES = 4 << 20
@@ -226,3 +236,54 @@ class RunArguments(Given):
     @classmethod
     def _plain(cls, value: str) -> str:
         return value.strip()
+
+
+def _not_negative(value: Any) -> Any:
+    return None if isinstance(value, int | float) and value < 0 else value
+
+
+def _positive(value: Any) -> Any:
+    return None if isinstance(value, int | float) and value <= 0 else value
+
+
+TimeMs = Annotated[float | None, BeforeValidator(_not_negative)]
+PollLines = Annotated[int | None, BeforeValidator(_positive)]
+SessionId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
+
+
+def only(*names: str) -> Any:
+    """For ``json_schema_extra``: the schema shows these arguments, in short; others are taken all the same.
+
+    Every request pays for a schema, and what is wrong with a value is told when it is given.
+    """
+
+    def trim(schema: dict[str, Any]) -> None:
+        kept = {name: schema["properties"][name] for name in names}
+        for described in kept.values():
+            for word in ("default", "minLength", "exclusiveMinimum", "additionalProperties"):
+                described.pop(word, None)
+            if any(choice == {"type": "null"} for choice in described.get("anyOf", ())):
+                described.update(described.pop("anyOf")[0])
+                described.pop("exclusiveMinimum", None)
+            if described.get("type") == "number":
+                described["type"] = "integer"
+        schema["properties"] = kept
+
+    return trim
+
+
+class SessionArguments(Given):
+    """Which process, and how long to wait for what it prints."""
+
+    model_config = ConfigDict(json_schema_extra=only("session_id"))
+
+    session_id: SessionId = Field(min_length=1)
+    yield_ms: Annotated[TimeMs, Also("yield_time_ms")] = None
+    poll_lines: PollLines = None
+
+
+class WriteArguments(SessionArguments):
+    """What to write to a process."""
+
+    chars: Annotated[str, Also(blank=True)] = ""
+    newline: Annotated[bool, Also("append_newline")] = Field(False, alias="submit")

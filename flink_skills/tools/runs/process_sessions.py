@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Container, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,34 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.interactive.caller import Caller
-from flink_skills.tools.interactive.process import Outcome, Process
+from flink_skills.tools.runs.skill_process import Outcome, Process
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
+    from flink_skills.tools.runs.skill_process import Process
 
-__all__ = ["ProcessSessions"]
+__all__ = ["Caller", "ProcessSessions"]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A model that calls, in a turn of a key.
+
+    ``owner`` stands for the job's agent and the key, whose processes count together. ``agent`` is the agent of the
+    model, which may be one that the job's agent called, and ``skills`` are those the model may use.
+    """
+
+    owner: str
+    agent: str
+    skills: Container[str]
+
+    def sees(self, process: Process) -> bool:
+        """Whether ``process``, one of the same owner, exists for this model.
+
+        A process of a skill has the values of ``skills.env`` for it, so it is not for models without that skill.
+        """
+        return process.agent == self.agent and process.skill in self.skills
+
 
 _SHOWN_COMMAND = 60
 _ID_CHARS = 10
