@@ -18,8 +18,8 @@ from flink_skills.tools.base import Tool, ToolContext, ToolResult
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.commands.shell_tool import ExecuteShellCommand
 from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.loading import LoadSkill
-from flink_skills.tools.skills.resource import LoadSkillResource
+from flink_skills.tools.skills.skill_loading import LoadSkill
+from flink_skills.tools.skills.skill_resource import LoadSkillResource
 from flink_skills.tools.state import SkillState
 
 __all__ = ["execute_shell_command", "load_skill", "load_skill_resource"]

@@ -21,9 +21,11 @@ __all__ = [
     "artifacts_effect",
     "docs_effect",
     "load_effect",
+    "names_of",
     "pin_effect",
     "tools_effect",
     "touch_effect",
+    "united",
     "unload_effect",
 ]
 
@@ -316,6 +318,22 @@ class SkillState:
         return isinstance(other, SkillState) and self.to_json() == other.to_json()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def united(before: Selection, more: Selection) -> Selection:
+    """What is selected once ``more`` is.
+
+    >>> united(("a.md",), ("b.md", "a.md")), united(("a.md",), "*")
+    (('a.md', 'b.md'), '*')
+    """
+    if ALL in (before, more):
+        return ALL
+    return tuple(dict.fromkeys((*before, *more)))
+
+
+def names_of(selection: Selection, there: Iterable[str]) -> list[str]:
+    """The names that ``selection`` stands for (never empty when something was selected)."""
+    return list(there if selection == ALL else selection)
 
 
 def _selection(value: Any) -> Selection:

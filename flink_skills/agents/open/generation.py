@@ -32,7 +32,7 @@ from flink_skills.tools.name_patterns import hint, matches
 from flink_skills.tools.profiles import brings_tools
 from flink_skills.tools.services import ToolServices, profile_tools
 from flink_skills.tools.settings import SkillSettings
-from flink_skills.tools.skills.guidance import guidance, introduction
+from flink_skills.tools.skills.skill_prompts import guidance, introduction
 
 __all__ = ["Generation", "GenerationParts", "ModelRuntime", "effective_names", "effective_view"]
 

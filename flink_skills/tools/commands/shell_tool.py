@@ -25,7 +25,7 @@ from flink_skills.tools.commands.folders import (
 from flink_skills.tools.commands.policy import NO_SHELL, CommandPolicy
 from flink_skills.tools.commands.result_text import describe
 from flink_skills.tools.given import Also, Given
-from flink_skills.tools.skills.face import caller_view
+from flink_skills.tools.skills.skill_face import caller_view
 
 if TYPE_CHECKING:
     from flink_skills.tools.services import ToolServices

@@ -83,7 +83,7 @@ def _path_of_skill(path: str, context: ToolContext) -> str | None:
     if not path.startswith("/") or context.skills is None:
         return None
     # A model that names other paths does not import this module.
-    from flink_skills.tools.skills.shown_paths import skill_file
+    from flink_skills.tools.skills.skill_paths import skill_file
 
     found = skill_file(path, context.skills)
     loaded = context.skill_state or ()

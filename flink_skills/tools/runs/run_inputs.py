@@ -22,9 +22,8 @@ from flink_skills.tools.runs.run_arguments import RunInput
 from flink_skills.tools.runs.run_outputs import NO_ARTIFACTS
 from flink_skills.tools.runs.run_paths import Places
 from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.face import caller_view, known_skill
-from flink_skills.tools.skills.shown_paths import relative_path, skill_file
-from flink_skills.tools.skills.staged import check_staged
+from flink_skills.tools.skills.skill_face import caller_view, known_skill
+from flink_skills.tools.skills.skill_paths import check_staged, relative_path, skill_file
 from flink_skills.tools.state import pin_effect
 
 __all__ = ["StagedInputs", "stage_inputs"]

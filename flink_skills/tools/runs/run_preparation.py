@@ -28,7 +28,7 @@ from flink_skills.tools.runs.run_inputs import stage_inputs
 from flink_skills.tools.runs.run_outputs import OutputRequest, export_request, requests_of
 from flink_skills.tools.runs.run_paths import Places, make_output_dir, remove_editor, write_editor
 from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.face import caller_view, known_skill
+from flink_skills.tools.skills.skill_face import caller_view, known_skill
 from flink_skills.tools.state import touch_effect
 
 __all__ = ["PreparedRun", "RunSpan", "prepare"]

@@ -30,7 +30,7 @@ from flink_skills.tools.runs.run_preparation import PreparedRun, prepare
 from flink_skills.tools.runs.skill_process import Process
 from flink_skills.tools.runs.skill_run import finish, steady, told
 from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.face import SkillFace, caller_view
+from flink_skills.tools.skills.skill_face import SkillFace, caller_view
 
 __all__ = [
     "SkillExec",

@@ -29,7 +29,7 @@ from flink_skills.tools.runs.run_outputs import (
 )
 from flink_skills.tools.runs.run_preparation import PreparedRun, prepare
 from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.face import SkillFace
+from flink_skills.tools.skills.skill_face import SkillFace
 from flink_skills.tools.state import artifacts_effect
 
 __all__ = ["MAX_OUTPUT", "Gathered", "SkillRun", "finish", "gather", "steady", "told"]

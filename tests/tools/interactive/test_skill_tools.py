@@ -11,7 +11,7 @@ import pytest
 
 from flink_skills.manager import SkillView
 from flink_skills.tools import SkillSettings, ToolServices, profile_tools
-from flink_skills.tools.skills.guidance import guidance
+from flink_skills.tools.skills.skill_prompts import guidance
 from tests.kit.waiting import MARGIN, until
 from tests.tools.interactive.conftest import StartTalk, Talk
 

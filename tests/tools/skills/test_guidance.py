@@ -13,7 +13,7 @@ import pytest
 from flink_skills.manager import SkillView, parse_menu
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import PROFILES, TOOL_NAMES, SkillSettings
-from flink_skills.tools.skills.guidance import HEADING, guidance, introduction
+from flink_skills.tools.skills.skill_prompts import HEADING, guidance, introduction
 from tests.tools.conftest import Conversation
 
 FULL = PROFILES["full"]

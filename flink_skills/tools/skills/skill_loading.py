@@ -14,12 +14,18 @@ from flink_skills.tools.arguments import ArgumentError, Canonical
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.given import plain_name
 from flink_skills.tools.profiles import LOAD_SKILL
-from flink_skills.tools.skills.arguments import DocsArguments, NameArguments, SkillArguments
-from flink_skills.tools.skills.context import docs_block, skill_block
-from flink_skills.tools.skills.documents import asked_docs, docs_of, max_doc_chars
-from flink_skills.tools.skills.face import SkillFace, known_skill
 from flink_skills.tools.skills.offer import describe_brought, offer_of
-from flink_skills.tools.skills.selecting import names_of, united
+from flink_skills.tools.skills.skill_face import (
+    DocsArguments,
+    NameArguments,
+    SkillArguments,
+    SkillFace,
+    asked_docs,
+    docs_of,
+    known_skill,
+    max_doc_chars,
+)
+from flink_skills.tools.skills.skill_prompts import docs_block, skill_block
 from flink_skills.tools.state import (
     ALL,
     LoadedSkill,
@@ -27,7 +33,9 @@ from flink_skills.tools.state import (
     SkillState,
     docs_effect,
     load_effect,
+    names_of,
     touch_effect,
+    united,
     unload_effect,
 )
 

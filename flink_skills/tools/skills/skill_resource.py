@@ -16,8 +16,17 @@ from flink_skills.tools.base import ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import result_of
 from flink_skills.tools.given import Also, Given
 from flink_skills.tools.media import Media, has_media_name
-from flink_skills.tools.skills.arguments import Count, OptionalText, Text
-from flink_skills.tools.skills.face import SkillFace, known_skill
+from flink_skills.tools.skills.skill_face import Count, OptionalText, SkillFace, Text, known_skill
+from flink_skills.tools.skills.skill_paths import (
+    artifact_data,
+    check_staged,
+    check_staged_content,
+    relative_path,
+    resolve_reference,
+    skill_file,
+    unescaped,
+    workspace_path,
+)
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
@@ -94,9 +103,6 @@ class LoadSkillResource(SkillFace[_Arguments]):
 
     async def _shown(self, asked: _Arguments, path: str, limit: int, view: SkillView, context: ToolContext) -> _Found:
         """Read a file by the absolute path that a text or a command shows, or by one that begins with a variable."""
-        # Not above: a model that reads files by the names of skills needs none of this.
-        from flink_skills.tools.skills.shown_paths import relative_path, skill_file, workspace_path
-
         part = (asked.offset, limit)
         found = skill_file(path, view)
         if found is not None:
@@ -113,9 +119,6 @@ class LoadSkillResource(SkillFace[_Arguments]):
         return await self._of_skill(known_skill(asked.name, view), path, part, view, context)
 
     async def _referred(self, text: str, part: _Part, view: SkillView, context: ToolContext) -> _Found:
-        # Not above: a model that reads skills only needs none of this.
-        from flink_skills.tools.skills.references import artifact_data, resolve_reference
-
         store = self._services.artifacts
         reference = resolve_reference(text, view, context, store)
         if reference.scheme == "skill":
@@ -137,8 +140,6 @@ class LoadSkillResource(SkillFace[_Arguments]):
                     return media
             return await asyncio.to_thread(view.read_resource, name, path, *part, key=context.display_key)
         except ResourceError:
-            from flink_skills.tools.skills.shown_paths import unescaped
-
             listed = await asyncio.to_thread(unescaped, path, name, view)
             if listed is not None:
                 return await asyncio.to_thread(view.read_resource, name, listed, *part, key=context.display_key)
@@ -150,9 +151,6 @@ class LoadSkillResource(SkillFace[_Arguments]):
     async def _of_workspace(self, path: str, part: _Part, view: SkillView, context: ToolContext) -> _Found:
         if self._services.shell is None:
             raise ArgumentError("There is no workspace here: this job runs no commands.")
-        # Not above: see _referred.
-        from flink_skills.tools.skills.staged import check_staged, check_staged_content
-
         is_of_skill = check_staged(path, view)
         workspace = await context.get_workspace()
         if has_media_name(path, context.accepts):

@@ -1,4 +1,4 @@
-"""``skill_select_docs`` and ``skill_select_tools``: which part of a loaded skill a model has before it."""
+"""The tools that list skills, their documents and their tools, and that select from these."""
 
 from __future__ import annotations
 
@@ -8,26 +8,156 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, WithJsonSchema
+from pydantic import BaseModel, Field, WithJsonSchema
 
+from flink_skills.skill.text import clean_line
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.profiles import TOOL_NAMES
-from flink_skills.tools.skills.arguments import DocsArguments, ToolsArguments
-from flink_skills.tools.skills.context import docs_block, skill_block
-from flink_skills.tools.skills.documents import asked_docs, docs_of, max_doc_chars
-from flink_skills.tools.skills.face import SkillFace, known_skill
-from flink_skills.tools.skills.offer import ToolNames, offer_of, tool_names
-from flink_skills.tools.skills.selecting import CLEAR, MODES, REPLACE, changed, known_names, mode_of, names_of
-from flink_skills.tools.state import ALL, LoadedSkill, Selection, SkillState, docs_effect, tools_effect
+from flink_skills.tools.skills.offer import ToolNames, brought_note, offer_of, tool_names
+from flink_skills.tools.skills.skill_face import (
+    DocsArguments,
+    NoArguments,
+    SkillArguments,
+    SkillFace,
+    Switch,
+    ToolsArguments,
+    asked_docs,
+    docs_of,
+    known_names,
+    known_skill,
+    max_doc_chars,
+)
+from flink_skills.tools.skills.skill_prompts import docs_block, skill_block
+from flink_skills.tools.state import (
+    ALL,
+    LoadedSkill,
+    Selection,
+    SkillState,
+    docs_effect,
+    names_of,
+    tools_effect,
+    united,
+)
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
 
-__all__ = ["SkillSelectDocs", "SkillSelectTools"]
+__all__ = ["SkillList", "SkillListDocs", "SkillListTools", "SkillSelectDocs", "SkillSelectTools"]
 
+_SHOWN = 500
+_SHOWN_CHARS = 16_000
+_SHORTEST = 40
+
+
+class _ListArguments(NoArguments):
+    menu: Switch = Field(False, description="Descriptions too, and what is loaded.")
+
+
+class SkillList(SkillFace[_ListArguments]):
+    """``skill_list``: the names of the skills, or a menu with descriptions and marks."""
+
+    tool_name = "skill_list"
+    description = "Names of all skills."
+    model = _ListArguments
+
+    async def _run(self, asked: _ListArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        loaded = context.skill_state or SkillState()
+        # What hides from the menu of the prompt hides here, unless it is loaded.
+        names = [name for name in view if name in loaded or not _hides(name, view)]
+        if not asked.menu:
+            return listed(names)
+        value = [{"name": name, "description": _description(name, view), "loaded": name in loaded} for name in names]
+        room = max(_SHORTEST, _SHOWN_CHARS // max(1, len(names)))
+        lines = [
+            f"- {entry['name']}{' [loaded]' if entry['loaded'] else ''}: {_short(str(entry['description']), room)}"
+            for entry in value
+        ]
+        return ToolResult("\n".join(lines) or "There are no skills.", value=value)
+
+
+class SkillListDocs(SkillFace[SkillArguments]):
+    """``skill_list_docs``: the documents of a skill."""
+
+    tool_name = "skill_list_docs"
+    description = "Paths of a skill's documents."
+    model = SkillArguments
+
+    async def _run(self, asked: SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        return listed(await docs_of(known_skill(asked.skill, view), view))
+
+
+class SkillListTools(SkillFace[SkillArguments]):
+    """``skill_list_tools``: the tools that a skill's ``Tools:`` section names, and nothing else.
+
+    What tools a skill brings itself is known once it is loaded, so before that a line says that it brings some. Then
+    those of them that the section names are listed as they are called.
+    """
+
+    tool_name = "skill_list_tools"
+    description = "Tools that a skill declares."
+    model = SkillArguments
+
+    async def _run(self, asked: SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        name = known_skill(asked.skill, view)
+        declared: Sequence[str] = await asyncio.to_thread(view.declared_tools, name)
+        loaded = (context.skill_state or SkillState()).get(name)
+        if loaded is not None and loaded.bundled:
+            declared = (await tool_names(name, loaded, self._services, view, context)).declared(declared)
+        found = listed(declared)
+        is_loaded = loaded is not None
+        note = await asyncio.to_thread(brought_note, name, self._services, view, is_loaded=is_loaded)
+        return replace(found, content=f"{found.content}\n{note}") if note else found
+
+
+def listed(names: Sequence[str]) -> ToolResult:
+    """``names`` as a JSON array; of very many the first, and how many more there are."""
+    text = json.dumps([clean_line(name) for name in names[:_SHOWN]], ensure_ascii=False)
+    if len(names) > _SHOWN:
+        text += f"\n({len(names) - _SHOWN} more are not shown)"
+    return ToolResult(text, value=list(names))
+
+
+def _hides(name: str, view: SkillView) -> bool:
+    skill = view.get(name)
+    return skill is not None and skill.hidden
+
+
+def _description(name: str, view: SkillView) -> str:
+    skill = view.get(name)
+    return clean_line(skill.description) if skill is not None else ""
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+_ADD, REPLACE, CLEAR = MODES = ("add", "replace", "clear")
 # Any text is taken: an unknown mode is answered, not refused.
 _Mode = Annotated[str | None, WithJsonSchema({"type": "string", "enum": list(MODES)})]
+
+
+def _mode_of(asked: str | None) -> tuple[str, str]:
+    """The mode that is meant, and what to say where that is not what was asked.
+
+    >>> _mode_of(" Add "), _mode_of("merge")[0]
+    (('add', ''), 'replace')
+    """
+    mode = (asked or REPLACE).strip().lower()
+    if mode in MODES:
+        return mode, ""
+    return REPLACE, f"There is no mode {asked!r}: took {REPLACE}. Modes: {', '.join(MODES)}."
+
+
+def _changed(before: Selection, mode: str, asked: Selection) -> Selection:
+    """What is selected after ``asked`` in ``mode``.
+
+    >>> _changed(("a",), "add", ("b",)), _changed(("a",), "replace", ("b",)), _changed(("a",), "clear", ("b",))
+    (('a', 'b'), ('b',), ())
+    """
+    if mode == CLEAR:
+        return ()
+    return asked if mode == REPLACE else united(before, asked)
 
 
 class _DocsArguments(DocsArguments):
@@ -49,10 +179,10 @@ class SkillSelectDocs(SkillFace[_DocsArguments]):
     async def _run(self, asked: _DocsArguments, view: SkillView, context: ToolContext) -> ToolResult:
         name = known_skill(asked.skill, view)
         before = _loaded(name, context, "docs")
-        mode, note = mode_of(asked.mode)
+        mode, note = _mode_of(asked.mode)
         _check_said(asked, mode, "docs", everything=asked.include_all_docs)
         wanted = await asked_docs(name, asked.docs, asked.include_all_docs, view, context) if mode != CLEAR else ()
-        docs = changed(before.docs, mode, wanted)
+        docs = _changed(before.docs, mode, wanted)
         value: dict[str, Any] = {
             "skill": name,
             "mode": mode,
@@ -86,7 +216,7 @@ class SkillSelectTools(SkillFace[_ToolsArguments]):
     async def _run(self, asked: _ToolsArguments, view: SkillView, context: ToolContext) -> ToolResult:
         name = known_skill(asked.skill, view)
         before = _loaded(name, context, "tools")
-        mode, note = mode_of(asked.mode)
+        mode, note = _mode_of(asked.mode)
         _check_said(asked, mode, "tools", everything=asked.include_all_tools)
         declared = await asyncio.to_thread(view.declared_tools, name)
         names = await tool_names(name, before, self._services, view, context)
@@ -101,7 +231,7 @@ class SkillSelectTools(SkillFace[_ToolsArguments]):
             wanted = known_names("tool", meant, there, name)
             note = " ".join(text for text in (note, anyway) if text)
         had = ALL if before.tools == ALL else _of_skills(names.selected(declared, before))
-        tools = changed(had, mode, wanted)
+        tools = _changed(had, mode, wanted)
         value: dict[str, Any] = {
             "skill": name,
             "mode": mode,

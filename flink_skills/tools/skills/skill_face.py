@@ -1,0 +1,243 @@
+"""Base class of the tools for skills, their arguments, and the names of skills, documents and tools in them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+
+from flink_skills.errors import SkillsError, near_misses
+from flink_skills.options import SkillOptions
+from flink_skills.tools.arguments import ArgumentError, Arguments
+from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.given import Also, Given
+from flink_skills.tools.state import ALL, Selection, names_of
+
+if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
+    from flink_skills.tools.services import ToolServices
+
+__all__ = [
+    "MAX_NAMES_IN_SCHEMA",
+    "Count",
+    "DocsArguments",
+    "NameArguments",
+    "Names",
+    "NoArguments",
+    "OptionalText",
+    "SkillArguments",
+    "SkillFace",
+    "Switch",
+    "Text",
+    "ToolsArguments",
+    "asked_docs",
+    "caller_view",
+    "docs_of",
+    "known_names",
+    "known_skill",
+    "max_doc_chars",
+    "names_given",
+    "unknown_name",
+]
+
+# With more names than this an enumeration costs more than it helps.
+MAX_NAMES_IN_SCHEMA = 256
+_SHOWN_NAMES = 20
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class SkillFace(CheckedTool, Generic[M]):
+    """A tool with the arguments ``model``, of which the one that names a skill lists the skills there are."""
+
+    tool_name: ClassVar[str]
+    description: ClassVar[str]
+    model: type[M]
+
+    def __init__(self, services: ToolServices) -> None:
+        self._services = services
+        self._arguments = Arguments(self.tool_name, self.model)
+        schema = self._arguments.schema
+        for about in schema["properties"].values():
+            # What happens when an argument is left out is no news where it is nothing.
+            if not about.get("default", True):
+                del about["default"]
+        for argument in ("skill", "name"):
+            about = schema["properties"].get(argument)
+            if about is not None and 0 < len(services.view.names) <= MAX_NAMES_IN_SCHEMA:
+                about["enum"] = sorted(services.view.names)
+        self._spec = ToolSpec(self.tool_name, self.description, schema)
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        try:
+            asked = self._arguments.read(arguments)
+            return await self._run(asked, caller_view(self._services, context), context)
+        except (ArgumentError, SkillsError) as error:
+            return ToolResult(str(error), is_error=True)
+
+    @abstractmethod
+    async def _run(self, asked: M, view: SkillView, context: ToolContext) -> ToolResult:
+        """Do what was asked; what it raises is told to the model."""
+
+
+def caller_view(services: ToolServices, context: ToolContext) -> SkillView:
+    """The effective set of the calling model, should the tool be shared by several."""
+    return context.skills if context.skills is not None else services.view
+
+
+def known_skill(name: str, view: SkillView) -> str:
+    """``name``, or the one name that only differs in case and blanks; raises :class:`ArgumentError`."""
+    if name in view:
+        return name
+    folded = [known for known in view.names if known.casefold() == name.strip().casefold()]
+    if len(folded) == 1:
+        return folded[0]
+    raise ArgumentError(unknown_name("skill", name, view.names))
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], *, place: str = "") -> str:
+    """That there is no ``what`` of this name, with near ones and some of those there are.
+
+    >>> unknown_name("document", "guid.md", ["guide.md"], place=" in skill a")
+    "There is no document 'guid.md' in skill a. Did you mean guide.md? Documents: guide.md."
+    """
+    names = sorted(known)
+    near = _near(name, names)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    shown = ", ".join(names[:_SHOWN_NAMES]) or "none"
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return f"There is no {what} {name!r}{place}.{hint} {what.capitalize()}s: {shown}{more}."
+
+
+def _near(name: str, names: Sequence[str]) -> list[str]:
+    """The names most like ``name``; of paths, those whose last part is like its last part come first."""
+    ends: dict[str, str] = {}
+    for known in names:
+        ends.setdefault(known.rpartition("/")[2], known)
+    found = [ends[end] for end in near_misses(name.rpartition("/")[2], ends)]
+    return list(dict.fromkeys([*found, *near_misses(name, names)]))[:3]
+
+
+#: A text that is not empty; the schema does not spend words on that.
+Text = Annotated[str, Field(min_length=1), WithJsonSchema({"type": "string"})]
+
+#: A text that may be left out.
+OptionalText = Annotated[str | None, WithJsonSchema({"type": "string"})]
+
+#: A number that is not below 0.
+Count = Annotated[int, Field(ge=0), WithJsonSchema({"type": "integer"})]
+
+
+def names_given(value: Any) -> Any:
+    """A list of names from what models send for one: a list, its JSON, one name, or several with commas.
+
+    >>> names_given('["a.md", "b.md"]'), names_given("a.md, b.md")
+    (['a.md', 'b.md'], ['a.md', 'b.md'])
+    """
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return [value]
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+#: Names of documents or tools. What a model leaves out is none.
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(names_given), WithJsonSchema({"type": "array", "items": {"type": "string"}})
+]
+
+#: A switch that is off where a model leaves it out; the schema does not spend words on that.
+Switch = Annotated[bool, WithJsonSchema({"type": "boolean"})]
+
+
+class NoArguments(Given):
+    """For a tool that needs to be told nothing."""
+
+
+class NameArguments(Given):
+    """A skill, by ``name``."""
+
+    name: Annotated[Text, Also("skill", "skill_name")]
+
+
+class SkillArguments(Given):
+    """A skill, by ``skill``."""
+
+    skill: Annotated[Text, Also("skill_name", "name")]
+
+
+class DocsArguments(SkillArguments):
+    """Documents of a skill."""
+
+    docs: Annotated[Names, Also("selected_docs", "documents", "doc", "document")] = ()
+    include_all_docs: Annotated[Switch, Also("all_docs", "include_all", "include_all_documents")] = False
+
+
+class ToolsArguments(SkillArguments):
+    """Tools of a skill."""
+
+    tools: Annotated[Names, Also("selected_tools", "tool", "tool_names")] = ()
+    include_all_tools: Annotated[Switch, Also("all_tools", "include_all")] = False
+
+
+def known_names(what: str, asked: Iterable[str], there: Sequence[str], skill: str) -> Selection:
+    """The names ``asked`` as they are written ``there``; all for "*".
+
+    Case, ``./`` and a folder that was left out do not matter where it is clear what is meant. Raises
+    :class:`ArgumentError`, with near names, for one that is not there.
+
+    >>> known_names("document", ["Guide.md", "ref/a.md"], ["docs/ref/a.md", "guide.md"], "x")
+    ('guide.md', 'docs/ref/a.md')
+    """
+    wanted = list(asked)
+    if ALL in wanted:
+        return ALL
+    return tuple(dict.fromkeys(_known(what, name, there, skill) for name in wanted))
+
+
+def _known(what: str, asked: str, there: Sequence[str], skill: str) -> str:
+    name = asked.strip().removeprefix("./")
+    if name in there:
+        return name
+    folded = name.casefold()
+    for meant in (
+        [known for known in there if known.casefold() == folded],
+        [known for known in there if known.casefold().endswith(f"/{folded}")],
+    ):
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            raise ArgumentError(f"Skill {skill} has several {what}s {asked!r}: give one of {', '.join(meant)}.")
+    raise ArgumentError(unknown_name(what, asked, there, place=f" in skill {skill}"))
+
+
+def max_doc_chars(services: ToolServices) -> int:
+    """How much of a document a model may get at once."""
+    return services.config.get(SkillOptions.PROMPT_MAX_DOC_CHARS)
+
+
+async def docs_of(skill: str, view: SkillView) -> list[str]:
+    """The documents of ``skill``; looks at its folder."""
+    return await asyncio.to_thread(view.docs, skill)
+
+
+async def asked_docs(
+    skill: str, docs: Sequence[str], all_docs: bool, view: SkillView, context: ToolContext
+) -> Selection:
+    """The documents of ``skill`` that were asked for, told to the audit trail.
+
+    Raises :class:`~flink_skills.tools.arguments.ArgumentError` for one that is not there.
+    """
+    if not docs and not all_docs:
+        return ()
+    there = await docs_of(skill, view)
+    asked = ALL if all_docs else known_names("document", docs, there, skill)
+    await asyncio.to_thread(view.note_docs, skill, names_of(asked, there), key=context.display_key)
+    return asked
