@@ -5,7 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+
+from pydantic_core import from_json
 
 from flink_skills.errors import ExecutionError
 from flink_skills.hints import none_is_default
@@ -13,6 +16,7 @@ from flink_skills.options import NO_OPTIONS, JobConfig
 from flink_skills.other_frameworks import CONTEXT_WORDS, TOOL_WORDS, check_words
 from flink_skills.resource import Resource
 from flink_skills.telemetry import CustomMetrics, MetricGroup
+from flink_skills.telemetry.surrogates import replace_surrogates
 from flink_skills.tools.arguments import Arguments, Canonical
 from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import fit_schema
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.commands.runner import ShellRunner
     from flink_skills.tools.state import SkillState
-    from flink_skills.tools.streaming.streamed import StreamedArguments
 
 __all__ = [
     "AgentAnswer",
@@ -31,6 +34,7 @@ __all__ = [
     "Caller",
     "CheckedTool",
     "Repeat",
+    "StreamedArguments",
     "Tool",
     "ToolContext",
     "ToolResult",
@@ -119,6 +123,36 @@ class ToolResult:
 def says_repeated(content: str) -> bool:
     """Return True if ``content`` states that the call was repeated."""
     return content.rpartition("\n")[2].startswith(_REPEATED)
+
+
+@dataclass(frozen=True)
+class StreamedArguments:
+    """What a model has written so far of the arguments of a call.
+
+    ``tool`` is the tool's name, ``model_call_id`` what the model calls the call. ``delta`` is what is new since the
+    tool was told last, and ``text`` all of it: JSON without its end. With ``discarded`` nothing of it counts: the model
+    is asked again, or there is no answer; ``text`` is empty then.
+
+    >>> StreamedArguments("write", "call-1", ' "Dear Ms', '{"to": "ann", "text": "Dear Ms').arguments
+    {'to': 'ann', 'text': 'Dear Ms'}
+    """
+
+    tool: str
+    model_call_id: str
+    delta: str
+    text: str
+    discarded: bool = False
+
+    @cached_property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments so far, not validated: the last text may go on, and the last number too. Empty where there is
+        no JSON object yet, or what the model writes is none."""
+        # Read when somebody looks: each time it is a walk over the whole text.
+        try:
+            found = from_json(replace_surrogates(self.text), allow_partial="trailing-strings", cache_strings="keys")
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools.base import Tool
-from flink_skills.tools.profiles import COMMAND_TOOLS, FACES, TOOL_FILES, TOOLS_ABOUT_TOOLS
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools.profiles import COMMAND_TOOLS, FACES, TOOL_FILES, TOOLS_ABOUT_TOOLS, SkillSettings
 
 if TYPE_CHECKING:
     from flink_skills.artifacts import ArtifactStore

@@ -12,11 +12,10 @@ from flink_skills.agents.declare.declaration import Declaration, declared_pool, 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import ConfigError
 from flink_skills.options import OptionFamily, SkillConfig, SkillOptions
-from flink_skills.tools.code.blocks import RUN_CODE
+from flink_skills.tools.code import RUN_CODE
 from flink_skills.tools.dynamic.pool import ToolPool
-from flink_skills.tools.name_patterns import KnownNames, NameMatch, NameUse, resolve
-from flink_skills.tools.profiles import COMMAND_TOOLS
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
+from flink_skills.tools.tool_names import KnownNames, NameMatch, NameUse, resolve
 
 __all__ = [
     "NamedAgent",

@@ -26,8 +26,8 @@ from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionP
 from flink_skills.tools.mcp.servers_file import servers_of
 from flink_skills.tools.mcp.tool import McpTool
 from flink_skills.tools.mcp.transports import need_mcp
-from flink_skills.tools.name_patterns import NameUse, has_wildcard, hint, literal_start, matches, starts_match
 from flink_skills.tools.schemas import schema_problem
+from flink_skills.tools.tool_names import NameUse, has_wildcard, hint, literal_start, matches, starts_match
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner

@@ -14,7 +14,7 @@ from flink_skills.tools.state import ALL, LoadedSkill, SkillState, names_of
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
-    from flink_skills.tools.settings import SkillSettings
+    from flink_skills.tools.profiles import SkillSettings
 
 __all__ = [
     "HEADING",

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from flink_skills.tools.code import CodeBlock, code_blocks
-from flink_skills.tools.code.blocks import as_output
+from flink_skills.tools.code import CodeBlock, as_output, code_blocks
 
 pytestmark = pytest.mark.row("J31")
 

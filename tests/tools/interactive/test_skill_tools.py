@@ -1,5 +1,3 @@
-"""Examines the internals of tools.skills.guidance on purpose."""
-
 from __future__ import annotations
 
 import asyncio
@@ -10,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.manager import SkillView
-from flink_skills.tools import SkillSettings, ToolServices, profile_tools
-from flink_skills.tools.skills.skill_prompts import guidance
+from flink_skills.tools import ToolServices, profile_tools
 from tests.kit.waiting import MARGIN, until
 from tests.tools.interactive.conftest import StartTalk, Talk
 
@@ -302,7 +299,6 @@ async def test_the_model_is_told_when_to_use_it(talk: Talk) -> None:
     description = talk.tools.specs(["skill_exec"])[0].description
     for word in ("asks", "menu", "runs long", "else use skill_run"):
         assert word in description
-    assert "Prefer editor_text" in guidance(SkillSettings(), talk.tools.names)
 
 
 @pytest.mark.row("G4", "F28")

@@ -1,6 +1,6 @@
 """The fixed parts of prompts and their sizes.
 
-Examines the internals of tools.skills.guidance on purpose.
+Examines the internals of tools.skills.skill_prompts on purpose.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def test_the_work_from_beginning_to_end() -> None:
     assert text.startswith(f"{HEADING}\n- Discover")
     steps = ["Discover", "Inspect", "Load", "Optimize", "Document", "Execute"]
     assert re.findall(r"^- (\w+):", text, re.MULTILINE) == steps
+    assert "Prefer editor_text" in text
     assert len(text) <= 1300
     assert "read-only" not in text, "commands can write to inputs/"
 

@@ -10,11 +10,11 @@ from types import TracebackType
 
 from flink_skills.telemetry import Delta, Discarded, OnDelta, ToolCallDelta
 from flink_skills.telemetry.surrogates import replace_surrogates
-from flink_skills.tools.base import Tool, ToolContext
-from flink_skills.tools.streaming.streamed import StreamedArguments
+from flink_skills.tools.base import StreamedArguments, Tool, ToolContext
+from flink_skills.tools.function import StreamingFunctionTool
 from flink_skills.tools.toolset import ToolSet
 
-__all__ = ["ArgumentFeed"]
+__all__ = ["ArgumentFeed", "StreamedArguments", "StreamingFunctionTool"]
 
 _log = logging.getLogger(__name__)
 
