@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from flink_skills.tools.arguments import ArgumentError, plain_name
 
-__all__ = ["Also", "Given", "alike", "plain_name"]
+__all__ = ["Also", "Given", "as_list", "as_object"]
 
 # What is at least this much like the name of an argument was meant to be it: "output" is "outputs", but "comment", such
 # as models add of their own, is no "command".
@@ -74,7 +75,7 @@ class Given(BaseModel):
             if value is None or (isinstance(value, str) and not value.strip() and _ignores_blanks(cls, argument)):
                 continue
             if argument in found:
-                shown = shown_name(cls, argument)
+                shown = _shown_name(cls, argument)
                 raise ArgumentError(
                     f"The argument {shown} is given twice, as {names[argument]!r} and {name!r}. Give it once, as "
                     f"{shown!r}."
@@ -89,7 +90,7 @@ def _known_names(model: type[BaseModel]) -> Mapping[str, str]:
     return {plain_name(name): argument for argument in model.model_fields for name in _names(model, argument)}
 
 
-def shown_name(model: type[BaseModel], argument: str) -> str:
+def _shown_name(model: type[BaseModel], argument: str) -> str:
     """Return the name of an argument in the schema."""
     return model.model_fields[argument].alias or argument
 
@@ -101,17 +102,56 @@ def _ignores_blanks(model: type[BaseModel], argument: str) -> bool:
 
 def _names(model: type[BaseModel], argument: str) -> list[str]:
     more = [name for mark in model.model_fields[argument].metadata if isinstance(mark, Also) for name in mark.names]
-    return [argument, shown_name(model, argument), *more]
-
-
-def alike(name: str, known: Iterable[str], most: int) -> list[str]:
-    """Those of the plain names ``known`` that ``name`` was probably meant to be, the likeliest first."""
-    return difflib.get_close_matches(plain_name(name), list(known), n=most, cutoff=_ALIKE)
+    return [argument, _shown_name(model, argument), *more]
 
 
 def _check_known(name: str, known: Mapping[str, str], model: type[BaseModel]) -> None:
     """Raise :class:`ArgumentError` for a name that is nearly a known one."""
-    near = dict.fromkeys(shown_name(model, known[like]) for like in alike(name, known, 3))
+    close = difflib.get_close_matches(plain_name(name), known, n=3, cutoff=_ALIKE)
+    near = dict.fromkeys(_shown_name(model, known[like]) for like in close)
     if near:
-        there = ", ".join(shown_name(model, argument) for argument in dict.fromkeys(known.values()))
+        there = ", ".join(_shown_name(model, argument) for argument in dict.fromkeys(known.values()))
         raise ArgumentError(f"There is no argument {name!r}: did you mean {' or '.join(near)}? Arguments: {there}.")
+
+
+def as_list(value: Any, *, split: bool = False) -> Any:
+    """Return a list if ``value`` is the JSON of a list, or a single value. Return another value unchanged.
+
+    With ``split``, a string is divided at its commas, except those in braces and brackets.
+
+    >>> as_list('["a.md", "b.md"]'), as_list("out/*.{csv,txt}, work/a", split=True)
+    (['a.md', 'b.md'], ['out/*.{csv,txt}', 'work/a'])
+    """
+    if isinstance(value, Mapping):
+        return [value]
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text.startswith("["):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass  # a pattern may begin with a bracket
+    parts = _split(text) if split else [text]
+    return [part for part in parts if part]
+
+
+def as_object(value: Any) -> Any:
+    """Return an object if ``value`` is its JSON. Return another value unchanged."""
+    if isinstance(value, str) and value.strip().startswith("{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def _split(text: str) -> list[str]:
+    parts, depth = [""], 0
+    for char in text:
+        depth = max(0, depth + (char in "{[") - (char in "}]"))
+        if char == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts]

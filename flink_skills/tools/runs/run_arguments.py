@@ -2,82 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
 from flink_skills.tools.commands.folders import STDIN_DESCRIPTION
-from flink_skills.tools.given import Also, Given
+from flink_skills.tools.given import Also, Given, as_list, as_object
 
-__all__ = [
-    "PollLines",
-    "RunArguments",
-    "RunInput",
-    "RunOutputs",
-    "SessionArguments",
-    "SessionId",
-    "TimeMs",
-    "WriteArguments",
-    "only",
-]
+__all__ = ["ExecArguments", "RunArguments", "RunInput", "RunOutputs", "SessionArguments", "WriteArguments"]
 
 _MAX_FILES = 100
 _MAX_FILE_BYTES = 4 << 20
 _MAX_TOTAL_BYTES = 64 << 20
 
 
-def _listed(value: Any) -> Any:
-    """One value where a list is meant, and a list that was written as JSON text."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.startswith("["):
-            try:
-                return json.loads(text)
-            except (ValueError, RecursionError):
-                return [value]
-        return [text] if text else []
-    return [value] if isinstance(value, Mapping) else value
-
-
-def _patterns(value: Any) -> Any:
-    """Patterns in one text are separated by commas; a name that has one itself is written in a list."""
-    listed = _listed(value)
-    return split_patterns(value) if isinstance(value, str) and listed == [value.strip()] else listed
-
-
-def split_patterns(text: str) -> list[str]:
-    """``text`` at its commas, but not at those in braces and brackets.
-
-    >>> split_patterns("out/*.{csv,txt}, work/a")
-    ['out/*.{csv,txt}', 'work/a']
-    """
-    parts, depth = [""], 0
-    for char in text:
-        depth = max(0, depth + (char in "{[") - (char in "}]"))
-        if char == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return [part.strip() for part in parts if part.strip()]
-
-
 def _outputs(value: Any) -> Any:
-    """Patterns alone are outputs whose text is wanted, as with ``output_files``; none at all are no outputs."""
-    value = _object(value)
+    """Return the value of ``outputs``. Patterns alone are inlined, as those of ``output_files``."""
+    value = as_object(value)
     if not isinstance(value, str | list | tuple):
         return value
-    globs = _patterns(list(value) if isinstance(value, tuple) else value)
+    globs = as_list(list(value) if isinstance(value, tuple) else value, split=True)
     if len(globs) == 1 and isinstance(globs[0], Mapping):
         return globs[0]
     return {"globs": globs, "inline": True} if globs else None
 
 
 def _environment(value: Any) -> Any:
-    """Variables as their texts: a truth value in JSON's spelling, a null is none."""
-    value = _object(value)
+    """Return variables with strings: a truth value is spelled as in JSON, and a null is omitted."""
+    value = as_object(value)
     if not isinstance(value, Mapping):
         return value
     return {
@@ -85,26 +40,10 @@ def _environment(value: Any) -> Any:
     }
 
 
-def _object(value: Any) -> Any:
-    """An object that was written as JSON text."""
-    if isinstance(value, str) and value.strip().startswith("{"):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
-
-
-def _slim(schema: dict[str, Any]) -> None:
-    # Defaults are what happens when an argument is left out; a model that leaves it out need not know.
-    for described in schema.get("properties", {}).values():
-        described.pop("default", None)
-        if any(choice == {"type": "null"} for choice in described.get("anyOf", ())):
-            described.update(described.pop("anyOf")[0])
-
-
 _Patterns = Annotated[
-    list[str], BeforeValidator(_patterns), WithJsonSchema({"type": "array", "items": {"type": "string"}})
+    list[str],
+    BeforeValidator(partial(as_list, split=True)),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}}),
 ]
 
 
@@ -165,13 +104,11 @@ class RunOutputs(_Part):
 class RunArguments(Given):
     """The arguments of a run. ``timeout`` in seconds.
 
-    A face that has more of its own is made from it: ``class ExecArguments(RunArguments)``.
-
     >>> RunArguments.model_validate({"skill_name": "report", "cmd": "make", "outputFiles": "out/*.txt"}).output_files
     ['out/*.txt']
     """
 
-    model_config = ConfigDict(coerce_numbers_to_str=True, json_schema_extra=_slim)
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     skill: Annotated[str, Also("skill_name", "name")]
     command: Annotated[str, Also("cmd")]
@@ -185,7 +122,7 @@ class RunArguments(Given):
     editor_text: Annotated[str | None, Also(blank=True)] = Field(default=None, description="for $EDITOR")
     inputs: Annotated[
         list[RunInput],
-        BeforeValidator(_listed),
+        BeforeValidator(as_list),
         WithJsonSchema(
             {
                 "type": "array",
@@ -246,44 +183,32 @@ def _positive(value: Any) -> Any:
     return None if isinstance(value, int | float) and value <= 0 else value
 
 
-TimeMs = Annotated[float | None, BeforeValidator(_not_negative)]
-PollLines = Annotated[int | None, BeforeValidator(_positive)]
-SessionId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
+_Milliseconds = Annotated[
+    float | None, BeforeValidator(_not_negative), Also("yield_time_ms"), WithJsonSchema({"type": "integer"})
+]
+_Lines = Annotated[int | None, BeforeValidator(_positive)]
 
 
-def only(*names: str) -> Any:
-    """For ``json_schema_extra``: the schema shows these arguments, in short; others are taken all the same.
+class ExecArguments(RunArguments):
+    """The arguments of ``skill_exec``: those of ``skill_run``, and its own."""
 
-    Every request pays for a schema, and what is wrong with a value is told when it is given.
-    """
-
-    def trim(schema: dict[str, Any]) -> None:
-        kept = {name: schema["properties"][name] for name in names}
-        for described in kept.values():
-            for word in ("default", "minLength", "exclusiveMinimum", "additionalProperties"):
-                described.pop(word, None)
-            if any(choice == {"type": "null"} for choice in described.get("anyOf", ())):
-                described.update(described.pop("anyOf")[0])
-                described.pop("exclusiveMinimum", None)
-            if described.get("type") == "number":
-                described["type"] = "integer"
-        schema["properties"] = kept
-
-    return trim
+    tty: bool = Field(False, description="terminal")
+    yield_ms: _Milliseconds = None
+    poll_lines: _Lines = None
 
 
 class SessionArguments(Given):
-    """Which process, and how long to wait for what it prints."""
+    """A process, and the time to wait for its output."""
 
-    model_config = ConfigDict(json_schema_extra=only("session_id"))
-
-    session_id: SessionId = Field(min_length=1)
-    yield_ms: Annotated[TimeMs, Also("yield_time_ms")] = None
-    poll_lines: PollLines = None
+    session_id: Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)] = Field(
+        min_length=1
+    )
+    yield_ms: _Milliseconds = None
+    poll_lines: _Lines = None
 
 
 class WriteArguments(SessionArguments):
-    """What to write to a process."""
+    """Input for a process."""
 
     chars: Annotated[str, Also(blank=True)] = ""
     newline: Annotated[bool, Also("append_newline")] = Field(False, alias="submit")

@@ -6,136 +6,31 @@ import asyncio
 import json
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
-
-from pydantic import ConfigDict, Field
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
 
 from flink_skills.execution import CommandResult
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
-from flink_skills.tools.given import Also
 from flink_skills.tools.runs.process_sessions import Caller, ProcessSessions
-from flink_skills.tools.runs.run_arguments import (
-    PollLines,
-    RunArguments,
-    SessionArguments,
-    TimeMs,
-    WriteArguments,
-    only,
-)
+from flink_skills.tools.runs.run_arguments import ExecArguments, SessionArguments, WriteArguments
 from flink_skills.tools.runs.run_preparation import PreparedRun, prepare
 from flink_skills.tools.runs.skill_process import Process
-from flink_skills.tools.runs.skill_run import finish, steady, told
+from flink_skills.tools.runs.skill_run import MAX_OUTPUT, finish, for_model, without_varying
 from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.skill_face import SkillFace, caller_view
+from flink_skills.tools.skills.skill_face import SkillTool, caller_view
 
-__all__ = [
-    "SkillExec",
-    "SkillKillSession",
-    "SkillPollSession",
-    "SkillWriteStdin",
-    "answer",
-    "caller_of",
-    "kill_process",
-    "poll_process",
-    "write_to_process",
-]
+__all__ = ["SkillExec", "SkillKillSession", "SkillPollSession", "SkillWriteStdin", "caller_of"]
 
-_EXITED, _RUNNING = "exited", "running"
-
-# As much as skill_run shows of stdout.
-_MAX_CHARS = 16 << 10
-
-
-async def answer(
-    process: Process,
-    context: ToolContext,
-    *,
-    lines: int,
-    warnings: tuple[str, ...] = (),
-    effects: tuple[Mapping[str, Any], ...] = (),
-) -> ToolResult:
-    """What is new of ``process``: at most ``lines`` lines of output, its state, and its result when it has ended.
-
-    All that an interrupted call would have told is told to the next one.
-    """
-    await process.finish(context)
-    # From here on nothing waits, so that what is taken is told.
-    result, more_effects = process.deliver(context.call_id)
-    piece = process.read(lines=lines, chars=_MAX_CHARS)
-    value: dict[str, Any] = {
-        "status": _EXITED if process.ended else _RUNNING,
-        "session_id": process.id,
-        "output": piece.text,
-        "offset": piece.begin.line,
-        "next_offset": piece.end.line,
-    }
-    interaction = process.interaction() if not piece.left else None
-    if interaction is not None:
-        value["interaction"] = interaction.to_json()
-    said = list(warnings)
-    if piece.lost:
-        said.append(f"lines before these are no longer kept: {piece.lost}")
-    if piece.left:
-        many = f"{piece.left} more lines are available: poll for them"
-        said.append("1 more line is available: poll for it" if piece.left == 1 else many)
-    if process.reads_slowly:
-        said.append("the program has not read all of its input yet")
-    if process.result is not None:
-        value["exit_code"] = _exit_code(process.result)
-        said += _ending(process.result, process.ended_because, killed=process.killed)
-    if said:
-        value["warnings"] = said
-    failed = process.result is not None and process.result.error is not None
-    process.answered = True
-    content = value
-    if result is not None:
-        # What is in "output" as a whole need not be said twice.
-        whole = piece.begin.char == 0 and not piece.left
-        result = {name: data for name, data in result.items() if not (whole and name in ("stdout", "stderr"))}
-        content = {**value, "result": told(result)}
-        value = {**value, "result": result}
-    return ToolResult(
-        json.dumps(content, ensure_ascii=False),
-        is_error=failed,
-        value=value,
-        # A process that runs is polled: what it prints next is not known.
-        compared=steady({**value, "result": steady(result or {})}) if process.ended else context.call_id,
-        effects=(*effects, *(effect for effect in more_effects if effect not in effects)),
-    )
-
-
-def _exit_code(result: CommandResult) -> int | None:
-    """The exit code, minus the signal for what was killed, None for what was not run."""
-    return result.exit_code if result.signal is None else -result.signal
-
-
-def _ending(result: CommandResult, because: str = "", *, killed: bool = False) -> list[str]:
-    """How a command ended, if it did not end by itself."""
-    if result.error is not None:
-        return [f"the process could not be run safely: {result.error}"]
-    said = []
-    if because:
-        said.append(f"the process was terminated: {because}")
-    if result.timed_out:
-        said.append("the process was terminated after its timeout. Set a higher timeout, or do the work in parts.")
-    if result.limit is not None and not (result.timed_out and result.limit == "wall_time"):
-        said.append(f"the process reached the limit {result.limit} of this job. Do the work in smaller parts.")
-    elif result.signal is not None and not (because or result.timed_out or killed):
-        said.append(f"the process was ended by {_signal_name(result.signal)}")
-    return [*said, *result.notes]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
+# Milliseconds that the start and later calls wait for output.
+_START_YIELD_MS = 1_000.0
+_YIELD_MS = 400.0
+_MAX_YIELD_MS = 300_000.0
+# Lines of a result.
+_POLL_LINES = 40
 _END_OF_INPUT = "\x04"
 
 
@@ -147,84 +42,7 @@ def caller_of(services: ToolServices, context: ToolContext) -> Caller:
     return Caller(owner, context.agent, caller_view(services, context))
 
 
-async def write_to_process(
-    asked: WriteArguments, services: ToolServices, context: ToolContext, *, yield_ms: float, lines: int
-) -> ToolResult:
-    """Write, then answer as :func:`poll_process` does. Without anything to write it is a poll."""
-    process = sessions_of(services).get(caller_of(services, context), asked.session_id)
-    # The Enter key of a terminal; programs that read keys take nothing else for it.
-    enter = ("\r" if process.tty else "\n") if asked.newline else ""
-    text = asked.chars + enter
-    if not text:
-        return await poll_process(asked, services, context, yield_ms=yield_ms, lines=lines)
-    until = deadline(asked.yield_ms, yield_ms)
-    warnings = ("the process had exited, so nothing was written",) if process.ended else ()
-    ends = not process.tty and text.endswith(_END_OF_INPUT)
-    data = (text[:-1] if ends else text).encode("utf-8", "replace")
-    await process.write(data, context.call_id, until, ends=ends)
-    await process.wait_for_output(until, after_input=True)
-    return await answer(process, context, lines=asked.poll_lines or lines, warnings=warnings)
-
-
-async def poll_process(
-    asked: SessionArguments, services: ToolServices, context: ToolContext, *, yield_ms: float, lines: int
-) -> ToolResult:
-    """What is new of a process, after a wait for it of ``yield_ms`` at most."""
-    process = sessions_of(services).get(caller_of(services, context), asked.session_id)
-    await process.wait_for_output(deadline(asked.yield_ms, yield_ms))
-    return await answer(process, context, lines=asked.poll_lines or lines)
-
-
-async def kill_process(asked: SessionArguments, services: ToolServices, context: ToolContext) -> ToolResult:
-    """End a process. Its output and its result can still be asked for."""
-    process = sessions_of(services).get(caller_of(services, context), asked.session_id)
-    value = {"ok": True, "session_id": process.id, "status": await process.kill()}
-    return ToolResult(json.dumps(value), value=value)
-
-
-# Milliseconds that a start and a later call wait for output, and lines of an answer.
-_START_YIELD_MS = 1_000.0
-_MAX_WAIT_MS = 300_000.0
-_YIELD_MS = 400.0
-_POLL_LINES = 40
-
-
-def sessions_of(services: ToolServices) -> ProcessSessions:
-    """The processes of the worker; raises :class:`ArgumentError` where there can be none."""
-    if services.sessions is None:
-        raise ArgumentError(f"This job has no processes: {SkillOptions.SHELL_ENABLED.key} is false.")
-    return services.sessions
-
-
-def deadline(yield_ms: float | None, default: float) -> float:
-    """When to answer, in seconds of the loop's clock."""
-    wanted = default if yield_ms is None else yield_ms
-    return asyncio.get_running_loop().time() + min(wanted, _MAX_WAIT_MS) / 1000
-
-
-class ExecArguments(RunArguments):
-    """The arguments of ``skill_run``, and those of ``skill_exec`` alone."""
-
-    model_config = ConfigDict(json_schema_extra=only("skill", "command", "tty", "yield_ms", "poll_lines"))
-
-    tty: bool = Field(False, description="terminal")
-    yield_ms: Annotated[TimeMs, Also("yield_time_ms")] = None
-    poll_lines: PollLines = None
-
-
-class SkillWriteArguments(WriteArguments):
-    """The arguments of ``skill_write_stdin``; those of others besides."""
-
-    model_config = ConfigDict(json_schema_extra=only("session_id", "chars", "submit", "yield_ms"))
-
-
-class SkillPollArguments(SessionArguments):
-    """The arguments of ``skill_poll_session``."""
-
-    model_config = ConfigDict(json_schema_extra=only("session_id", "yield_ms"))
-
-
-class SkillExec(SkillFace[ExecArguments]):
+class SkillExec(SkillTool[ExecArguments]):
     """Starts a command of a skill that is written to while it runs."""
 
     tool_name: ClassVar[str] = "skill_exec"
@@ -233,51 +51,61 @@ class SkillExec(SkillFace[ExecArguments]):
         "takes. What runs on has a session_id."
     )
     model = ExecArguments
+    shown = ("skill", "command", "tty", "yield_ms", "poll_lines")
     uses_workspace = True
     runs_in = "sandbox"
 
     async def _run(self, asked: ExecArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        sessions = sessions_of(self._services)
-        prepared = await self._prepare(asked, sessions.longest, context)
+        sessions = _sessions_of(self._services)
+        run = await self._prepare(asked, sessions.max_time, context)
+        caller = caller_of(self._services, context)
         try:
             process = await sessions.start(
-                prepared.command,
-                caller=caller_of(self._services, context),
-                call_id=context.call_id,
-                workspace=prepared.workspace,
-                cwd=prepared.cwd,
-                run_dir=prepared.run_dir,
-                skill_name=prepared.skill_name,
-                env=prepared.env,
-                stdin=prepared.stdin,
-                # A command that got its input waits for no more input.
-                stdin_ends=bool(prepared.stdin) and not asked.tty,
-                tty=asked.tty,
-                timeout=prepared.timeout,
-                outcome=_RunOutcome(prepared, self._services),
+                run, partial(self._collect, run), caller=caller, call_id=context.call_id, tty=asked.tty
             )
         except BaseException:
-            await prepared.close()
+            await run.close()
             raise
         with sessions.answering(process):
-            await process.wait_for_output(deadline(asked.yield_ms, _START_YIELD_MS))
-            return await answer(process, context, lines=asked.poll_lines or _POLL_LINES, effects=prepared.effects)
+            await process.wait_for_output(_deadline(asked.yield_ms, _START_YIELD_MS))
+            return await _answer(process, context, asked.poll_lines, effects=run.effects)
 
     async def _prepare(self, asked: ExecArguments, longest: float, context: ToolContext) -> PreparedRun:
-        # The limit for a command that is waited for does not count here, where there is one of its own.
+        # Processes have their own limit instead of the limit for a command that is waited for.
         forced: float = self._services.config.get(SkillOptions.RUN_TIMEOUT)
         timeout = min(forced or asked.timeout or longest, longest)
-        waited_for = asked.model_copy(update={"timeout": None})
-        prepared = await prepare(waited_for, self._services, context, tool=self.tool_name)
-        late = (
-            f"this job allows processes {timeout:g} s, not {asked.timeout:g} s"
-            if timeout < (asked.timeout or 0)
-            else ""
-        )
-        return replace(prepared, timeout=timeout, warnings=(*prepared.warnings, *([late] if late else [])))
+        run = await prepare(asked.model_copy(update={"timeout": None}), self._services, context, tool=self.tool_name)
+        if timeout >= (asked.timeout or 0):
+            return replace(run, timeout=timeout)
+        late = f"this job allows processes {timeout:g} s, not {asked.timeout:g} s"
+        return replace(run, timeout=timeout, warnings=(*run.warnings, late))
+
+    async def _collect(
+        self, run: PreparedRun, result: CommandResult, context: ToolContext
+    ) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
+        if context.open_workspace is not None:
+            await context.get_workspace()  # the turn that asks has it in use then, until it ends
+        found, effects = await finish(run, result, self._services, context)
+        # The call that started the process had those of the preparation.
+        return found, tuple(effect for effect in effects if effect not in run.effects)
 
 
-class SkillWriteStdin(SkillFace[SkillWriteArguments]):
+class _SessionTool(SkillTool[Any]):
+    """A tool that continues with a process."""
+
+    model: type[Any] = SessionArguments
+
+    async def _run(self, asked: SessionArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        caller = caller_of(self._services, context)
+        return await self._use(_sessions_of(self._services).get(caller, asked.session_id), asked, context)
+
+    async def _use(self, process: Process, asked: Any, context: ToolContext) -> ToolResult:
+        """Return the output of the process since the last result."""
+        await process.wait_for_output(_deadline(asked.yield_ms, _YIELD_MS))
+        return await _answer(process, context, asked.poll_lines)
+
+
+class SkillWriteStdin(_SessionTool):
     """Writes to a process, or only waits for its output."""
 
     tool_name: ClassVar[str] = "skill_write_stdin"
@@ -285,55 +113,127 @@ class SkillWriteStdin(SkillFace[SkillWriteArguments]):
         "Write chars to a process of skill_exec; submit adds Enter. Without both: poll. "
         "\\u0004 at the end: end of input."
     )
-    model = SkillWriteArguments
+    model = WriteArguments
+    shown = ("session_id", "chars", "submit", "yield_ms")
 
-    async def _run(self, asked: SkillWriteArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        return await write_to_process(asked, self._services, context, yield_ms=_YIELD_MS, lines=_POLL_LINES)
+    async def _use(self, process: Process, asked: WriteArguments, context: ToolContext) -> ToolResult:
+        # Programs that read keys of a terminal accept only its Enter key.
+        enter = ("\r" if process.tty else "\n") if asked.newline else ""
+        text = asked.chars + enter
+        if not text:
+            return await super()._use(process, asked, context)
+        until = _deadline(asked.yield_ms, _YIELD_MS)
+        warnings = ("the process had exited, so nothing was written",) if process.ended else ()
+        ends = not process.tty and text.endswith(_END_OF_INPUT)
+        data = (text[:-1] if ends else text).encode("utf-8", "replace")
+        await process.write(data, context.call_id, until, ends=ends)
+        await process.wait_for_output(until, after_input=True)
+        return await _answer(process, context, asked.poll_lines, warnings=warnings)
 
 
-class SkillPollSession(SkillFace[SkillPollArguments]):
-    """Gets what a process has printed since, and its result when it has ended."""
+class SkillPollSession(_SessionTool):
+    """Returns the new output of a process, and its result when it has ended."""
 
     tool_name: ClassVar[str] = "skill_poll_session"
     description: ClassVar[str] = "New output of a process; its result when it has ended."
-    model = SkillPollArguments
-
-    async def _run(self, asked: SkillPollArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        return await poll_process(asked, self._services, context, yield_ms=_YIELD_MS, lines=_POLL_LINES)
+    shown = ("session_id", "yield_ms")
 
 
-class SkillKillSession(SkillFace[SessionArguments]):
-    """Ends a process."""
+class SkillKillSession(_SessionTool):
+    """Terminates a process. Its output and its result can be polled afterwards."""
 
     tool_name: ClassVar[str] = "skill_kill_session"
     description: ClassVar[str] = "End a process of skill_exec."
-    model = SessionArguments
+    shown = ("session_id",)
 
-    async def _run(self, asked: SessionArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        return await kill_process(asked, self._services, context)
+    async def _use(self, process: Process, asked: SessionArguments, context: ToolContext) -> ToolResult:
+        value = {"ok": True, "session_id": process.id, "status": await process.kill()}
+        return ToolResult(json.dumps(value), value=value)
 
 
-@dataclass(frozen=True)
-class _RunOutcome:
-    """The output files and artifacts of a run, collected when it has ended."""
+def _sessions_of(services: ToolServices) -> ProcessSessions:
+    if services.sessions is None:
+        raise ArgumentError(f"This job has no processes: {SkillOptions.SHELL_ENABLED.key} is false.")
+    return services.sessions
 
-    prepared: PreparedRun
-    services: ToolServices
 
-    async def finish(
-        self, result: CommandResult, context: ToolContext
-    ) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
-        if context.open_workspace is not None:
-            await context.get_workspace()  # the turn that asks has it in use then, until it ends
-        found, effects = await finish(self.prepared, result, self.services, context)
-        # The call that started the process had those of the preparation.
-        return found, tuple(effect for effect in effects if effect not in self.prepared.effects)
+def _deadline(yield_ms: float | None, default: float) -> float:
+    """Return the time of the result, in seconds of the event loop's clock."""
+    wanted = default if yield_ms is None else yield_ms
+    return asyncio.get_running_loop().time() + min(wanted, _MAX_YIELD_MS) / 1000
 
-    def started(self) -> None:
-        self.prepared.span.start()
 
-    def ended(self) -> None:
-        self.prepared.span.end()
+async def _answer(
+    process: Process,
+    context: ToolContext,
+    lines: int | None,
+    *,
+    warnings: tuple[str, ...] = (),
+    effects: tuple[Mapping[str, Any], ...] = (),
+) -> ToolResult:
+    """Return the new output of ``process``, its state, and its result when it has ended.
 
-    async def close(self) -> None:
-        await self.prepared.close()
+    The result also has the output that an interrupted call did not return.
+    """
+    await process.finish(context)
+    # Nothing is awaited from here on: delivered output is in the result.
+    result, more_effects = process.deliver(context.call_id)
+    piece = process.read(lines=lines or _POLL_LINES, chars=MAX_OUTPUT)
+    value: dict[str, Any] = {
+        "status": "exited" if process.ended else "running",
+        "session_id": process.id,
+        "output": piece.text,
+        "offset": piece.begin.line,
+        "next_offset": piece.end.line,
+    }
+    interaction = process.interaction() if not piece.left else None
+    if interaction is not None:
+        value["interaction"] = interaction.to_json()
+    notes = list(warnings)
+    if piece.lost:
+        notes.append(f"lines before these are no longer kept: {piece.lost}")
+    if piece.left:
+        many = f"{piece.left} more lines are available: poll for them"
+        notes.append("1 more line is available: poll for it" if piece.left == 1 else many)
+    if process.reads_slowly:
+        notes.append("the program has not read all of its input yet")
+    if process.result is not None:
+        value["exit_code"] = process.result.exit_code if process.result.signal is None else -process.result.signal
+        notes += _ending(process.result, process)
+    if notes:
+        value["warnings"] = notes
+    process.answered = True
+    content = value
+    if result is not None:
+        # "output" already has all of it.
+        whole = piece.begin.char == 0 and not piece.left
+        result = {name: data for name, data in result.items() if not (whole and name in ("stdout", "stderr"))}
+        content = {**value, "result": for_model(result)}
+        value = {**value, "result": result}
+    return ToolResult(
+        json.dumps(content, ensure_ascii=False),
+        is_error=process.result is not None and process.result.error is not None,
+        value=value,
+        # A running process is polled with equal calls.
+        compared=without_varying({**value, "result": without_varying(result or {})})
+        if process.ended
+        else context.call_id,
+        effects=(*effects, *(effect for effect in more_effects if effect not in effects)),
+    )
+
+
+def _ending(result: CommandResult, process: Process) -> list[str]:
+    """Return how a process ended, if it did not end by itself."""
+    if result.error is not None:
+        return [f"the process could not be run safely: {result.error}"]
+    notes = []
+    if process.ended_because:
+        notes.append(f"the process was terminated: {process.ended_because}")
+    if result.timed_out:
+        notes.append("the process was terminated after its timeout. Set a higher timeout, or do the work in parts.")
+    if result.limit is not None and not (result.timed_out and result.limit == "wall_time"):
+        notes.append(f"the process reached the limit {result.limit} of this job. Do the work in smaller parts.")
+    elif result.signal is not None and not (process.ended_because or result.timed_out or process.killed):
+        known = {one.value: one.name for one in signal.Signals}
+        notes.append(f"the process was ended by {known.get(result.signal, f'signal {result.signal}')}")
+    return [*notes, *result.notes]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from flink_skills.errors import SkillsError
 from flink_skills.execution import CommandResult
 from flink_skills.execution.live import LiveProcess
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.runs.process_output import START, OutputRing, Piece, Position, ShownText
 
-__all__ = ["Interaction", "Outcome", "Process", "find_interaction"]
+if TYPE_CHECKING:
+    from flink_skills.tools.runs.run_preparation import PreparedRun
+
+__all__ = ["Interaction", "Process", "find_interaction"]
 
 _PROMPT = re.compile(r"press (?:enter|return|any key)|type your", re.IGNORECASE)
 # "[y/N]", "(yes/no)", "[Y,n,q]:" at the end: what may be answered.
@@ -73,25 +75,11 @@ _BURST_BYTES = 1 << 20
 _REST_SECONDS = 0.1
 
 
-class Outcome(Protocol):
-    """Creates the result of a process that has ended, in addition to its output."""
+Collect = Callable[[CommandResult, ToolContext], Awaitable[tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]]]
+"""Creates the result object of a process that has ended, and its effects.
 
-    async def finish(
-        self, result: CommandResult, context: ToolContext
-    ) -> tuple[dict[str, Any], tuple[Mapping[str, Any], ...]]:
-        """Return the result object for the model and its effects.
-
-        It is called again if it was cancelled or raised an error that is ``retryable``.
-        """
-
-    def started(self) -> None:
-        """Record that the process is permitted and about to start."""
-
-    def ended(self) -> None:
-        """Record that the process has ended. It is called once, before all other methods."""
-
-    async def close(self) -> None:
-        """Release everything. The result is no longer needed."""
+It is called again if it was cancelled or raised an error that is ``retryable``.
+"""
 
 
 class Process:
@@ -99,13 +87,13 @@ class Process:
 
     Attributes:
         id: Its id for the model.
-        command: Its command line, for messages.
+        run: The prepared run that it executes.
         tty: True if it has a terminal.
+        owner: The owner of the call that started it.
         result: Its result without its output. None while it runs.
         ended_at: The time of its end, in seconds of the event loop's clock.
         used_at: The time of the last call that used it.
         agent: The agent whose model started it.
-        skill: The skill that it was started for.
         answered: True if the call that started it has its result.
         answering: Number of calls that started it and wait for their result. It is above 1 if the call is repeated.
         ended_because: The reason if the runtime ended it, else empty.
@@ -113,29 +101,21 @@ class Process:
     """
 
     def __init__(
-        self,
-        session_id: str,
-        command: str,
-        hidden: HiddenValues,
-        *,
-        tty: bool,
-        agent: str,
-        skill: str,
-        outcome: Outcome | None = None,
+        self, session_id: str, run: PreparedRun, collect: Collect, *, owner: str, agent: str, tty: bool
     ) -> None:
         self.id = session_id
-        self.command = command
+        self.run = run
         self.tty = tty
         self.result: CommandResult | None = None
         self.ended_at = 0.0
+        self.owner = owner
         self.agent = agent
-        self.skill = skill
         self.answered = False
         self.answering = 0
         self.ended_because = ""
         self.killed = False
-        self._hidden = hidden
-        self._outcome = outcome
+        self._collect = collect
+        self._hidden = run.shell.hidden
         self._loop = asyncio.get_running_loop()
         self.used_at = self._loop.time()
         self._live: LiveProcess | None = None
@@ -173,10 +153,9 @@ class Process:
         try:
             result = await live.wait()
         except Exception as error:  # an unknown process must not appear to run
-            _log.exception("waiting for the end of process %s (%s) failed", self.id, self.command)
+            _log.exception("waiting for the end of process %s (%s) failed", self.id, self.run.command)
             result = CommandResult(error=f"the end of the process is unknown: {type(error).__name__}: {error}")
-        if self._outcome is not None:
-            self._outcome.ended()
+        self.run.span.end()
         if self._resting is not None:
             self._resting.cancel()
         if self._writing is not None:
@@ -218,10 +197,8 @@ class Process:
         if self._live is not None:
             self._live.close()
             await self._ended.wait()
-        if self._outcome is not None:
-            outcome, self._outcome = self._outcome, None
-            with suppress(SkillsError):  # the workspace with the remaining files is removed as well
-                await outcome.close()
+        with suppress(SkillsError):  # the workspace with the remaining files is removed as well
+            await self.run.close()
 
     def _print(self, text: str) -> None:
         if text:
@@ -309,15 +286,14 @@ class Process:
     async def finish(self, context: ToolContext) -> None:
         """Create the result object if it has ended. :meth:`deliver` returns it."""
         async with self._finishing:
-            if self.result is not None and self._outcome is not None and self._finished is None:
+            if self.result is not None and self._finished is None:
                 try:
-                    self._finished = await self._outcome.finish(self._with_output(self.result), context)
+                    self._finished = await self._collect(self._with_output(self.result), context)
                 except SkillsError as error:
                     if error.retryable:
                         raise
                     self._finished = ({"error": str(error)}, ())
-                outcome, self._outcome = self._outcome, None
-                await outcome.close()
+                await self.run.close()
 
     def _with_output(self, result: CommandResult) -> CommandResult:
         """Return ``result`` with the end of the output as stdout, because the streams are merged."""

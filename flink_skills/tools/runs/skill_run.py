@@ -29,10 +29,10 @@ from flink_skills.tools.runs.run_outputs import (
 )
 from flink_skills.tools.runs.run_preparation import PreparedRun, prepare
 from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.skill_face import SkillFace
+from flink_skills.tools.skills.skill_face import SkillTool
 from flink_skills.tools.state import artifacts_effect
 
-__all__ = ["MAX_OUTPUT", "Gathered", "SkillRun", "finish", "gather", "steady", "told"]
+__all__ = ["MAX_OUTPUT", "Gathered", "SkillRun", "finish", "for_model", "gather", "without_varying"]
 
 # What stands in the middle of output for what was left out takes room as well.
 _ROOM_FOR_GAP = 64
@@ -43,7 +43,7 @@ _SHOWN_PROGRAMS = 20
 _TWICE = 4_096
 
 
-class SkillRun(SkillFace[RunArguments]):
+class SkillRun(SkillTool[RunArguments]):
     """Runs a command in a skill's folder and hands back what it said and the files that it left."""
 
     tool_name: ClassVar[str] = "skill_run"
@@ -70,15 +70,15 @@ class SkillRun(SkillFace[RunArguments]):
         finally:
             await prepared.close()
         return ToolResult(
-            json.dumps(told(value), ensure_ascii=False),
+            json.dumps(for_model(value), ensure_ascii=False),
             value=value,
             effects=effects,
             # The run's folder has its own name.
-            compared=json.dumps(steady(value)).replace(prepared.run_dir.name, "RUN_DIR"),
+            compared=json.dumps(without_varying(value)).replace(prepared.run_dir.name, "RUN_DIR"),
         )
 
 
-def steady(value: dict[str, Any]) -> dict[str, Any]:
+def without_varying(value: dict[str, Any]) -> dict[str, Any]:
     """Return a result without the values that differ in each run."""
     return {name: found for name, found in value.items() if name not in ("duration_ms", "session_id")}
 
@@ -110,7 +110,7 @@ def _what_may_run(policy: CommandPolicy) -> str:
     return text + (f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else "")
 
 
-def told(value: dict[str, Any]) -> dict[str, Any]:
+def for_model(value: dict[str, Any]) -> dict[str, Any]:
     """A result as the model reads it: a long text in ``output_files`` is not there again as primary output."""
     primary = value.get("primary_output")
     shown = {entry["name"] for entry in value.get("output_files", ()) if "content" in entry}

@@ -13,14 +13,13 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from flink_skills.skill.text import clean_line
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.given import Given
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.skills.offer import ToolNames, brought_note, offer_of, tool_names
 from flink_skills.tools.skills.skill_face import (
     DocsArguments,
-    NoArguments,
     SkillArguments,
-    SkillFace,
-    Switch,
+    SkillTool,
     ToolsArguments,
     asked_docs,
     docs_of,
@@ -50,11 +49,11 @@ _SHOWN_CHARS = 16_000
 _SHORTEST = 40
 
 
-class _ListArguments(NoArguments):
-    menu: Switch = Field(False, description="Descriptions too, and what is loaded.")
+class _ListArguments(Given):
+    menu: bool = Field(False, description="Descriptions too, and what is loaded.")
 
 
-class SkillList(SkillFace[_ListArguments]):
+class SkillList(SkillTool[_ListArguments]):
     """``skill_list``: the names of the skills, or a menu with descriptions and marks."""
 
     tool_name = "skill_list"
@@ -76,7 +75,7 @@ class SkillList(SkillFace[_ListArguments]):
         return ToolResult("\n".join(lines) or "There are no skills.", value=value)
 
 
-class SkillListDocs(SkillFace[SkillArguments]):
+class SkillListDocs(SkillTool[SkillArguments]):
     """``skill_list_docs``: the documents of a skill."""
 
     tool_name = "skill_list_docs"
@@ -87,7 +86,7 @@ class SkillListDocs(SkillFace[SkillArguments]):
         return listed(await docs_of(known_skill(asked.skill, view), view))
 
 
-class SkillListTools(SkillFace[SkillArguments]):
+class SkillListTools(SkillTool[SkillArguments]):
     """``skill_list_tools``: the tools that a skill's ``Tools:`` section names, and nothing else.
 
     What tools a skill brings itself is known once it is loaded, so before that a line says that it brings some. Then
@@ -168,7 +167,7 @@ class _ToolsArguments(ToolsArguments):
     mode: _Mode = REPLACE
 
 
-class SkillSelectDocs(SkillFace[_DocsArguments]):
+class SkillSelectDocs(SkillTool[_DocsArguments]):
     """``skill_select_docs``: chooses the documents of a loaded skill."""
 
     tool_name = "skill_select_docs"
@@ -205,7 +204,7 @@ class SkillSelectDocs(SkillFace[_DocsArguments]):
         return replace(answer, content=f"{answer.content}\n{text}") if text else answer
 
 
-class SkillSelectTools(SkillFace[_ToolsArguments]):
+class SkillSelectTools(SkillTool[_ToolsArguments]):
     """``skill_select_tools``: chooses the tools of a loaded skill."""
 
     tool_name = "skill_select_tools"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field
 
 from flink_skills.errors import SkillsError, near_misses
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.given import Also, Given
+from flink_skills.tools.given import Also, Given, as_list
 from flink_skills.tools.state import ALL, Selection, names_of
 
 if TYPE_CHECKING:
@@ -22,17 +22,9 @@ if TYPE_CHECKING:
     from flink_skills.tools.services import ToolServices
 
 __all__ = [
-    "MAX_NAMES_IN_SCHEMA",
-    "Count",
     "DocsArguments",
-    "NameArguments",
-    "Names",
-    "NoArguments",
-    "OptionalText",
     "SkillArguments",
-    "SkillFace",
-    "Switch",
-    "Text",
+    "SkillTool",
     "ToolsArguments",
     "asked_docs",
     "caller_view",
@@ -40,35 +32,40 @@ __all__ = [
     "known_names",
     "known_skill",
     "max_doc_chars",
-    "names_given",
     "unknown_name",
 ]
 
 # With more names than this an enumeration costs more than it helps.
-MAX_NAMES_IN_SCHEMA = 256
+_MAX_NAMES_IN_SCHEMA = 256
 _SHOWN_NAMES = 20
 
 M = TypeVar("M", bound=BaseModel)
 
 
-class SkillFace(CheckedTool, Generic[M]):
-    """A tool with the arguments ``model``, of which the one that names a skill lists the skills there are."""
+class SkillTool(CheckedTool, Generic[M]):
+    """A tool with the arguments ``model``. The schema of an argument that names a skill lists the skills.
+
+    ``shown`` are the arguments in the schema, () for all. The others are accepted as well.
+    """
 
     tool_name: ClassVar[str]
     description: ClassVar[str]
     model: type[M]
+    shown: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, services: ToolServices) -> None:
         self._services = services
         self._arguments = Arguments(self.tool_name, self.model)
         schema = self._arguments.schema
+        if self.shown:
+            schema["properties"] = {name: schema["properties"][name] for name in self.shown}
         for about in schema["properties"].values():
-            # What happens when an argument is left out is no news where it is nothing.
-            if not about.get("default", True):
-                del about["default"]
+            # Each request pays for these words, and the result of a wrong value states them.
+            for word in ("minLength", "minimum", "exclusiveMinimum", *(() if about.get("default") else ("default",))):
+                about.pop(word, None)
         for argument in ("skill", "name"):
             about = schema["properties"].get(argument)
-            if about is not None and 0 < len(services.view.names) <= MAX_NAMES_IN_SCHEMA:
+            if about is not None and 0 < len(services.view.names) <= _MAX_NAMES_IN_SCHEMA:
                 about["enum"] = sorted(services.view.names)
         self._spec = ToolSpec(self.tool_name, self.description, schema)
 
@@ -122,69 +119,27 @@ def _near(name: str, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*found, *near_misses(name, names)]))[:3]
 
 
-#: A text that is not empty; the schema does not spend words on that.
-Text = Annotated[str, Field(min_length=1), WithJsonSchema({"type": "string"})]
-
-#: A text that may be left out.
-OptionalText = Annotated[str | None, WithJsonSchema({"type": "string"})]
-
-#: A number that is not below 0.
-Count = Annotated[int, Field(ge=0), WithJsonSchema({"type": "integer"})]
-
-
-def names_given(value: Any) -> Any:
-    """A list of names from what models send for one: a list, its JSON, one name, or several with commas.
-
-    >>> names_given('["a.md", "b.md"]'), names_given("a.md, b.md")
-    (['a.md', 'b.md'], ['a.md', 'b.md'])
-    """
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return [value]
-    return [name.strip() for name in value.split(",") if name.strip()]
-
-
-#: Names of documents or tools. What a model leaves out is none.
-Names = Annotated[
-    tuple[str, ...], BeforeValidator(names_given), WithJsonSchema({"type": "array", "items": {"type": "string"}})
-]
-
-#: A switch that is off where a model leaves it out; the schema does not spend words on that.
-Switch = Annotated[bool, WithJsonSchema({"type": "boolean"})]
-
-
-class NoArguments(Given):
-    """For a tool that needs to be told nothing."""
-
-
-class NameArguments(Given):
-    """A skill, by ``name``."""
-
-    name: Annotated[Text, Also("skill", "skill_name")]
+_Names = Annotated[tuple[str, ...], BeforeValidator(partial(as_list, split=True))]
 
 
 class SkillArguments(Given):
     """A skill, by ``skill``."""
 
-    skill: Annotated[Text, Also("skill_name", "name")]
+    skill: Annotated[str, Field(min_length=1), Also("skill_name", "name")]
 
 
 class DocsArguments(SkillArguments):
     """Documents of a skill."""
 
-    docs: Annotated[Names, Also("selected_docs", "documents", "doc", "document")] = ()
-    include_all_docs: Annotated[Switch, Also("all_docs", "include_all", "include_all_documents")] = False
+    docs: Annotated[_Names, Also("selected_docs", "documents", "doc", "document")] = ()
+    include_all_docs: Annotated[bool, Also("all_docs", "include_all", "include_all_documents")] = False
 
 
 class ToolsArguments(SkillArguments):
     """Tools of a skill."""
 
-    tools: Annotated[Names, Also("selected_tools", "tool", "tool_names")] = ()
-    include_all_tools: Annotated[Switch, Also("all_tools", "include_all")] = False
+    tools: Annotated[_Names, Also("selected_tools", "tool", "tool_names")] = ()
+    include_all_tools: Annotated[bool, Also("all_tools", "include_all")] = False
 
 
 def known_names(what: str, asked: Iterable[str], there: Sequence[str], skill: str) -> Selection:

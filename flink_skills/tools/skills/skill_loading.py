@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from flink_skills.tools.arguments import ArgumentError, Canonical
+from pydantic import Field
+
+from flink_skills.tools.arguments import ArgumentError, Canonical, plain_name
 from flink_skills.tools.base import ToolContext, ToolResult
-from flink_skills.tools.given import plain_name
+from flink_skills.tools.given import Also, Given
 from flink_skills.tools.profiles import LOAD_SKILL
 from flink_skills.tools.skills.offer import describe_brought, offer_of
 from flink_skills.tools.skills.skill_face import (
     DocsArguments,
-    NameArguments,
     SkillArguments,
-    SkillFace,
+    SkillTool,
     asked_docs,
     docs_of,
     known_skill,
@@ -50,7 +51,11 @@ __all__ = ["LoadSkill", "SkillLoad", "SkillUnload", "UnloadSkill"]
 _FILE_WORDS = frozenset(("path", "file", "filepath", "filename", "resource", "resourcepath"))
 
 
-class _Load(SkillFace[Any]):
+class _NameArguments(Given):
+    name: Annotated[str, Field(min_length=1), Also("skill", "skill_name")]
+
+
+class _Load(SkillTool[Any]):
     """What loading is, whatever the tool is called."""
 
     changes_state = True
@@ -123,7 +128,7 @@ class LoadSkill(_Load):
     description = (
         "Get a skill's instructions and the list of its files, before you act on a task that its description fits."
     )
-    model = NameArguments
+    model = _NameArguments
 
     def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
         for name, value in arguments.items():
@@ -136,7 +141,7 @@ class LoadSkill(_Load):
                 raise ArgumentError(text)
         return super().canonical(arguments)
 
-    async def _run(self, asked: NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
+    async def _run(self, asked: _NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
         return await self._load(asked.name, (), False, view, context)
 
 
@@ -151,7 +156,7 @@ class SkillLoad(_Load):
         return await self._load(asked.skill, asked.docs, asked.include_all_docs, view, context)
 
 
-class _Unload(SkillFace[Any]):
+class _Unload(SkillTool[Any]):
     changes_state = True
 
     def _unload(self, asked: str, view: SkillView, context: ToolContext) -> ToolResult:
@@ -169,9 +174,9 @@ class UnloadSkill(_Unload):
 
     tool_name = "unload_skill"
     description = "Unload a skill that is no longer needed."
-    model = NameArguments
+    model = _NameArguments
 
-    async def _run(self, asked: NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
+    async def _run(self, asked: _NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
         return self._unload(asked.name, view, context)
 
 

@@ -16,7 +16,7 @@ from flink_skills.tools.base import ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import result_of
 from flink_skills.tools.given import Also, Given
 from flink_skills.tools.media import Media, has_media_name
-from flink_skills.tools.skills.skill_face import Count, OptionalText, SkillFace, Text, known_skill
+from flink_skills.tools.skills.skill_face import SkillTool, known_skill
 from flink_skills.tools.skills.skill_paths import (
     artifact_data,
     check_staged,
@@ -47,14 +47,14 @@ _CUT = b"\0cut\0"
 
 
 class _Arguments(Given):
-    name: Annotated[OptionalText, Also("skill", "skill_name")] = None
-    path: Annotated[Text, Also("file", "file_path", "filename", "resource_path")] = Field(
-        description="Relative to the skill's folder."
+    name: Annotated[str | None, Also("skill", "skill_name")] = None
+    path: Annotated[str, Also("file", "file_path", "filename", "resource_path")] = Field(
+        min_length=1, description="Relative to the skill's folder."
     )
-    offset: Count = Field(0, description="Byte to continue at in a long file.")
+    offset: int = Field(0, ge=0, description="Byte to continue at in a long file.")
 
 
-class LoadSkillResource(SkillFace[_Arguments]):
+class LoadSkillResource(SkillTool[_Arguments]):
     """``load_skill_resource``: reads a file of a skill, a part at a time.
 
     ``path`` may be a reference as well: ``artifact://name[@version]``, ``workspace://path``, and

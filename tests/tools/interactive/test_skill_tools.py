@@ -364,6 +364,7 @@ def test_the_schemas_are_short(talk: Talk) -> None:
 async def test_a_denied_access_is_a_warning(talk: Talk) -> None:
     command = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 9))'"
     for more in ({}, {"tty": True}):
-        value = await talk.call("skill_exec", skill="billing", command=command, yield_ms=30_000, **more)
-        (warning,) = value["warnings"]
+        first = await talk.call("skill_exec", skill="billing", command=command, yield_ms=0, **more)
+        _, last = await talk.until("skill_poll_session", _ended, session_id=first["session_id"], yield_ms=30_000)
+        (warning,) = last["warnings"]
         assert warning.startswith("the network is closed to commands"), more
