@@ -6,7 +6,7 @@ import asyncio
 import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from flink_skills.errors import SkillsError
 from flink_skills.execution.workspace import WRITABLE, CollectedFile, WorkspacePathError
@@ -21,9 +21,7 @@ from flink_skills.tools.services import ToolServices
 
 __all__ = [
     "NO_ARTIFACTS",
-    "Outcome",
     "OutputRequest",
-    "Saved",
     "entry_of",
     "export_request",
     "primary_of",
@@ -175,33 +173,18 @@ def primary_of(files: Sequence[CollectedFile], omit: bool, hidden: HiddenValues)
 NO_ARTIFACTS = f"this job saves no artifacts: {SkillOptions.ARTIFACTS_DIR.key} is not set"
 
 
-class Saved(NamedTuple):
-    """An artifact of a run."""
-
-    name: str
-    version: str
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What was saved, and why what was not."""
-
-    saved: tuple[Saved, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
 async def save_outputs(
     files: Sequence[CollectedFile], prefix: str, services: ToolServices, context: ToolContext
-) -> Outcome:
-    """Save ``files`` as ``prefix`` and their name in the workspace. Never fails a run: its files are there."""
-    if not files:
-        return Outcome()
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Save ``files`` under ``prefix`` and their names. Return names and versions of the artifacts, and warnings."""
     store = services.artifacts
-    hidden = services.shell.hidden if services.shell is not None else HiddenValues()
+    if not files:
+        return [], []
     if store is None:
-        return Outcome(warnings=(f"output files were not saved, they stay in the workspace: {NO_ARTIFACTS}",))
-    saved: list[Saved] = []
-    # By reason: many files that fail alike are one warning.
+        return [], [f"output files were not saved, they stay in the workspace: {NO_ARTIFACTS}"]
+    hidden = services.shell.hidden if services.shell is not None else HiddenValues()
+    saved: list[tuple[str, str]] = []
+    # Files with the same reason are one warning.
     failed: dict[tuple[type[SkillsError] | None, str], list[tuple[str, str]]] = {}
     for file in files:
         name = f"{prefix}{file.name}"
@@ -218,10 +201,10 @@ async def save_outputs(
             alike = (type(error), getattr(error, "reason", ""))
             failed.setdefault(alike, []).append((file.name, str(error)))
         else:
-            saved.append(Saved(artifact.name, artifact.version))
-    return Outcome(tuple(saved), tuple(_told(names) for names in failed.values()))
+            saved.append((artifact.name, artifact.version))
+    return saved, [_not_saved(files) for files in failed.values()]
 
 
-def _told(failed: Sequence[tuple[str, str]]) -> str:
+def _not_saved(failed: Sequence[tuple[str, str]]) -> str:
     name, why = failed[0]
     return f"{name} was not saved: {why}" if len(failed) == 1 else f"{len(failed)} files were not saved; {name}: {why}"

@@ -7,8 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import WRITABLE, WorkspacePathError, parts_of
-from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.activity import observe
 from flink_skills.tools.arguments import ArgumentError
@@ -97,12 +95,11 @@ _EDITOR_VARIABLES = ("EDITOR", "VISUAL")
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run that only has to be started: its ``command`` in ``cwd`` with the variables ``env`` and ``stdin``.
+    """A run that is ready to start: its ``command`` in ``cwd`` with the variables ``env`` and ``stdin``.
 
-    ``span`` is the time that it takes: the caller starts it with the command and ends it, or uses :meth:`running` for
-    the end. ``timeout`` is in seconds, at most the job's limit.
-    ``requests`` are the output files to return, ``staged_inputs`` records of the inputs, ``effects`` those of the
-    preparation. Call :meth:`close` in a ``finally``.
+    ``span`` is its duration: the caller starts and ends it with the command. ``timeout`` is in seconds, at most the
+    job's limit. ``requests`` are the output files to return, ``staged_inputs`` records of the inputs, ``effects`` those
+    of the preparation. Call :meth:`close` in a ``finally``.
     """
 
     shell: ShellRunner
@@ -122,24 +119,16 @@ class PreparedRun:
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace that it runs in."""
+        """The workspace of the run."""
         return self.places.workspace
 
     @property
     def run_dir(self) -> Path:
-        """The folder of this run alone."""
+        """The directory of this run."""
         return self.places.run_dir
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """End the span of the command when the context ends, even if the command was refused."""
-        try:
-            yield
-        finally:
-            self.span.end()
-
     async def close(self) -> None:
-        """Remove what was there for the command alone. Calling it again does nothing."""
+        """Remove the files of this run. A second call does nothing."""
         self.span.end()
         await asyncio.to_thread(_remove_run, self.workspace, self.run_dir)
 
@@ -147,11 +136,10 @@ class PreparedRun:
 async def prepare(
     asked: RunArguments, services: ToolServices, context: ToolContext, *, tool: str = "skill_run"
 ) -> PreparedRun:
-    """Stage the skill and the inputs, and check what is asked for; ``tool`` is what the model called.
+    """Stage the skill and the inputs, and validate the arguments. ``tool`` is the tool that the model called.
 
-    Raises :class:`ArgumentError` for what the model can fix, and
-    :class:`~flink_skills.errors.SkillsError` where the workspace cannot be used: both are results of the tool that are
-    errors.
+    Raises :class:`ArgumentError` if the model can fix the problem, and :class:`~flink_skills.errors.SkillsError` if
+    the workspace cannot be used. Both are error results of the tool.
     """
     shell = services.shell
     if shell is None:
@@ -167,43 +155,23 @@ async def prepare(
     workspace = await context.get_workspace()
     names = dict.fromkeys([*(context.skill_state or ()), skill])
     with observe("stage", skill, skill=skill, call_id=context.call_id) as activity:
-        prepared = await _staged(
-            asked, skill, names, workspace=workspace, view=view, services=services, context=context, shell=shell
-        )
-        inputs = prepared.staged_inputs[len(context.staged_inputs) :]
-        sizes = [int(record.get("size_bytes", 0)) for record in inputs]
+        staged = await asyncio.to_thread(stage_skills, workspace, names, view)
+        originals = {original: copy for original, copy in staged.values() if original}
+        # Before the directory: the files of a command that starts and ends meanwhile must not count for this one.
+        span = RunSpan(workspace.root)
+        run_dir: Path | None = None
+        try:
+            run_dir = await asyncio.to_thread(workspace.new_run)
+            places = Places(workspace, staged[skill][1], run_dir, workspace.out_dir, originals)
+            run = await _prepare(asked, skill, places, services, context, shell=shell, span=span)
+        except BaseException:
+            span.end()
+            if run_dir is not None:
+                await asyncio.to_thread(_remove_run, workspace, run_dir)
+            raise
+        sizes = [int(record.get("size_bytes", 0)) for record in run.staged_inputs[len(context.staged_inputs) :]]
         activity.attributes.update(files=len(sizes), bytes=sum(sizes))
-    return prepared
-
-
-async def _staged(
-    asked: RunArguments,
-    skill: str,
-    names: Iterable[str],
-    *,
-    workspace: Workspace,
-    view: SkillView,
-    services: ToolServices,
-    context: ToolContext,
-    shell: ShellRunner,
-) -> PreparedRun:
-    staged = await asyncio.to_thread(stage_skills, workspace, names, view)
-    home = staged[skill][1]
-    originals = {original: copy for original, copy in staged.values() if original}
-    # First, so that no other command can write something after the beginning and be gone before this one is known.
-    span = RunSpan(workspace.root)
-    try:
-        run_dir = await asyncio.to_thread(workspace.new_run)
-    except BaseException:
-        span.end()
-        raise
-    try:
-        places = Places(workspace, home, run_dir, workspace.out_dir, originals)
-        return await _prepare(asked, skill, places, services, context, shell=shell, span=span)
-    except BaseException:
-        span.end()
-        await asyncio.to_thread(_remove_run, workspace, run_dir)
-        raise
+    return run
 
 
 async def _prepare(
