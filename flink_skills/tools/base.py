@@ -1,4 +1,4 @@
-"""What a tool is: a name, a description, a JSON schema and an asynchronous call."""
+"""Base classes of tools: a name, a description, a JSON schema and an asynchronous call."""
 
 from __future__ import annotations
 
@@ -127,11 +127,11 @@ def says_repeated(content: str) -> bool:
 
 @dataclass(frozen=True)
 class StreamedArguments:
-    """What a model has written so far of the arguments of a call.
+    """The arguments of a call that a model has written so far.
 
-    ``tool`` is the tool's name, ``model_call_id`` what the model calls the call. ``delta`` is what is new since the
-    tool was told last, and ``text`` all of it: JSON without its end. With ``discarded`` nothing of it counts: the model
-    is asked again, or there is no answer; ``text`` is empty then.
+    ``tool`` is the tool's name, ``model_call_id`` the id of the call in the response. ``delta`` is the text since the
+    last notification of the tool, and ``text`` is all text: JSON without its end. With ``discarded`` the call is
+    withdrawn, because the request is retried or failed. ``text`` is then empty.
 
     >>> StreamedArguments("write", "call-1", ' "Dear Ms', '{"to": "ann", "text": "Dear Ms').arguments
     {'to': 'ann', 'text': 'Dear Ms'}
@@ -145,9 +145,11 @@ class StreamedArguments:
 
     @cached_property
     def arguments(self) -> Mapping[str, Any]:
-        """The arguments so far, not validated: the last text may go on, and the last number too. Empty where there is
-        no JSON object yet, or what the model writes is none."""
-        # Read when somebody looks: each time it is a walk over the whole text.
+        """The arguments so far. They are not validated, and the last string or number can be incomplete.
+
+        Empty if the text does not begin with a JSON object.
+        """
+        # Parsed on access, because each parse reads the whole text.
         try:
             found = from_json(replace_surrogates(self.text), allow_partial="trailing-strings", cache_strings="keys")
         except (ValueError, RecursionError):

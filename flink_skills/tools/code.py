@@ -36,9 +36,9 @@ class CodeBlock(NamedTuple):
 
 
 def code_blocks(answer: str) -> list[CodeBlock]:
-    """The closed blocks of ``answer`` that are fenced as ``python``, ``tool_code`` or ``bash``.
+    """Return the closed blocks of ``answer`` that are fenced as ``python``, ``tool_code`` or ``bash``.
 
-    A block within another one is text of that one, and a block that nothing closes is none: the answer was cut off.
+    A block inside another one is part of its text. A block that is not closed is ignored: the answer was truncated.
 
     >>> code_blocks("Let me see:\\n```python\\nprint(1)\\n```\\n")
     [CodeBlock(language='python', code='print(1)\\n')]
@@ -63,7 +63,7 @@ def code_blocks(answer: str) -> list[CodeBlock]:
 
 
 def as_output(text: str) -> str:
-    """``text`` as a block that nothing within it closes.
+    """Return ``text`` as a block whose fence does not occur in it.
 
     >>> as_output("1").splitlines()
     ['```tool_output', '1', '```']
@@ -110,7 +110,7 @@ class RunCode(CheckedTool):
         code = asked.code
         if context.skills is not None:
             staged = await asyncio.to_thread(stage_skills, workspace, context.skill_state or (), context.skills)
-            # A model knows the folders of skills from their texts.
+            # The texts of skills name the original directories.
             code = with_copies(code, {original: copy for original, copy in staged.values() if original})
         is_python = asked.language == "python"
         result = await shell.run(

@@ -96,7 +96,7 @@ class FunctionTool(CheckedTool):
             if value is not None:
                 setattr(self, key, value)
         is_object = not (inspect.isroutine(called) or inspect.isclass(called))
-        # What has the docstring and the annotations.
+        # The object with the docstring and the annotations.
         inner = type(called).__call__ if is_object else called
         self._name: str = name or (type(called).__name__ if is_object else called.__name__)
         self._is_async = inspect.iscoroutinefunction(inner)
@@ -131,8 +131,8 @@ class FunctionTool(CheckedTool):
         # A function that calls sys.exit() must not take the worker with it.
         except (Exception, SystemExit) as error:
             _log.exception("tool %s failed in turn %s (call %s)", self._name, context.turn, context.call_id)
-            told = f"{self._name} failed: {type(error).__name__}: {error}"
-            return ToolResult(told, is_error=True, retryable=passes(error))
+            message = f"{self._name} failed: {type(error).__name__}: {error}"
+            return ToolResult(message, is_error=True, retryable=passes(error))
 
     def _argument_model(self, inner: Any, described: Mapping[str, str]) -> type[pydantic.BaseModel]:
         try:
@@ -195,13 +195,17 @@ class FunctionTool(CheckedTool):
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the same call may succeed later: by the error's own word, else by its kind."""
-    said = getattr(error, "retryable", None)
-    return said if isinstance(said, bool) else isinstance(error, (ConnectionError, TimeoutError, asyncio.TimeoutError))
+    """Return True if the same call may succeed later, by the attribute of the error or by its type."""
+    retryable = getattr(error, "retryable", None)
+    return (
+        retryable
+        if isinstance(retryable, bool)
+        else isinstance(error, (ConnectionError, TimeoutError, asyncio.TimeoutError))
+    )
 
 
 def _called(func: Any) -> Any:
-    """What is called in the end."""
+    """Return the function inside partial functions."""
     while hasattr(func, "func"):  # functools.partial
         func = func.func
     return func
@@ -238,7 +242,7 @@ def result_of(value: Any) -> ToolResult:
     try:
         text = to_json(value, fallback=str, inf_nan_mode="strings")
     except PydanticSerializationError:
-        text = to_json(value, fallback=str, inf_nan_mode="strings", bytes_mode="base64")  # bytes that are no text
+        text = to_json(value, fallback=str, inf_nan_mode="strings", bytes_mode="base64")  # bytes that are not UTF-8
     plain = json.loads(text)
     return ToolResult(json.dumps(plain, ensure_ascii=False), value=plain)
 
@@ -262,7 +266,7 @@ def _with_media(parts: typing.Sequence[Any], media: tuple[Media, ...]) -> ToolRe
 
 
 OnArguments = Callable[[StreamedArguments, ToolContext], Union[Awaitable[None], None]]
-"""Is told of arguments while a model writes them; a plain function runs in a thread."""
+"""Receives arguments while a model writes them. A plain function runs in a thread."""
 
 _KEPT = (
     *("uses_workspace", "changes_state", "runs_in", "idempotent", "timeout", "max_output", "max_concurrent"),
@@ -327,9 +331,9 @@ class StreamingFunctionTool(Tool):
         if self._on_arguments is None:
             return await self._tool.on_arguments(streamed, context)
         if self._is_async:
-            told: Any = self._on_arguments(streamed, context)
+            result: Any = self._on_arguments(streamed, context)
         else:
-            told = await in_thread(self._on_arguments, streamed, context)
-        if inspect.isawaitable(told):
-            await told
+            result = await in_thread(self._on_arguments, streamed, context)
+        if inspect.isawaitable(result):
+            await result
         return None

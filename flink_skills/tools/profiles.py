@@ -86,7 +86,7 @@ PROFILES: Mapping[str, tuple[str, ...]] = {
 
 
 def resolve_tools(wanted: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The name of the profile ("" for a mixture) and the names of its tools, in the order of their declaration here.
+    """Return the name of the profile, "" for a mixture, and the names of its tools in the order of :data:`FACES`.
 
     ``wanted`` are names of profiles and of tools. Raises :class:`UnknownNameError` for any other.
 
@@ -123,14 +123,14 @@ def named_tools(wanted: Sequence[str]) -> frozenset[str]:
 
 
 def _parts(wanted: Sequence[str]) -> list[str]:
-    # Names have no commas: what is written with them is a list all the same.
+    # Names have no commas, so a string with commas is a list.
     return [part.strip() for item in wanted for part in item.split(",")]
 
 
 Lifetime = Literal["turn", "once", "session"]
 Content = Literal["system", "tool-result"]
 
-#: What a chat model may say itself, and the option that counts where it says nothing.
+#: The settings that a chat model can have, and the options of the job that apply otherwise.
 MODEL_KEYS: Mapping[str, Option[Any]] = {
     "skill_tools": SkillOptions.TOOLS,
     "skill_lifetime": SkillOptions.LOAD_LIFETIME,
@@ -143,12 +143,18 @@ MODEL_KEYS: Mapping[str, Option[Any]] = {
 
 @dataclass(frozen=True)
 class SkillSettings:
-    """What a model does with skills, all choices made.
+    """How a model gets and keeps skills.
 
-    ``tools`` are names of tools, ``profile`` is what they are called together, "" for a list of the user's own.
-    ``named`` are those of ``tools`` that the user listed by name. ``guidance`` is None for the text that belongs to the
-    tools. ``bundled_off`` is the reason why the tools that a skill brings itself are not offered, with the option to
-    set; empty if they are. ``runs_code`` says whether the code of its answers is run.
+    Attributes:
+        profile: The profile of ``tools``. Empty for a list of tools.
+        tools: Names of tools.
+        named: The ``tools`` that the user listed by name.
+        lifetime: When a loaded skill is unloaded.
+        content: Where requests have the content of loaded skills.
+        max_loaded: Maximum number of loaded skills. 0: no limit.
+        guidance: Text about the tools. None: the default text.
+        bundled_off: The reason why bundled tools are not offered, with the option to set. Empty if they are offered.
+        runs_code: True if code in answers is run.
     """
 
     profile: str = CORE
@@ -163,7 +169,7 @@ class SkillSettings:
 
     @property
     def loads_in_place(self) -> bool:
-        """Whether ``load_skill`` answers with the instructions themselves, for the conversation to keep."""
+        """True if the result of ``load_skill`` contains the instructions and stays in the conversation."""
         return self.content == "tool-result" and self.lifetime == "session"
 
     @property
@@ -177,25 +183,25 @@ class SkillSettings:
 
     @classmethod
     def of(cls, config: SkillConfig, model: Mapping[str, Any] | None = None) -> SkillSettings:
-        """The settings of a model that says ``model`` itself (see :data:`MODEL_KEYS`), in a job with ``config``.
+        """Return the settings of a model in a job. ``model`` has those of :data:`MODEL_KEYS` that the model sets.
 
         Raises :class:`ConfigError`, which names the key or the option.
 
         >>> SkillSettings.of(SkillConfig(), {"skill_tools": "full"}).lifetime
         'turn'
         """
-        said = model or {}
+        own = model or {}
 
         def get(key: str) -> Any:
             option = MODEL_KEYS[key]
-            if key not in said:
+            if key not in own:
                 return config.get(option)
             try:
-                return option.read(said[key])
+                return option.read(own[key])
             except ConfigError as error:
-                raise ConfigError(f"{key}={said[key]!r}: {str(error).rpartition(': ')[2]}") from None
+                raise ConfigError(f"{key}={own[key]!r}: {str(error).rpartition(': ')[2]}") from None
 
-        place = "skill_tools" if "skill_tools" in said else f"option {SkillOptions.TOOLS.key}"
+        place = "skill_tools" if "skill_tools" in own else f"option {SkillOptions.TOOLS.key}"
         try:
             wanted = get("skill_tools")
             profile, tools = resolve_tools(wanted)
@@ -206,7 +212,7 @@ class SkillSettings:
         lifetime, content = get("skill_lifetime"), get("skill_content")
         runs_code = get("run_code")
         if runs_code and not config.get(SkillOptions.SHELL_ENABLED):
-            code = "run_code" if "run_code" in said else f"option {SkillOptions.CODE_ENABLED.key}"
+            code = "run_code" if "run_code" in own else f"option {SkillOptions.CODE_ENABLED.key}"
             raise ConfigError(f"{code}: code runs in the sandbox, and {SkillOptions.SHELL_ENABLED.key} is false")
         return cls(
             profile=profile,
@@ -234,7 +240,7 @@ def _bundled_off(tools: tuple[str, ...], config: SkillConfig, place: str) -> str
 
 
 def _check_loadable(tools: tuple[str, ...], config: SkillConfig, place: str) -> None:
-    """Raise :class:`ConfigError` where a model could run a skill once it is loaded, and has nothing to load one."""
+    """Raise :class:`ConfigError` if a model can only run loaded skills, and has no tool that loads them."""
     runs = [name for name in ("skill_run", "skill_exec") if name in tools]
     if not runs or not {LOAD_SKILL, "skill_load"}.isdisjoint(tools) or not config.get(SkillOptions.SHELL_ENABLED):
         return

@@ -1,4 +1,4 @@
-"""What the tools for skills work with. Tools are thin; what they do is here, once for each job or each model."""
+"""Services that the tools for skills of one model use, and the creation of these tools."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["ToolServices", "profile_tools"]
 
 @dataclass(frozen=True)
 class ToolServices:
-    """The services of one model. What a job does not have is None.
+    """The services of one model. A service that the job does not have is None.
 
-    ``view`` are the skills that the model may use, ``settings`` how it gets them, ``own_tools`` the names of the
-    agent's own tools that it has, and ``accepts`` the kinds of media that it accepts; the others are the same for all
-    models of a job. ``toolsets`` give tools that models always have, ``pool`` has those that skills activate.
+    ``view`` contains the skills of the model, ``own_tools`` the names of the agent's tools that it has, and
+    ``accepts`` the kinds of media that it accepts. The other services are the same for all models of a job.
+    ``toolsets`` has tools that models always have, ``pool`` those that skills activate.
     """
 
     view: SkillView

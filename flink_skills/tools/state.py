@@ -266,17 +266,17 @@ class SkillState:
         return gone
 
     def note_shown(self) -> None:
-        """A request to the model has the content of all that is loaded now."""
+        """Mark the content of all loaded skills as included in a request."""
         self._loaded = {skill: replace(loaded, shown=True) for skill, loaded in self._loaded.items()}
 
     def forget_shown(self) -> None:
-        """Put the skills away that a request had already."""
+        """Unload the skills whose content a request already had."""
         kept = {skill: loaded for skill, loaded in self._loaded.items() if not loaded.shown}
         self._revision += len(kept) != len(self._loaded)
         self._loaded = kept
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the session."""
+        """Return the state as plain data for the session."""
         found: dict[str, Any] = {"loaded": [loaded.to_json(skill) for skill, loaded in self._loaded.items()]}
         if self._artifacts:
             found["artifacts"] = self._artifacts.copy()
@@ -290,7 +290,7 @@ class SkillState:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SkillState:
-        """The state of :meth:`to_json`, also of an earlier release, which kept less."""
+        """Return the state of :meth:`to_json`. Earlier releases stored fewer fields."""
         found = cls()
         for entry in data.get("loaded", ()):
             found._loaded[str(entry["skill"])] = LoadedSkill.from_json(entry)
@@ -321,7 +321,7 @@ class SkillState:
 
 
 def united(before: Selection, more: Selection) -> Selection:
-    """What is selected once ``more`` is.
+    """Return both selections in order.
 
     >>> united(("a.md",), ("b.md", "a.md")), united(("a.md",), "*")
     (('a.md', 'b.md'), '*')
@@ -332,7 +332,7 @@ def united(before: Selection, more: Selection) -> Selection:
 
 
 def names_of(selection: Selection, there: Iterable[str]) -> list[str]:
-    """The names that ``selection`` stands for (never empty when something was selected)."""
+    """Return the names of a selection among those of ``there``."""
     return list(there if selection == ALL else selection)
 
 

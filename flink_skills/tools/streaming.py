@@ -1,4 +1,4 @@
-"""Hands the arguments in a model's answer to the tools that want them, while the answer arrives."""
+"""Arguments in the response of a model, passed to streaming tools while the response arrives."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Call:
     context: ToolContext | None = None
 
     def next_piece(self) -> StreamedArguments:
-        """What the tool is told now: all that is new."""
+        """Return the text since the last notification."""
         delta = "".join(self.new)
         self.new.clear()
         self.pending = 0
@@ -122,7 +122,7 @@ class ArgumentFeed:
                 await asyncio.gather(task, return_exceptions=True)
 
     def _call_of(self, delta: ToolCallDelta) -> _Call | None:
-        """The call of a piece; None where its tool wants none."""
+        """Return the call of a piece. Return None if its tool is not streaming."""
         if delta.index not in self._calls:
             tool = self._tools.get(delta.name)
             wants = tool is not None and tool.is_streaming
@@ -169,7 +169,7 @@ class ArgumentFeed:
             del self._waiting[call]
             if call.failed:
                 continue
-            # Taken before anything is awaited: what is withdrawn meanwhile is told after it, and once.
+            # Read before anything is awaited: a withdrawal in between is a separate notification.
             streamed = call.next_piece()
             try:
                 await asyncio.wait_for(self._tell(call, streamed), self._timeouts[0])
@@ -193,5 +193,5 @@ class ArgumentFeed:
             call.context = await self._context_of(call.tool, call.index)
         try:
             await call.tool.on_arguments(streamed, call.context)
-        except SystemExit as error:  # inside of a task it would end the worker
+        except SystemExit as error:  # in a task it would end the worker
             raise RuntimeError(f"on_arguments called sys.exit({error.code})") from error

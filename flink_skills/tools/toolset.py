@@ -17,7 +17,7 @@ __all__ = ["PreparedCall", "Speaker", "ToolSet", "parsed"]
 
 _log = logging.getLogger(__name__)
 
-# What all model providers accept.
+# Names that all model providers accept.
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FENCE = "```"
 _SHOWN_NAMES = 40

@@ -26,9 +26,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Of one tool. ``timeout`` is in seconds, 0: that of the turn; ``max_output`` in characters; ``max_concurrent`` the
-    calls that run at once in a worker, 0: any number; ``retries`` is how often a call is made again that failed in a
-    way that passes; with ``repeats`` a call is made again that may have been made before a crash."""
+    """Limits of the calls of one tool.
+
+    Attributes:
+        timeout: Maximum duration in seconds. 0: that of the turn.
+        max_output: Maximum number of characters of a result. 0: no limit.
+        max_concurrent: Maximum number of calls at the same time in a worker. 0: no limit.
+        retries: Maximum number of retries after a failure that is ``retryable``.
+        repeats: True if a call that may have run before a crash is repeated.
+    """
 
     timeout: float = 0.0
     max_output: int = 0
@@ -38,8 +44,9 @@ class CallLimits:
 
     @classmethod
     def of(cls, name: str, tool: Tool, config: SkillConfig) -> CallLimits:
-        """Those of ``tool``, which models know as ``name``: what an option says of it by name, else what the tool says,
-        else what all tools have.
+        """Return the limits of ``tool``, whose name for models is ``name``.
+
+        An option for the name takes precedence over the attributes of the tool, and these over options for all tools.
 
         >>> config = SkillConfig({"skills.tool.timeout.price": "5 s"})
         >>> CallLimits.of("price", FunctionTool(price), config).timeout
@@ -106,7 +113,7 @@ _FIRST_PAUSE = 0.5
 _MAX_PAUSE = 10.0
 # Seconds between two looks at the time of a call that waits.
 _SHORTEST_WAIT = 0.05
-# How many tools' limits are kept: skills bring tools, and come and go.
+# Maximum number of tools with cached limits. The tools of skills change.
 _KEPT = 4096
 
 

@@ -12,8 +12,8 @@ from flink_skills.tools.commands.hidden import HIDDEN, HiddenValues
 __all__ = ["START", "OutputRing", "Piece", "Position", "ShownText"]
 
 _HIDDEN = HIDDEN.encode()
-# HiddenValues takes 3 bytes and more for the beginning of a value.
-_UNTOLD_BYTES = 2
+# HiddenValues treats 3 bytes and more as the beginning of a value.
+_PLAIN_BYTES = 2
 # ECMA-48: CSI sequences, strings (titles, links) with their terminator, and short ones.
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]"
@@ -23,15 +23,15 @@ _ESCAPE = re.compile(
 )
 _MAX_ESCAPE = 1_024
 _LINE_END = re.compile(r"\r+\n|\r+")
-# A tab, a line feed and what is handled above apart.
+# Without tab, line feed, carriage return and escape.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 class ShownText:
-    """Makes text of one stream of a process: without hidden values, escape sequences and control characters.
+    """Converts one output stream to text, without hidden values, escape sequences and control characters.
 
-    What may be the beginning of a hidden value, a character, a sequence or a line end is kept back until it is known.
-    A carriage return begins a new line.
+    A possible beginning of a hidden value, a character, a sequence or a line end is retained until it is complete. A
+    carriage return starts a new line.
 
     >>> hidden = HiddenValues()
     >>> hidden.add("skills.env.report.TOKEN", "t0k3n-1")
@@ -41,19 +41,19 @@ class ShownText:
     """
 
     def __init__(self, hidden: HiddenValues) -> None:
-        # As they come, and again as they are shown: colours may be in the middle of a value.
+        # Before and after control sequences are removed, because a color can change in the middle of a value.
         self._values, self._shown_values = _WithoutValues(hidden), _WithoutValues(hidden)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._shown_decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._open = ""
 
     def add(self, data: bytes) -> str:
-        """What can be shown now that ``data`` has come."""
+        """Add output. Return the text that is complete."""
         text = self._clean(self._decoder.decode(self._values.add(data)), ended=False)
         return self._shown_decoder.decode(self._shown_values.add(text.encode()))
 
     def end(self) -> str:
-        """What was kept back, when nothing more comes."""
+        """Return the retained text at the end of the output."""
         text = self._clean(self._decoder.decode(self._values.end(), final=True), ended=True)
         data = self._shown_values.add(text.encode()) + self._shown_values.end()
         return self._shown_decoder.decode(data, final=True)
@@ -77,7 +77,7 @@ class ShownText:
                 text, self._open = text[:-1], "\r"
             return text
         if not ended and len(text) - begun <= _MAX_ESCAPE:
-            # With a carriage return before it: what follows the sequence may be its line feed.
+            # With the carriage return before it, because a line feed can follow the sequence.
             while begun > 0 and text[begun - 1] == "\r":
                 begun -= 1
             text, self._open = text[:begun], text[begun:]
@@ -85,50 +85,50 @@ class ShownText:
 
 
 class _WithoutValues:
-    """A stream of bytes without hidden values, also where a piece of it ends within one."""
+    """A stream of bytes without hidden values, which can extend over several pieces."""
 
     def __init__(self, hidden: HiddenValues) -> None:
         self._hidden = hidden
-        # The last bytes as they came; ``_given`` of them were given away, as they are or hidden.
+        # The last bytes of the input. The first ``_emitted`` of them were emitted, or hidden.
         self._context = b""
-        self._given = 0
+        self._emitted = 0
 
     def add(self, data: bytes) -> bytes:
         text = self._context + data
         known = len(text) - self._hidden.begun(text)
-        out = self._without_given(text, self._hidden.in_bytes(text[:known]))
-        start = max(0, known - _UNTOLD_BYTES)
-        self._given = max(self._given, known) - start
+        out = self._without_emitted(text, self._hidden.in_bytes(text[:known]))
+        start = max(0, known - _PLAIN_BYTES)
+        self._emitted = max(self._emitted, known) - start
         self._context = text[start:]
         return out
 
     def end(self) -> bytes:
-        """What was kept back; a part of a value is hidden as well."""
-        held = len(self._context) - self._given
-        self._context, self._given = b"", 0
-        return _HIDDEN if held else b""
+        """Return the retained bytes. The beginning of a value is hidden as well."""
+        retained = len(self._context) - self._emitted
+        self._context, self._emitted = b"", 0
+        return _HIDDEN if retained else b""
 
-    def _without_given(self, text: bytes, visible: bytes) -> bytes:
-        given = self._given
-        if visible.startswith(text[:given]):
-            return visible[given:]
-        # A value began in what was given away already: as few bytes of it as tell nothing.
-        for size in range(given - 1, -1, -1):
+    def _without_emitted(self, text: bytes, visible: bytes) -> bytes:
+        emitted = self._emitted
+        if visible.startswith(text[:emitted]):
+            return visible[emitted:]
+        # A value begins in emitted bytes, in so few of them that they do not reveal it.
+        for size in range(emitted - 1, -1, -1):
             if visible.startswith(text[:size] + _HIDDEN):
                 return visible[size:]
         return b""
 
 
 _MAX_LINES = 20_000
-# Lines may be long, and a worker has many processes.
+# Lines can be long, and a worker has many processes.
 _MAX_CHARS = 2 << 20
-# A program that prints sign by sign must not make a block of each.
+# A program that prints single characters must not create a block for each.
 _BLOCK_CHARS = 4_096
 
 
 @dataclass(frozen=True)
 class Position:
-    """A place in all that was printed: the number of its line, from 0, and of its character."""
+    """A position in the output: the numbers of the line and of the character, from 0."""
 
     line: int
     char: int
@@ -141,8 +141,8 @@ START = Position(0, 0)
 class Piece:
     """Part of the output: ``text`` from ``begin`` to ``end``.
 
-    ``lost`` is how many lines between the wanted beginning and ``begin`` were dropped, ``left`` how many there are
-    after ``end``; a line that has not ended counts.
+    ``lost`` is the number of dropped lines before ``begin``, ``left`` the number of lines after ``end``, including an
+    incomplete one.
     """
 
     text: str
@@ -160,7 +160,7 @@ class _Block:
 
 
 class OutputRing:
-    """The last 20,000 lines, and not more than 2 Mi characters, of what is added; the oldest are dropped.
+    """The last lines of the output: at most 20,000 lines and 2 Mi characters. The oldest are dropped.
 
     >>> ring = OutputRing()
     >>> ring.add("one\\ntwo\\nthr")
@@ -177,11 +177,11 @@ class OutputRing:
 
     @property
     def end(self) -> Position:
-        """The place after the last character; its line has not ended."""
+        """The position after the last character."""
         return self._end
 
     def add(self, text: str) -> None:
-        """Add what was printed. Takes as long as ``text``, however much there is already."""
+        """Add output. The cost depends only on the length of ``text``."""
         if not text:
             return
         lines = text.count("\n")
@@ -196,11 +196,11 @@ class OutputRing:
             self._blocks.popleft()
 
     def _is_over(self, begin: Position) -> bool:
-        """Whether what begins there is more than enough by itself."""
+        """Return True if the output from ``begin`` on reaches a limit without the output before it."""
         return self._end.line - begin.line >= self._most_lines or self._end.char - begin.char >= self._most_chars
 
     def read(self, wanted: Position, *, lines: int | None = None, chars: int | None = None) -> Piece:
-        """What was printed from ``wanted`` on, the oldest first: at most so many lines and characters."""
+        """Return output from ``wanted`` on, at most so many lines and characters."""
         begin = self._first_kept(wanted)
         rest_lines = self._end.line - begin.line if lines is None else lines
         rest_chars = self._end.char - begin.char if chars is None else chars
@@ -226,7 +226,7 @@ class OutputRing:
         return Piece(text, begin, end, lost, self._lines_after(end))
 
     def tail(self, since: Position, chars: int) -> str:
-        """The last ``chars`` characters of what came after ``since``."""
+        """Return the last ``chars`` characters after ``since``."""
         begin = max(since.char, self._end.char - chars)
         parts: list[str] = []
         for block in reversed(self._blocks):
@@ -236,11 +236,11 @@ class OutputRing:
         return "".join(reversed(parts))
 
     def _first_kept(self, wanted: Position) -> Position:
-        """``wanted``, or where the lines begin that are still kept, if that is later."""
+        """Return ``wanted``, or the position of the first stored line if that is later."""
         if not self._blocks:
             return wanted
         block = self._blocks[0]
-        # Blocks are dropped as a whole, so the first one may hold a few lines too many.
+        # Blocks are dropped as a whole, so the first one can have a few lines too many.
         spare = max(0, self._end.line - block.begin.line - self._most_lines)
         chars = _after_lines(block.text, spare)
         chars = max(chars, min(len(block.text), self._end.char - block.begin.char - self._most_chars))
@@ -255,7 +255,7 @@ class OutputRing:
 
 
 def _after_lines(text: str, lines: int) -> int:
-    """How many characters the first ``lines`` lines of ``text`` have; all if there are fewer."""
+    """Return the number of characters in the first ``lines`` lines of ``text``, or in all if it has fewer."""
     if lines <= 0:
         return 0
     parts = text.split("\n", lines)

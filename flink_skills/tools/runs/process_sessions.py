@@ -187,7 +187,7 @@ class ProcessSessions:
     async def _evict_abandoned(self, owner: str) -> None:
         """At a limit, terminate processes of the owner whose calls were interrupted."""
         while self._is_full(owner) and not self._closed:
-            abandoned = [one for one in self.processes() if one.owner == owner and one.left_alone and not one.ended]
+            abandoned = [one for one in self.processes() if one.owner == owner and one.is_abandoned and not one.ended]
             if not abandoned:
                 return
             oldest = min(abandoned, key=lambda one: one.used_at)
@@ -240,7 +240,7 @@ class ProcessSessions:
     def _is_answered(self, process: Process) -> bool:
         """Return True if a model has a result of the process, or no retry of its call is expected any more."""
         left_at = max(process.ended_at, process.used_at)
-        return process.answered or (process.left_alone and left_at + _UNANSWERED_SECONDS < self._now())
+        return process.answered or (process.is_abandoned and left_at + _UNANSWERED_SECONDS < self._now())
 
     @staticmethod
     def _now() -> float:
@@ -262,10 +262,10 @@ class ProcessSessions:
         """Return the time at which ``process`` is terminated, or removed if it has ended."""
         if process.ended:
             return max(process.ended_at, process.used_at) + self._ttl
-        return process.used_at + (min(self._ttl, _UNANSWERED_SECONDS) if process.left_alone else self._ttl)
+        return process.used_at + (min(self._ttl, _UNANSWERED_SECONDS) if process.is_abandoned else self._ttl)
 
     def _reason(self, process: Process) -> str:
-        if process.left_alone and self._ttl > _UNANSWERED_SECONDS:
+        if process.is_abandoned and self._ttl > _UNANSWERED_SECONDS:
             return (
                 f"the call that started the process was interrupted, and not repeated within {_UNANSWERED_SECONDS:g} s"
             )

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
+from flink_skills.tools.argument_model import Also, ArgumentModel, as_list, as_object
 from flink_skills.tools.commands.folders import STDIN_DESCRIPTION
-from flink_skills.tools.given import Also, Given, as_list, as_object
 
 __all__ = ["ExecArguments", "RunArguments", "RunInput", "RunOutputs", "SessionArguments", "WriteArguments"]
 
@@ -47,14 +47,14 @@ _Patterns = Annotated[
 ]
 
 
-class _Part(Given):
+class _Part(ArgumentModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     @classmethod
-    def understood(cls, given: Any) -> Any:
+    def normalized(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             raise PydanticCustomError("object", "this has to be an object")
-        return super().understood(given)
+        return super().normalized(given)
 
 
 class RunInput(_Part):
@@ -66,9 +66,9 @@ class RunInput(_Part):
     pin: bool = False
 
     @classmethod
-    def understood(cls, given: Any) -> Any:
+    def normalized(cls, given: Any) -> Any:
         """Return the fields of an input. A source alone is an input as well."""
-        return super().understood({"from": given} if isinstance(given, str) else given)
+        return super().normalized({"from": given} if isinstance(given, str) else given)
 
     @field_validator("source", mode="after")
     @classmethod
@@ -101,7 +101,7 @@ class RunOutputs(_Part):
         return min(value, most) if value > 0 else most
 
 
-class RunArguments(Given):
+class RunArguments(ArgumentModel):
     """The arguments of a run. ``timeout`` in seconds.
 
     >>> RunArguments.model_validate({"skill_name": "report", "cmd": "make", "outputFiles": "out/*.txt"}).output_files
@@ -161,9 +161,9 @@ class RunArguments(Given):
     omit_inline_content: bool = False
 
     @classmethod
-    def understood(cls, given: Any) -> Any:
+    def normalized(cls, given: Any) -> Any:
         """Return the arguments. Reject those without a skill or a command. A blank text or null counts as missing."""
-        kept = super().understood(given)
+        kept = super().normalized(given)
         if not all(str(kept.get(name, "")).strip() for name in ("skill", "command")):
             # "missing" keeps the arguments themselves out of the text for the model.
             raise PydanticCustomError("missing", "skill and command are required")
@@ -197,7 +197,7 @@ class ExecArguments(RunArguments):
     poll_lines: _Lines = None
 
 
-class SessionArguments(Given):
+class SessionArguments(ArgumentModel):
     """A process, and the time to wait for its output."""
 
     session_id: Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)] = Field(

@@ -43,10 +43,10 @@ class StagedInputs:
 async def stage_inputs(
     asked: Sequence[RunInput], places: Places, services: ToolServices, context: ToolContext
 ) -> StagedInputs:
-    """Put what is asked for into the workspace, in this order.
+    """Stage the inputs in this order.
 
-    Raises :class:`ArgumentError` for an input that there is none of or that the job does not grant, and
-    :class:`~flink_skills.errors.ExecutionError` where the workspace cannot take it.
+    Raises :class:`ArgumentError` for an input that does not exist or that the job does not allow, and
+    :class:`~flink_skills.errors.ExecutionError` if it cannot be written to the workspace.
     """
     stager = _Stager(places, services, context)
     for one in asked:
@@ -55,7 +55,7 @@ async def stage_inputs(
 
 
 class _Stager:
-    """Puts one input after the other into a workspace."""
+    """Stages inputs in a workspace, one after another."""
 
     def __init__(self, places: Places, services: ToolServices, context: ToolContext) -> None:
         self._places = places
@@ -100,7 +100,7 @@ class _Stager:
         to = _place(one.to, posixpath.basename(name), self._places)
         pinned = state.pinned(to, name) if state is not None and one.pin else None
         if version is None and state is not None:
-            # What this conversation saved itself is in its state, so that a restart finds the same version again.
+            # The version that this conversation saved is in its state, so that a restart uses the same one.
             version = pinned or state.artifacts.get(name)
         artifact, data = await asyncio.to_thread(store.load, self._context.owner, name, version)
         record = {"from": one.source, "resolved": artifact.ref, "version": artifact.version}
@@ -120,7 +120,7 @@ class _Stager:
         return placed, await asyncio.to_thread(self._mime_type, placed, source)
 
     async def _source(self, text: str, reference: Reference) -> tuple[Path, str]:
-        """What is to be copied or linked, and what it is called."""
+        """Return the source file or directory, and its name."""
         base = posixpath.basename(reference.path.rstrip("/"))
         if reference.scheme == "workspace":
             return self._workspace.root / _relative(text, reference.path, self._places), base
@@ -135,7 +135,7 @@ class _Stager:
         return folder / path, base or skill.name
 
     def _mime_type(self, placed: Placed, source: Path) -> str:
-        """The type of what was put there, "" for a folder."""
+        """Return the media type of a staged file, "" for a directory."""
         path = placed.to if placed.mode == "copy" else source.relative_to(self._workspace.root).as_posix()
         try:
             return media_type(path, self._workspace.read_part(path, 0, _SNIFFED).data)
@@ -147,12 +147,12 @@ def _relative(source: str, path: str, places: Places) -> str:
     found = places.relative("input", path)
     if found is None:
         raise ArgumentError(f"input {source!r} is outside the workspace: write workspace://out/… or another of its.")
-    # As it is for places, inputs/x is work/inputs/x.
+    # inputs/x means work/inputs/x, as in other paths.
     return f"work/{found}" if found.startswith("inputs/") else found
 
 
 def _granted(source: str, path: str, services: ToolServices) -> Path:
-    """The real path of a file of the machine, if the job lets models name it."""
+    """Return the real path of a file of the host, if the job allows it."""
     option = SkillOptions.RUN_HOST_INPUTS
     granted = [os.path.realpath(folder) for folder in services.config.get(option)]
     if not granted:
@@ -162,7 +162,7 @@ def _granted(source: str, path: str, services: ToolServices) -> Path:
         raise ArgumentError(f"input {source!r}: this job grants files below {', '.join(granted)} only ({option.key}).")
     if services.shell is not None:
         workspaces = Path(os.path.realpath(services.shell.workspaces.root))
-        # Of whatever key: a folder that is granted may have all workspaces somewhere below it.
+        # A granted directory can contain the workspaces of all keys.
         if real.is_relative_to(workspaces) or workspaces.is_relative_to(real):
             raise ArgumentError(f"input {source!r} has workspaces in it: name files of this one as workspace://path.")
     return real

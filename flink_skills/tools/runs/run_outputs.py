@@ -31,20 +31,21 @@ __all__ = [
     "unmatched",
 ]
 
-# In no text, for it is no UTF-8.
+# Occurs in no text, because it is not valid UTF-8.
 _CUT = b"\xff\xff\xff"
 _MAX_PRIMARY = 32 << 10
 _MAX_EXPORTED = 20
 _MAX_PATTERNS = 64
-# Files of earlier runs are in the same folder, and how old a file is is not known before it was looked at.
+# The directory also has files of earlier runs, and the age of a file is unknown before it is read.
 _MAX_SCANNED = 200
 
 
 @dataclass(frozen=True)
 class OutputRequest:
-    """Patterns relative to the workspace, what becomes of the files, and the limits (counts and bytes).
+    """Patterns relative to the workspace, the use of the matching files, and limits (counts and bytes).
 
-    ``exported`` is the most files that are looked at unasked: of those that the command alone can have left.
+    ``exported`` is the maximum number of files that are read without a request, if only the command can have written
+    them.
     """
 
     patterns: tuple[str, ...]
@@ -60,10 +61,9 @@ class OutputRequest:
 def requests_of(
     asked: RunArguments, places: Places, config: SkillConfig
 ) -> tuple[tuple[OutputRequest, ...], list[str]]:
-    """What ``asked`` wants of the files of the workspace, and warnings about patterns that can find nothing.
+    """Return the requested output files, and warnings about patterns that cannot match.
 
-    The job's options count where they ask for more. Raises
-    :class:`~flink_skills.tools.arguments.ArgumentError`.
+    The job's options can add to the request. Raises :class:`~flink_skills.tools.arguments.ArgumentError`.
     """
     save: bool = config.get(SkillOptions.RUN_SAVE_ARTIFACTS)
     omit: bool = config.get(SkillOptions.RUN_OMIT_INLINE) or asked.omit_inline_content
@@ -92,14 +92,14 @@ def requests_of(
 
 
 def export_request(places: Places) -> OutputRequest:
-    """The files that a run left in its output folder, for one that named none."""
+    """Return the request for the files in the output directory, for a run that names none."""
     folder = places.output_dir.relative_to(places.workspace.root).as_posix()
     most = _MAX_PRIMARY + 1
     return OutputRequest((f"{folder}/**",), False, False, "", _MAX_SCANNED, most, _MAX_SCANNED * most, _MAX_EXPORTED)
 
 
 def unmatched(patterns: Sequence[str], files: Sequence[CollectedFile]) -> list[str]:
-    """Those of ``patterns`` that none of ``files`` matches."""
+    """Return the patterns without a matching file."""
     globs = {pattern: Globs([pattern], WRITABLE) for pattern in patterns}
     return [pattern for pattern in patterns if not any(_matches(globs[pattern], file.name) for file in files)]
 
@@ -116,7 +116,7 @@ def _patterns(argument: str, globs: Iterable[str], places: Places, warnings: lis
     found: list[str] = []
     for text in filter(str.strip, globs):
         path = places.relative(argument, text)
-        # A folder that is named as such stands for what is in it.
+        # A directory means the files in it.
         pattern = f"{path}/**" if path in WRITABLE or text.rstrip().endswith("/") else path
         try:
             if pattern is None:
@@ -132,7 +132,7 @@ def _patterns(argument: str, globs: Iterable[str], places: Places, warnings: lis
 
 
 def text_of(data: bytes, truncated: bool, hidden: HiddenValues) -> str | None:
-    """``data`` as text without hidden values; None for what is no text. A character that was cut is left out.
+    """Return ``data`` as text without hidden values and without an incomplete last character. None for binary data.
 
     >>> text_of("grün".encode()[:3], True, HiddenValues()), text_of(bytes(4), False, HiddenValues())
     ('gr', None)
@@ -140,7 +140,7 @@ def text_of(data: bytes, truncated: bool, hidden: HiddenValues) -> str | None:
     if b"\0" in data:
         return None
     if truncated:
-        # Of a value that the limit cut in two, the first part is hidden as well.
+        # A value that the limit truncated is hidden as well.
         data = hidden.in_bytes(data + _CUT, _CUT).partition(_CUT)[0]
     try:
         return hidden.in_text(codecs.getincrementaldecoder("utf-8")().decode(data, not truncated))

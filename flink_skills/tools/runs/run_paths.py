@@ -25,10 +25,10 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 
 @dataclass(frozen=True)
 class Places:
-    """The folders that a run knows by name.
+    """The directories of a run.
 
-    ``home`` is where the command starts by default, the skill's folder. ``output_dir`` is the run's own.
-    ``originals`` maps the folders in which skills really live, which their texts name, to their copies.
+    ``home`` is the default working directory, the skill's copy. ``output_dir`` is the output directory of the run.
+    ``originals`` maps the original directories of skills, which their texts name, to the copies.
     """
 
     workspace: Workspace
@@ -38,7 +38,7 @@ class Places:
     originals: Mapping[str, Path] = field(default_factory=dict)
 
     def expand(self, what: str, text: str) -> str:
-        """``text`` with the variable that it begins with replaced; raises :class:`ArgumentError` for an unknown one.
+        """Return ``text`` with its leading variable replaced. Raises :class:`ArgumentError` for an unknown variable.
 
         >>> places.expand("cwd", "${WORK_DIR}/a")
         '/tmp/job/ws_1/work/a'
@@ -87,7 +87,7 @@ class Places:
         return real, ""
 
     def relative(self, what: str, text: str) -> str | None:
-        """``text`` as a plain path or pattern relative to the workspace; None where it leads out of it."""
+        """Return ``text`` as a path or pattern relative to the workspace. Return None if it is outside."""
         path = self.expand(what, text.strip().removeprefix("workspace://").replace("\\", "/"))
         root = str(self.workspace.root)
         if path.startswith("/"):
@@ -125,7 +125,7 @@ _OWN = ".flink_skills"
 _TEXT, _EDITOR = "editor-text", "editor"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# The file to edit is the last argument: "crontab -e", "git commit" and their like put options before it.
+# The file to edit is the last argument. Programs such as "crontab -e" and "git commit" put options before it.
 _SCRIPT = f"""#!/bin/sh
 for target; do :; done
 cat -- "${{0%/*}}/{_TEXT}" > "${{target:?no file to edit}}"
@@ -139,7 +139,7 @@ def write_editor(workspace: Workspace, run: str, text: str) -> Path:
     :class:`ExecutionError`.
     """
     ownership = Ownership(workspace.user)
-    with _failing(workspace, "the text for the editor"), _held(workspace, ("work", _OWN, run)) as folder:
+    with _failing(workspace, "the text for the editor"), _opened(workspace, ("work", _OWN, run)) as folder:
         for name, content, rights in (
             (_TEXT, text.encode("utf-8", "replace"), ownership.handed),
             (_EDITOR, _SCRIPT.encode(), ownership.open),
@@ -158,7 +158,7 @@ def write_editor(workspace: Workspace, run: str, text: str) -> Path:
 
 
 def remove_editor(workspace: Workspace, run: str) -> None:
-    """Remove what :func:`write_editor` made. What a command keeps from being removed stays: it is in its own way."""
+    """Remove the files of :func:`write_editor`. Files that a command protected stay, because only it uses them."""
     with suppress(OSError), ExitStack() as stack:
         folder = stack.enter_context(pinned(workspace.root))
         work = stack.enter_context(pinned("work", folder))
@@ -167,20 +167,20 @@ def remove_editor(workspace: Workspace, run: str) -> None:
 
 
 def make_output_dir(workspace: Workspace, parts: Sequence[str]) -> Path:
-    """Have the folder ``parts`` of the workspace; raises :class:`ArgumentError` where something else is there."""
+    """Create the directory ``parts`` of the workspace. Raises :class:`ArgumentError` if it is not a directory."""
     path = "/".join(parts)
     for end in range(1, len(parts) + 1):
         with suppress(FileNotFoundError):
             found = workspace.root.joinpath(*parts[:end]).lstat()
             if not stat.S_ISDIR(found.st_mode):
                 raise ArgumentError(f"OUTPUT_DIR {path!r}: {'/'.join(parts[:end])!r} is not a folder: name another.")
-    with _failing(workspace, f"the folder {path!r}"), _held(workspace, parts):
+    with _failing(workspace, f"the folder {path!r}"), _opened(workspace, parts):
         return workspace.root.joinpath(*parts)
 
 
 @contextmanager
-def _held(workspace: Workspace, parts: Sequence[str]) -> Iterator[int]:
-    """Hold a folder below the workspace, made where it is missing; links on the way are replaced."""
+def _opened(workspace: Workspace, parts: Sequence[str]) -> Iterator[int]:
+    """Open a directory below the workspace. Missing directories are created, and links are replaced."""
     rights = Ownership(workspace.user).open
     with ExitStack() as stack:
         folder = stack.enter_context(pinned(workspace.root))

@@ -53,7 +53,7 @@ class RunSpan:
         self._root = root
         self._number = next(_numbers)
         self._started = False
-        #: Nanoseconds since 1970. The beginning is told by the clock of the workspace's file system, if it is set.
+        #: Nanoseconds since 1970. ``since`` is a time of the workspace's file system.
         self.since = 0
         self.until = 0
         with _lock:
@@ -66,7 +66,7 @@ class RunSpan:
         return not self._met
 
     def covers(self, moment: int) -> bool:
-        """Whether the command had begun at ``moment``, in nanoseconds since 1970, and not ended before it."""
+        """Return True if the command ran at ``moment``, in nanoseconds since 1970."""
         return self.since <= moment and (not self.until or moment <= self.until)
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class RunSpan:
 # Seconds for a command if neither the job nor the model sets a timeout.
 _DEFAULT_TIMEOUT = 300.0
 
-# Seconds. Kernels tick each 1 to 10 ms; file systems that count in seconds are not waited for.
+# Seconds. Kernels tick each 1 to 10 ms. A file system that stores whole seconds is not waited for.
 _MAX_TICK = 0.03
 _EDITOR_VARIABLES = ("EDITOR", "VISUAL")
 
@@ -189,7 +189,7 @@ async def _prepare(
     if "OUTPUT_DIR" in env:
         places = replace(places, output_dir=await asyncio.to_thread(_output_dir, env["OUTPUT_DIR"], places))
         env["OUTPUT_DIR"] = str(places.output_dir)
-    # All that can be wrong with the arguments is found before the command has done anything.
+    # All arguments are validated before the command has any effect.
     requests, dropped = requests_of(asked, places, services.config)
     if not asked.output_files and asked.outputs is None:
         requests = (export_request(places),)
@@ -219,7 +219,7 @@ async def _prepare(
 
 
 def _check_loaded(skill: str, services: ToolServices, context: ToolContext, tool: str) -> None:
-    """Raise :class:`ArgumentError` if the model has not loaded the skill: it should read how a skill is used first."""
+    """Raise :class:`ArgumentError` if the job requires that a model loads a skill before it runs it."""
     if not services.config.get(SkillOptions.RUN_REQUIRE_LOADED):
         return
     if context.skill_state is None or skill not in context.skill_state:
@@ -228,7 +228,7 @@ def _check_loaded(skill: str, services: ToolServices, context: ToolContext, tool
 
 
 def _output_dir(text: str, places: Places) -> Path:
-    """The folder that ``env.OUTPUT_DIR`` means, made if it is missing."""
+    """Return the directory of ``env.OUTPUT_DIR``. Create it if it is missing."""
     path = places.relative("OUTPUT_DIR", text)
     if path is None:
         raise ArgumentError(f"OUTPUT_DIR {text!r} is outside the workspace: name a folder like out/report.")
@@ -240,18 +240,18 @@ def _output_dir(text: str, places: Places) -> Path:
 
 
 def _timeout(asked: RunArguments, services: ToolServices, shell: ShellRunner) -> tuple[float, str]:
-    """Seconds for the command, and a warning where the model asked for more than there is."""
+    """Return the timeout in seconds, and a warning if the model requested more than the job allows."""
     forced: float = services.config.get(SkillOptions.RUN_TIMEOUT)
     wanted = forced or asked.timeout or _DEFAULT_TIMEOUT
-    given = min(wanted, shell.limits.wall_time)
-    late = asked.timeout is not None and asked.timeout > given
-    return given, f"this job allows commands {given:g} s, not {asked.timeout:g} s" if late else ""
+    timeout = min(wanted, shell.limits.wall_time)
+    late = asked.timeout is not None and asked.timeout > timeout
+    return timeout, f"this job allows commands {timeout:g} s, not {asked.timeout:g} s" if late else ""
 
 
 def _time_after(folder: Path) -> int:
-    """A moment after ``folder`` was made, by the clock of its file system: what was changed since is the command's.
+    """Return a time of the file system after the creation of ``folder``. Later changes are those of the command.
 
-    That clock stands still for some milliseconds, and a file of an earlier run may be that young.
+    The clock of a file system advances in steps of some milliseconds, and a file of an earlier run can be as new.
     """
     made = now = folder.lstat().st_ctime_ns
     give_up = time.monotonic() + _MAX_TICK

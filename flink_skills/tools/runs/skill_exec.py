@@ -176,7 +176,7 @@ async def _answer(
     The result also has the output that an interrupted call did not return.
     """
     await process.finish(context)
-    # Nothing is awaited from here on: delivered output is in the result.
+    # No await from here on: the delivered result and the output are in the same result.
     result, more_effects = process.deliver(context.call_id)
     piece = process.read(lines=lines or _POLL_LINES, chars=MAX_OUTPUT)
     value: dict[str, Any] = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Interaction", "Process", "find_interaction"]
 
 _PROMPT = re.compile(r"press (?:enter|return|any key)|type your", re.IGNORECASE)
-# "[y/N]", "(yes/no)", "[Y,n,q]:" at the end: what may be answered.
+# Possible answers at the end: "[y/N]", "(yes/no)", "[Y,n,q]:".
 _CHOICE = re.compile(r"[\[(]\s*(?:y|yes|n|no)(?:\s*[/|,]\s*[\w?]+)+\s*[\])]\s*[:?>]*$", re.IGNORECASE)
 _NUMBER = re.compile(r"\b(?:enter|choose|select|pick)\b.{0,40}\bnumber\b", re.IGNORECASE)
 _ITEM = re.compile(r"\s*[\[(]?\d{1,3}[.)\]](?!\d)\s*\S")
@@ -32,7 +32,7 @@ _MAX_HINT_LENGTH = 200
 
 @dataclass(frozen=True)
 class Interaction:
-    """What a program seems to wait for; ``hint`` is the line that says so."""
+    """The input that a program probably waits for. ``hint`` is the line that asks for it."""
 
     kind: Literal["prompt", "selection"]
     hint: str
@@ -42,9 +42,9 @@ class Interaction:
 
 
 def find_interaction(text: str) -> Interaction | None:
-    """What the program that printed ``text`` since its last input waits for; None if nothing tells.
+    """Return the input that a program waits for after the output ``text``. Return None if it waits for none.
 
-    A guess: programs also end lines of a report with a colon.
+    This is a guess. A line of a report can end with a colon as well.
 
     >>> find_interaction("1. red\\n2. blue\\nColour? ")
     Interaction(kind='selection', hint='Colour?')
@@ -70,7 +70,7 @@ _SETTLE_SECONDS = 0.075
 _GRACE_SECONDS = 2.0
 _SEEN_FOR_INTERACTION = 4_096
 _MAX_OF_RESULT = 16 << 10
-# A program that floods its output is read no faster than this, about 10 MiB/s, and waits meanwhile.
+# Output is read at about 10 MiB/s at most. A faster program waits.
 _BURST_BYTES = 1 << 20
 _REST_SECONDS = 0.1
 
@@ -173,7 +173,7 @@ class Process:
         return self.result is not None
 
     @property
-    def left_alone(self) -> bool:
+    def is_abandoned(self) -> bool:
         """True if the call that started it was interrupted before a model got the result."""
         return not (self.answered or self.answering)
 
@@ -213,9 +213,9 @@ class Process:
         self._burst += size
         if self._burst > _BURST_BYTES and self._resting is None and self._live is not None:
             self._live.pause_output()
-            self._resting = self._loop.call_later(_REST_SECONDS, self._go_on)
+            self._resting = self._loop.call_later(_REST_SECONDS, self._resume_output)
 
-    def _go_on(self) -> None:
+    def _resume_output(self) -> None:
         self._resting = None
         if self._live is not None:
             self._live.resume_output()

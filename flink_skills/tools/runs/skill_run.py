@@ -116,7 +116,7 @@ _SHOWN_NAMES = 10
 _MAX_INLINE = 4 << 20
 #: Bytes of stdout and of stderr in a result.
 MAX_OUTPUT = 16 << 10
-# These are in each result, even if they are empty.
+# Keys of each result, even if their values are empty.
 _ALWAYS = ("exit_code", "stdout", "duration_ms")
 
 

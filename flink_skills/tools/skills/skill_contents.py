@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from flink_skills.skill.text import clean_line
+from flink_skills.tools.argument_model import ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
-from flink_skills.tools.given import Given
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.skills.offer import ToolNames, brought_note, offer_of, tool_names
 from flink_skills.tools.skills.skill_face import (
@@ -49,7 +49,7 @@ _SHOWN_CHARS = 16_000
 _SHORTEST = 40
 
 
-class _ListArguments(Given):
+class _ListArguments(ArgumentModel):
     menu: bool = Field(False, description="Descriptions too, and what is loaded.")
 
 
@@ -62,7 +62,7 @@ class SkillList(SkillTool[_ListArguments]):
 
     async def _run(self, asked: _ListArguments, view: SkillView, context: ToolContext) -> ToolResult:
         loaded = context.skill_state or SkillState()
-        # What hides from the menu of the prompt hides here, unless it is loaded.
+        # Hidden skills are omitted, as in the menu of the prompt, unless they are loaded.
         names = [name for name in view if name in loaded or not _hides(name, view)]
         if not asked.menu:
             return listed(names)
@@ -110,7 +110,7 @@ class SkillListTools(SkillTool[SkillArguments]):
 
 
 def listed(names: Sequence[str]) -> ToolResult:
-    """``names`` as a JSON array; of very many the first, and how many more there are."""
+    """Return names as a JSON array. A long list has the first names, and the number of the others."""
     text = json.dumps([clean_line(name) for name in names[:_SHOWN]], ensure_ascii=False)
     if len(names) > _SHOWN:
         text += f"\n({len(names) - _SHOWN} more are not shown)"
@@ -132,12 +132,12 @@ def _short(text: str, most: int) -> str:
 
 
 _ADD, REPLACE, CLEAR = MODES = ("add", "replace", "clear")
-# Any text is taken: an unknown mode is answered, not refused.
+# Any string is valid. An unknown mode adds a note to the result.
 _Mode = Annotated[str | None, WithJsonSchema({"type": "string", "enum": list(MODES)})]
 
 
 def _mode_of(asked: str | None) -> tuple[str, str]:
-    """The mode that is meant, and what to say where that is not what was asked.
+    """Return the mode, and a note if it is not the requested one.
 
     >>> _mode_of(" Add "), _mode_of("merge")[0]
     (('add', ''), 'replace')
@@ -149,7 +149,7 @@ def _mode_of(asked: str | None) -> tuple[str, str]:
 
 
 def _changed(before: Selection, mode: str, asked: Selection) -> Selection:
-    """What is selected after ``asked`` in ``mode``.
+    """Return the selection after ``asked`` is applied in ``mode``.
 
     >>> _changed(("a",), "add", ("b",)), _changed(("a",), "replace", ("b",)), _changed(("a",), "clear", ("b",))
     (('a', 'b'), ('b',), ())
@@ -179,7 +179,7 @@ class SkillSelectDocs(SkillTool[_DocsArguments]):
         name = known_skill(asked.skill, view)
         before = _loaded(name, context, "docs")
         mode, note = _mode_of(asked.mode)
-        _check_said(asked, mode, "docs", everything=asked.include_all_docs)
+        _check_named(asked, mode, "docs", everything=asked.include_all_docs)
         wanted = await asked_docs(name, asked.docs, asked.include_all_docs, view, context) if mode != CLEAR else ()
         docs = _changed(before.docs, mode, wanted)
         value: dict[str, Any] = {
@@ -198,7 +198,7 @@ class SkillSelectDocs(SkillTool[_DocsArguments]):
             loaded = replace(before, docs=docs)
             text = await asyncio.to_thread(skill_block, name, loaded, view, max_doc_chars=most)
         elif more := [path for path in value["selected_docs"] if path not in had]:
-            # Nothing else will bring them before the model.
+            # This result is the only place with their text.
             text = await asyncio.to_thread(docs_block, name, more, view, max_doc_chars=most)
         answer = _answer(value, note, docs_effect(name, docs, digest=before.digest if gone else ""))
         return replace(answer, content=f"{answer.content}\n{text}") if text else answer
@@ -216,7 +216,7 @@ class SkillSelectTools(SkillTool[_ToolsArguments]):
         name = known_skill(asked.skill, view)
         before = _loaded(name, context, "tools")
         mode, note = _mode_of(asked.mode)
-        _check_said(asked, mode, "tools", everything=asked.include_all_tools)
+        _check_named(asked, mode, "tools", everything=asked.include_all_tools)
         declared = await asyncio.to_thread(view.declared_tools, name)
         names = await tool_names(name, before, self._services, view, context)
         every = _of_skills(names.selected(declared, replace(before, tools=ALL)))
@@ -246,11 +246,11 @@ def _of_skills(tools: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _meant(asked: Sequence[str], names: ToolNames) -> tuple[list[str], str]:
-    """The tools ``asked`` as they are called, without those that need no selection, and what to say of these."""
+    """Return the names of the tools ``asked`` without those that need no selection, and a note about the latter."""
     meant = [names.meant(tool.strip()) for tool in asked]
     anyway = [tool for tool in meant if tool in names.taken]
-    said = f"Not part of a skill, and always there: {', '.join(anyway)}." if anyway else ""
-    return [tool for tool in meant if tool not in names.taken], said
+    note = f"Not part of a skill, and always there: {', '.join(anyway)}." if anyway else ""
+    return [tool for tool in meant if tool not in names.taken], note
 
 
 def _loaded(name: str, context: ToolContext, what: str) -> LoadedSkill:
@@ -261,8 +261,8 @@ def _loaded(name: str, context: ToolContext, what: str) -> LoadedSkill:
     return found
 
 
-def _check_said(asked: BaseModel, mode: str, what: str, *, everything: bool) -> None:
-    """Raise :class:`ArgumentError` where nothing was said that could be selected instead: that is no wish to clear."""
+def _check_named(asked: BaseModel, mode: str, what: str, *, everything: bool) -> None:
+    """Raise :class:`ArgumentError` for a replacement without new values. Only the mode ``clear`` deselects all."""
     if mode == REPLACE and what not in asked.model_fields_set and not everything:
         raise ArgumentError(
             f"Nothing is changed, for you name no {what}: give {what}=[…] or include_all_{what}=true, "

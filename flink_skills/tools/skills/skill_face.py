@@ -12,9 +12,9 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from flink_skills.errors import SkillsError, near_misses
 from flink_skills.options import SkillOptions
+from flink_skills.tools.argument_model import Also, ArgumentModel, as_list
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.given import Also, Given, as_list
 from flink_skills.tools.state import ALL, Selection, names_of
 
 if TYPE_CHECKING:
@@ -78,16 +78,16 @@ class SkillTool(CheckedTool, Generic[M]):
 
     @abstractmethod
     async def _run(self, asked: M, view: SkillView, context: ToolContext) -> ToolResult:
-        """Do what was asked; what it raises is told to the model."""
+        """Run the call. An error that it raises is the result for the model."""
 
 
 def caller_view(services: ToolServices, context: ToolContext) -> SkillView:
-    """The effective set of the calling model, should the tool be shared by several."""
+    """Return the skills of the calling model. Several models can share the tool."""
     return context.skills if context.skills is not None else services.view
 
 
 def known_skill(name: str, view: SkillView) -> str:
-    """``name``, or the one name that only differs in case and blanks; raises :class:`ArgumentError`."""
+    """Return the skill ``name``, or the only one whose name differs in case. Raises :class:`ArgumentError`."""
     if name in view:
         return name
     folded = [known for known in view.names if known.casefold() == name.strip().casefold()]
@@ -97,7 +97,7 @@ def known_skill(name: str, view: SkillView) -> str:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], *, place: str = "") -> str:
-    """That there is no ``what`` of this name, with near ones and some of those there are.
+    """Return the message about an unknown name, with similar names and some of the existing ones.
 
     >>> unknown_name("document", "guid.md", ["guide.md"], place=" in skill a")
     "There is no document 'guid.md' in skill a. Did you mean guide.md? Documents: guide.md."
@@ -111,7 +111,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], *, place: str = "")
 
 
 def _near(name: str, names: Sequence[str]) -> list[str]:
-    """The names most like ``name``; of paths, those whose last part is like its last part come first."""
+    """Return the names most similar to ``name``. Paths with a similar last part come first."""
     ends: dict[str, str] = {}
     for known in names:
         ends.setdefault(known.rpartition("/")[2], known)
@@ -122,7 +122,7 @@ def _near(name: str, names: Sequence[str]) -> list[str]:
 _Names = Annotated[tuple[str, ...], BeforeValidator(partial(as_list, split=True))]
 
 
-class SkillArguments(Given):
+class SkillArguments(ArgumentModel):
     """A skill, by ``skill``."""
 
     skill: Annotated[str, Field(min_length=1), Also("skill_name", "name")]
@@ -143,10 +143,10 @@ class ToolsArguments(SkillArguments):
 
 
 def known_names(what: str, asked: Iterable[str], there: Sequence[str], skill: str) -> Selection:
-    """The names ``asked`` as they are written ``there``; all for "*".
+    """Return the names of ``there`` that ``asked`` means, or all for "*".
 
-    Case, ``./`` and a folder that was left out do not matter where it is clear what is meant. Raises
-    :class:`ArgumentError`, with near names, for one that is not there.
+    Case, ``./`` and a missing directory are ignored if the name remains unambiguous. Raises :class:`ArgumentError` with
+    similar names for an unknown one.
 
     >>> known_names("document", ["Guide.md", "ref/a.md"], ["docs/ref/a.md", "guide.md"], "x")
     ('guide.md', 'docs/ref/a.md')
@@ -174,19 +174,19 @@ def _known(what: str, asked: str, there: Sequence[str], skill: str) -> str:
 
 
 def max_doc_chars(services: ToolServices) -> int:
-    """How much of a document a model may get at once."""
+    """Return the maximum number of characters of a document in a request."""
     return services.config.get(SkillOptions.PROMPT_MAX_DOC_CHARS)
 
 
 async def docs_of(skill: str, view: SkillView) -> list[str]:
-    """The documents of ``skill``; looks at its folder."""
+    """Return the documents in the directory of ``skill``."""
     return await asyncio.to_thread(view.docs, skill)
 
 
 async def asked_docs(
     skill: str, docs: Sequence[str], all_docs: bool, view: SkillView, context: ToolContext
 ) -> Selection:
-    """The documents of ``skill`` that were asked for, told to the audit trail.
+    """Return the requested documents of ``skill``, and record them in the audit trail.
 
     Raises :class:`~flink_skills.tools.arguments.ArgumentError` for one that is not there.
     """

@@ -1,4 +1,4 @@
-"""``load_skill`` and ``unload_skill``, and ``skill_load`` and ``skill_unload``: how skills come and go.
+"""``load_skill``, ``unload_skill``, ``skill_load`` and ``skill_unload``.
 
 All of them see the caller's effective skill set only. A skill outside of it and one that does not exist get
 the same answer.
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError, Canonical, plain_name
 from flink_skills.tools.base import ToolContext, ToolResult
-from flink_skills.tools.given import Also, Given
 from flink_skills.tools.profiles import LOAD_SKILL
 from flink_skills.tools.skills.offer import describe_brought, offer_of
 from flink_skills.tools.skills.skill_face import (
@@ -51,12 +51,12 @@ __all__ = ["LoadSkill", "SkillLoad", "SkillUnload", "UnloadSkill"]
 _FILE_WORDS = frozenset(("path", "file", "filepath", "filename", "resource", "resourcepath"))
 
 
-class _NameArguments(Given):
-    name: Annotated[str, Field(min_length=1), Also("skill", "skill_name")]
+class _NameArguments(ArgumentModel):
+    skill: Annotated[str, Also("skill_name")] = Field(min_length=1, alias="name")
 
 
 class _Load(SkillTool[Any]):
-    """What loading is, whatever the tool is called."""
+    """Base class of the tools that load a skill."""
 
     changes_state = True
 
@@ -81,7 +81,7 @@ class _Load(SkillTool[Any]):
         return ToolResult("\n".join(lines), value=_value(activation, wanted) | offer.to_json(), effects=(effect,))
 
     async def _first_line(self, activation: Activation, loaded: LoadedSkill, view: SkillView) -> str:
-        """That the skill is loaded; where nothing else brings its content before the model, that too."""
+        """Return a line about the load, or the content of the skill if requests do not contain it otherwise."""
         if not self._services.settings.loads_in_place:
             return f"loaded: {activation.name}{_with_docs(loaded.docs)}"
         if not loaded.docs:
@@ -92,10 +92,10 @@ class _Load(SkillTool[Any]):
     async def _again(
         self, activation: Activation, before: LoadedSkill, wanted: Selection, view: SkillView
     ) -> ToolResult:
-        """For a skill that is loaded: what is there already costs a line, and only what is new costs more."""
+        """Return the result for a skill that is already loaded: one line, and new documents."""
         name, docs = activation.name, united(before.docs, wanted)
         in_place, new = self._services.settings.loads_in_place, docs != before.docs
-        # With the life time "once", what a request has had is on its way out: who asks again gets it once more.
+        # With the lifetime "once", the content was in a request and is about to be unloaded. It is shown again.
         expired = before.shown and self._services.settings.lifetime == "once"
         text = f"already loaded: {name}{_with_docs(docs)}"
         if in_place and not new:
@@ -106,7 +106,7 @@ class _Load(SkillTool[Any]):
             most = max_doc_chars(self._services)
             text += "\n" + await asyncio.to_thread(docs_block, name, more, view, max_doc_chars=most)
         if before.tools is not None and not before.tools:
-            # Who loads a skill again expects its tools, and this does not bring them back.
+            # A model that loads a skill again expects its tools, but the selection is kept.
             fix = " (skill_select_tools adds them)" if "skill_select_tools" in self._services.settings.tools else ""
             text += f"\nTools selected: none{fix}"
         effect = docs_effect(name, docs) if new or expired else touch_effect(name)
@@ -114,7 +114,7 @@ class _Load(SkillTool[Any]):
 
     async def _activate(self, name: str, view: SkillView, context: ToolContext) -> Activation:
         if name in self._read_before:
-            # The view keeps what it has read: a thread would cost more than the call.
+            # The view caches the content. A thread would cost more than the call.
             return view.activate(name, key=context.display_key)
         activation = await asyncio.to_thread(view.activate, name, key=context.display_key)
         self._read_before.add(name)
@@ -132,7 +132,7 @@ class LoadSkill(_Load):
 
     def canonical(self, arguments: Mapping[str, Any]) -> Canonical:
         for name, value in arguments.items():
-            # Without this, the model would get the whole skill and take it for the file.
+            # Otherwise the model would mistake the content of the skill for that of the file.
             if value and plain_name(str(name)) in _FILE_WORDS:
                 other = "load_skill_resource"
                 fix = f" To read a file of a skill, call {other} with name and path."
@@ -142,7 +142,7 @@ class LoadSkill(_Load):
         return super().canonical(arguments)
 
     async def _run(self, asked: _NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        return await self._load(asked.name, (), False, view, context)
+        return await self._load(asked.skill, (), False, view, context)
 
 
 class SkillLoad(_Load):
@@ -156,39 +156,30 @@ class SkillLoad(_Load):
         return await self._load(asked.skill, asked.docs, asked.include_all_docs, view, context)
 
 
-class _Unload(SkillTool[Any]):
+class UnloadSkill(SkillTool[Any]):
+    """``unload_skill``: unloads a skill."""
+
+    tool_name = "unload_skill"
+    description = "Unload a skill that is no longer needed."
+    model: type[Any] = _NameArguments
     changes_state = True
 
-    def _unload(self, asked: str, view: SkillView, context: ToolContext) -> ToolResult:
+    async def _run(self, asked: _NameArguments | SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:
         loaded = context.skill_state or SkillState()
-        # A skill may have gone from the model's set since it was loaded: putting it away is still right.
-        name = asked if asked in loaded else known_skill(asked, view)
+        # A skill that the model may no longer use can still be unloaded.
+        name = asked.skill if asked.skill in loaded else known_skill(asked.skill, view)
         if name not in loaded:
             others = ", ".join(other for other in loaded if other in view)
             return ToolResult(f"Skill {name} is not loaded. Loaded skills: {others or 'none'}.", is_error=True)
         return ToolResult(f"Skill {name} is unloaded.", value={"name": name}, effects=(unload_effect(name),))
 
 
-class UnloadSkill(_Unload):
-    """``unload_skill``: puts a skill away."""
-
-    tool_name = "unload_skill"
-    description = "Unload a skill that is no longer needed."
-    model = _NameArguments
-
-    async def _run(self, asked: _NameArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        return self._unload(asked.name, view, context)
-
-
-class SkillUnload(_Unload):
-    """``skill_unload``: puts a skill away, with its documents and tools."""
+class SkillUnload(UnloadSkill):
+    """``skill_unload``: unloads a skill with its documents and tools."""
 
     tool_name = "skill_unload"
     description = "Put a loaded skill away."
     model = SkillArguments
-
-    async def _run(self, asked: SkillArguments, view: SkillView, context: ToolContext) -> ToolResult:
-        return self._unload(asked.skill, view, context)
 
 
 def _with_docs(docs: Selection) -> str:

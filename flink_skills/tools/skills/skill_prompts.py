@@ -66,7 +66,7 @@ _LINES: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def introduction(tool_names: Collection[str]) -> str:
-    """What is said before the list of skills to a model with these tools; ends with a line end.
+    """Return the text before the list of skills, for a model with these tools. It ends with a line end.
 
     >>> "skill_load" in introduction(["skill_load"]), "load" in introduction(["skill_run"])
     (True, False)
@@ -77,33 +77,32 @@ def introduction(tool_names: Collection[str]) -> str:
 
 
 def guidance(settings: SkillSettings, tool_names: Collection[str]) -> str:
-    """What is said after the list of skills: ``settings.guidance``, else what these tools are for.
+    """Return the text after the list of skills: ``settings.guidance``, else the use of these tools.
 
-    Names no tool that is not in ``tool_names``. "" where ``settings.guidance`` is, and for the tools of ``core``, which
-    need no more than their descriptions.
+    It names only tools of ``tool_names``. It is empty for the tools of ``core``, whose descriptions are sufficient.
     """
     if settings.guidance is not None:
         return settings.guidance
     lines: list[str] = []
-    said: set[str] = set()
+    described: set[str] = set()
     for tools, line in _LINES:
-        # Of the lines on one tool the first that fits counts: it says most.
-        if said.isdisjoint(tools) and all(tool in tool_names for tool in tools):
-            said.update(tools)
+        # The first line about a tool is the most complete one.
+        if described.isdisjoint(tools) and all(tool in tool_names for tool in tools):
+            described.update(tools)
             lines.append(line)
     return "\n".join([HEADING, *lines]) if lines else ""
 
 
-# All documents of a skill together have at most this many times the room of a single one.
+# Maximum size of all documents of a skill, as a multiple of the maximum size of one.
 _DOCS_OF_A_SKILL = 4
 
 
 def skill_block(name: str, loaded: LoadedSkill, view: SkillView, *, max_doc_chars: int) -> str:
-    """What a model reads of a loaded skill: its instructions, then its selected documents and tools.
+    """Return the text of a loaded skill: its instructions, then its selected documents and tools.
 
-    ``max_doc_chars`` cuts each document, and four times as much all of them. A skill that the view has no more, or
-    with other content than was loaded, is a line that says so, as is a document that cannot be read. Files are read
-    the first time only.
+    Each document is truncated to ``max_doc_chars``, and all together to four times as much. A note replaces a skill
+    that the view no longer has or whose content has changed, and a document that cannot be read. Files are read only
+    the first time.
     """
     opening = f'<skill_content name="{attribute(name)}">'
     if name not in view:
@@ -126,7 +125,7 @@ def skill_block(name: str, loaded: LoadedSkill, view: SkillView, *, max_doc_char
 
 
 def system_block(state: SkillState, view: SkillView, *, max_doc_chars: int) -> str:
-    """The loaded skills for the system text, sorted by name; "" for none. See :func:`skill_block`."""
+    """Return the text of the loaded skills for the system prompt, sorted by name. See :func:`skill_block`."""
     names = sorted(state.names)
     if not names:
         return ""
@@ -149,7 +148,7 @@ def says_unloaded(text: str, name: str) -> bool:
 
 
 def docs_block(name: str, docs: Sequence[str], view: SkillView, *, max_doc_chars: int) -> str:
-    """The text of these documents of a skill, each in a block of its own."""
+    """Return the text of these documents of a skill, each in a separate block."""
     found: list[str] = []
     room = _DOCS_OF_A_SKILL * max_doc_chars
     for path in docs:
@@ -170,7 +169,7 @@ def docs_block(name: str, docs: Sequence[str], view: SkillView, *, max_doc_chars
 
 
 def _named(text: str) -> str:
-    """A name that a skill chose, on one line and unable to close or open a block."""
+    """Return a name from a skill on one line, without characters that close or open a block."""
     return escape(clean_line(text))
 
 

@@ -11,10 +11,10 @@ from flink_skills.errors import ResourceError
 from flink_skills.manager.paging import ResourceText, page_of
 from flink_skills.options import SkillOptions
 from flink_skills.skill.text import clean
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import result_of
-from flink_skills.tools.given import Also, Given
 from flink_skills.tools.media import Media, has_media_name
 from flink_skills.tools.skills.skill_face import SkillTool, known_skill
 from flink_skills.tools.skills.skill_paths import (
@@ -42,11 +42,11 @@ _Part = tuple[int, int]
 _Found = ResourceText | Media
 # Characters of the line with the offset of the next part.
 _NOTE_CHARS = 120
-# Stands where a part begins or ends inside a file; no text has it.
+# Marks the beginning or end of a part inside a file. No text contains it.
 _CUT = b"\0cut\0"
 
 
-class _Arguments(Given):
+class _Arguments(ArgumentModel):
     name: Annotated[str | None, Also("skill", "skill_name")] = None
     path: Annotated[str, Also("file", "file_path", "filename", "resource_path")] = Field(
         min_length=1, description="Relative to the skill's folder."
@@ -57,8 +57,8 @@ class _Arguments(Given):
 class LoadSkillResource(SkillTool[_Arguments]):
     """``load_skill_resource``: reads a file of a skill, a part at a time.
 
-    ``path`` may be a reference as well: ``artifact://name[@version]``, ``workspace://path``, and
-    ``skill://name/path``; ``name`` is not needed then.
+    ``path`` may be a reference: ``artifact://name[@version]``, ``workspace://path`` or ``skill://name/path``. A
+    reference needs no ``name``.
     ``inputs/x``, ``out/x`` and ``work/x`` are files of the workspace if the skill has no such file. Absolute paths of
     skills and of the workspace, as texts and commands show them, are accepted, and paths that begin with ``$WORK_DIR``,
     ``$OUTPUT_DIR`` or ``$SKILLS_DIR``. An image, a PDF document or audio of a kind that the model accepts is returned

@@ -316,7 +316,7 @@ async def test_what_no_model_knows_of_is_ended_soon(talk: Talk, monkeypatch: pyt
     again = await _interrupted(talk, **start)
     value = await talk.call("skill_exec", **start, yield_ms=0)
     assert value["session_id"] == again.id
-    assert not again.left_alone
+    assert not again.is_abandoned
     assert talk.sessions._due(again) > again.used_at + 100
     await asyncio.wait([waiting], timeout=2)
     assert not again.ended

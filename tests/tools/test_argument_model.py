@@ -1,6 +1,6 @@
 """Similar names of arguments are accepted, and others are answered with an error.
 
-Examines the internals of tools.given on purpose.
+Examines the internals of tools.argument_model on purpose.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import pytest
 from pydantic import Field, ValidationError
 
 from flink_skills.tools import ArgumentError, Arguments
-from flink_skills.tools.given import Also, Given
+from flink_skills.tools.argument_model import Also, ArgumentModel
 
 
-class Read(Given):
+class Read(ArgumentModel):
     path: Annotated[str, Field(min_length=1), Also("file_path", "file")]
     skill_name: Annotated[str | None, Also("skill")] = None
     offset: int = 0
@@ -61,3 +61,11 @@ def test_the_schema_shows_one_name() -> None:
     schema = Arguments("read", Read).schema
     assert list(schema["properties"]) == ["path", "skill_name", "offset"]
     assert schema["required"] == ["path"]
+
+
+def test_an_error_names_the_argument_as_the_schema_does() -> None:
+    class Write(ArgumentModel):
+        newline: bool = Field(False, alias="submit")
+
+    with pytest.raises(ArgumentError, match="\n- submit: "):
+        Arguments("write", Write).read({"submit": "perhaps"})

@@ -1,4 +1,4 @@
-"""Arguments as models give them: in whichever spelling of a name, and none of them lost without a word."""
+"""Models of tool arguments. They accept other spellings of the names, and report misspelled ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from flink_skills.tools.arguments import ArgumentError, plain_name
 
-__all__ = ["Also", "Given", "as_list", "as_object"]
+__all__ = ["Also", "ArgumentModel", "as_list", "as_object"]
 
-# What is at least this much like the name of an argument was meant to be it: "output" is "outputs", but "comment", such
-# as models add of their own, is no "command".
+# Similarity at which a name is treated as a misspelled one: "output" for "outputs". Models add further arguments, such
+# as "comment", which is not a "command".
 _ALIKE = 0.75
 
 
@@ -35,15 +35,14 @@ class Also:
         object.__setattr__(self, "blank", blank)
 
 
-class Given(BaseModel):
-    """The arguments of a tool. Each is understood by its own name and by those of :class:`Also`, however they are
-    spelled (``skill_name``, ``skillName``, ``SkillName``). Two of these names in one call are an error.
+class ArgumentModel(BaseModel):
+    """Arguments of a tool, in any spelling of their names and of those of :class:`Also`.
 
-    A null is an argument that was left out, and so is a blank text where the argument may be left out. What a model
-    adds of its own does not make the rest wrong, but what is nearly the name of an argument was meant to be that:
-    raises :class:`ArgumentError`.
+    ``skill_name``, ``skillName`` and ``SkillName`` are the same name. A null counts as an omitted argument, and so does
+    a blank string for an optional one. Unknown arguments are ignored. Raises :class:`ArgumentError` for two names of
+    one argument, and for an unknown name that is similar to a known one.
 
-    >>> class Read(Given):
+    >>> class Read(ArgumentModel):
     ...     path: Annotated[str, Also("file_path")]
     >>> Read.model_validate({"filePath": "a.md", "reason": "to know"}).path
     'a.md'
@@ -51,16 +50,16 @@ class Given(BaseModel):
 
     model_config = ConfigDict(extra="ignore", populate_by_name=True)
     #: The JSON form of each value is read as the same value, see :class:`~flink_skills.tools.arguments.Arguments`.
-    is_given: ClassVar[bool] = True
+    is_json_like: ClassVar[bool] = True
 
     @model_validator(mode="before")
     @classmethod
-    def _understood(cls, given: Any) -> Any:
-        return cls.understood(given)
+    def _normalize(cls, given: Any) -> Any:
+        return cls.normalized(given)
 
     @classmethod
-    def understood(cls, given: Any) -> Any:
-        """Return the values by the names of the fields. Anything but an object stays as it is."""
+    def normalized(cls, given: Any) -> Any:
+        """Return the values by the names of the fields. Return a value that is not an object unchanged."""
         if not isinstance(given, Mapping):
             return given
         known = _known_names(cls)
