@@ -17,7 +17,7 @@ from flink_skills.tools.runs.skill_process import Collect, Process
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
-    from flink_skills.tools.runs.run_preparation import PreparedRun
+    from flink_skills.tools.runs.prepared_run import PreparedRun
 
 __all__ = ["Caller", "ProcessSessions"]
 

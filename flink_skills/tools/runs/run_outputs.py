@@ -1,23 +1,19 @@
-"""Output files of a run: the requested patterns, their content in the result, and those that are saved as artifacts."""
+"""Output files of a run: the requested patterns, and their content in the result."""
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flink_skills.errors import SkillsError
 from flink_skills.execution.workspace import WRITABLE, CollectedFile, WorkspacePathError
 from flink_skills.execution.workspace.globs import Globs
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.base import ToolContext
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.runs.run_arguments import RunArguments, RunOutputs
 from flink_skills.tools.runs.run_paths import Places
-from flink_skills.tools.services import ToolServices
 
 __all__ = [
     "NO_ARTIFACTS",
@@ -26,7 +22,6 @@ __all__ = [
     "export_request",
     "primary_of",
     "requests_of",
-    "save_outputs",
     "text_of",
     "unmatched",
 ]
@@ -171,40 +166,3 @@ def primary_of(files: Sequence[CollectedFile], omit: bool, hidden: HiddenValues)
 
 
 NO_ARTIFACTS = f"this job saves no artifacts: {SkillOptions.ARTIFACTS_DIR.key} is not set"
-
-
-async def save_outputs(
-    files: Sequence[CollectedFile], prefix: str, services: ToolServices, context: ToolContext
-) -> tuple[list[tuple[str, str]], list[str]]:
-    """Save ``files`` under ``prefix`` and their names. Return names and versions of the artifacts, and warnings."""
-    store = services.artifacts
-    if not files:
-        return [], []
-    if store is None:
-        return [], [f"output files were not saved, they stay in the workspace: {NO_ARTIFACTS}"]
-    hidden = services.shell.hidden if services.shell is not None else HiddenValues()
-    saved: list[tuple[str, str]] = []
-    # Files with the same reason are one warning.
-    failed: dict[tuple[type[SkillsError] | None, str], list[tuple[str, str]]] = {}
-    for file in files:
-        name = f"{prefix}{file.name}"
-        if file.truncated:
-            too_large = f"the file has {file.size} bytes, more than the limits of outputs allow"
-            failed.setdefault((None, "too-large"), []).append((file.name, too_large))
-            continue
-        if hidden.in_text(name) != name:
-            failed.setdefault((None, "hidden"), []).append((file.name, "the name contains a value of skills.env"))
-            continue
-        try:
-            artifact = await asyncio.to_thread(store.save, context.owner, name, file.data, file.mime_type)
-        except SkillsError as error:
-            alike = (type(error), getattr(error, "reason", ""))
-            failed.setdefault(alike, []).append((file.name, str(error)))
-        else:
-            saved.append((artifact.name, artifact.version))
-    return saved, [_not_saved(files) for files in failed.values()]
-
-
-def _not_saved(failed: Sequence[tuple[str, str]]) -> str:
-    name, why = failed[0]
-    return f"{name} was not saved: {why}" if len(failed) == 1 else f"{len(failed)} files were not saved; {name}: {why}"

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
-import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import WRITABLE, WorkspacePathError, parts_of
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.activity import observe
@@ -21,69 +15,16 @@ from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.commands.folders import stage_skills, standard_input
 from flink_skills.tools.commands.runner import ShellRunner
+from flink_skills.tools.runs.prepared_run import PreparedRun, RunSpan, remove_run
 from flink_skills.tools.runs.run_arguments import RunArguments
 from flink_skills.tools.runs.run_inputs import stage_inputs
-from flink_skills.tools.runs.run_outputs import OutputRequest, export_request, requests_of
-from flink_skills.tools.runs.run_paths import Places, make_output_dir, remove_editor, write_editor
+from flink_skills.tools.runs.run_outputs import export_request, requests_of
+from flink_skills.tools.runs.run_paths import Places, make_output_dir, write_editor
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.skill_face import caller_view, known_skill
 from flink_skills.tools.state import touch_effect
 
-__all__ = ["PreparedRun", "RunSpan", "prepare"]
-
-_known: weakref.WeakSet[RunSpan] = weakref.WeakSet()
-_lock = threading.Lock()
-_numbers = count(1)
-
-
-class RunSpan:
-    """The time of one command in the workspace ``root``: from its preparation to :meth:`end`.
-
-    A command that is prepared and refused does not count for others, because it never starts.
-
-    >>> one, other, refused = RunSpan(root), RunSpan(root), RunSpan(root)
-    >>> one.start()
-    >>> other.start()
-    >>> one.end()
-    >>> one.alone, refused.alone, other.covers(one.until - 1), RunSpan(Path("/elsewhere")).alone
-    (False, False, True, True)
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._number = next(_numbers)
-        self._started = False
-        #: Nanoseconds since 1970. ``since`` is a time of the workspace's file system.
-        self.since = 0
-        self.until = 0
-        with _lock:
-            self._met = {span._number for span in _known if span._root == root and span._started}
-            _known.add(self)
-
-    @property
-    def alone(self) -> bool:
-        """Return whether no other command ran in the workspace between the preparation of this one and its end."""
-        return not self._met
-
-    def covers(self, moment: int) -> bool:
-        """Return True if the command ran at ``moment``, in nanoseconds since 1970."""
-        return self.since <= moment and (not self.until or moment <= self.until)
-
-    def start(self) -> None:
-        """Record that the command starts. From here on it can write files."""
-        with _lock:
-            self._started = True
-            for span in _known:
-                if span is not self and span._root == self._root:
-                    span._met.add(self._number)
-
-    def end(self) -> None:
-        """Record that the command has ended, or that it was not started. Calling it again does nothing."""
-        with _lock:
-            if self in _known:
-                _known.discard(self)
-                self.until = time.time_ns()
-
+__all__ = ["prepare"]
 
 # Seconds for a command if neither the job nor the model sets a timeout.
 _DEFAULT_TIMEOUT = 300.0
@@ -91,46 +32,6 @@ _DEFAULT_TIMEOUT = 300.0
 # Seconds. Kernels tick each 1 to 10 ms. A file system that stores whole seconds is not waited for.
 _MAX_TICK = 0.03
 _EDITOR_VARIABLES = ("EDITOR", "VISUAL")
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """A run that is ready to start: its ``command`` in ``cwd`` with the variables ``env`` and ``stdin``.
-
-    ``span`` is its duration: the caller starts and ends it with the command. ``timeout`` is in seconds, at most the
-    job's limit. ``requests`` are the output files to return, ``staged_inputs`` records of the inputs, ``effects`` those
-    of the preparation. Call :meth:`close` in a ``finally``.
-    """
-
-    shell: ShellRunner
-    asked: RunArguments
-    command: str
-    places: Places
-    span: RunSpan
-    skill_name: str
-    cwd: Path
-    env: Mapping[str, str]
-    stdin: bytes
-    timeout: float
-    requests: tuple[OutputRequest, ...] = ()
-    staged_inputs: tuple[Mapping[str, Any], ...] = ()
-    warnings: tuple[str, ...] = ()
-    effects: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def workspace(self) -> Workspace:
-        """The workspace of the run."""
-        return self.places.workspace
-
-    @property
-    def run_dir(self) -> Path:
-        """The directory of this run."""
-        return self.places.run_dir
-
-    async def close(self) -> None:
-        """Remove the files of this run. A second call does nothing."""
-        self.span.end()
-        await asyncio.to_thread(_remove_run, self.workspace, self.run_dir)
 
 
 async def prepare(
@@ -167,7 +68,7 @@ async def prepare(
         except BaseException:
             span.end()
             if run_dir is not None:
-                await asyncio.to_thread(_remove_run, workspace, run_dir)
+                await asyncio.to_thread(remove_run, workspace, run_dir)
             raise
         sizes = [int(record.get("size_bytes", 0)) for record in run.staged_inputs[len(context.staged_inputs) :]]
         activity.attributes.update(files=len(sizes), bytes=sum(sizes))
@@ -261,8 +162,3 @@ def _time_after(folder: Path) -> int:
         if now == made:
             time.sleep(0.0005)
     return now
-
-
-def _remove_run(workspace: Workspace, run_dir: Path) -> None:
-    remove_editor(workspace, run_dir.name)
-    workspace.end_run(run_dir)

@@ -15,9 +15,10 @@ from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.runs.prepared_run import PreparedRun
 from flink_skills.tools.runs.process_sessions import Caller, ProcessSessions
 from flink_skills.tools.runs.run_arguments import ExecArguments, SessionArguments, WriteArguments
-from flink_skills.tools.runs.run_preparation import PreparedRun, prepare
+from flink_skills.tools.runs.run_preparation import prepare
 from flink_skills.tools.runs.skill_process import Process
 from flink_skills.tools.runs.skill_run import MAX_OUTPUT, finish, for_model, without_varying
 from flink_skills.tools.services import ToolServices

@@ -18,7 +18,7 @@ from flink_skills.tools.base import ToolContext
 from flink_skills.tools.runs.process_output import START, OutputRing, Piece, Position, ShownText
 
 if TYPE_CHECKING:
-    from flink_skills.tools.runs.run_preparation import PreparedRun
+    from flink_skills.tools.runs.prepared_run import PreparedRun
 
 __all__ = ["Interaction", "Process", "find_interaction"]
 

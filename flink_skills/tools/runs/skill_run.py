@@ -8,25 +8,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from flink_skills.errors import ExecutionError
+from flink_skills.errors import ExecutionError, SkillsError
 from flink_skills.execution import CommandResult, Workspace
 from flink_skills.execution.workspace import Collected, CollectedFile
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.activity import observe
 from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.commands.policy import CommandPolicy
 from flink_skills.tools.commands.result_text import limit_text
+from flink_skills.tools.runs.prepared_run import PreparedRun
 from flink_skills.tools.runs.run_arguments import RunArguments
 from flink_skills.tools.runs.run_outputs import (
+    NO_ARTIFACTS,
     OutputRequest,
     entry_of,
     primary_of,
-    save_outputs,
     text_of,
     unmatched,
 )
-from flink_skills.tools.runs.run_preparation import PreparedRun, prepare
+from flink_skills.tools.runs.run_preparation import prepare
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.skill_face import SkillTool
 from flink_skills.tools.state import artifacts_effect
@@ -177,7 +179,7 @@ class _OutputFiles:
                 )
         saved: list[tuple[str, str]] = []
         if request.save:
-            saved, problems = await save_outputs(kept, request.prefix, self._services, self._context)
+            saved, problems = await _save(kept, request.prefix, self._services, self._context)
             self.saved.update(saved)
             self.warnings += problems
         record = {
@@ -312,3 +314,40 @@ def _text(output: bytes) -> str:
     if len(output) <= MAX_OUTPUT:
         return output.decode("utf-8", "replace")
     return output[:MAX_OUTPUT].decode("utf-8", "ignore")
+
+
+async def _save(
+    files: Sequence[CollectedFile], prefix: str, services: ToolServices, context: ToolContext
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Save ``files`` under ``prefix`` and their names. Return names and versions of the artifacts, and warnings."""
+    store = services.artifacts
+    if not files:
+        return [], []
+    if store is None:
+        return [], [f"output files were not saved, they stay in the workspace: {NO_ARTIFACTS}"]
+    hidden = services.shell.hidden if services.shell is not None else HiddenValues()
+    saved: list[tuple[str, str]] = []
+    # Files with the same reason are one warning.
+    failed: dict[tuple[type[SkillsError] | None, str], list[tuple[str, str]]] = {}
+    for file in files:
+        name = f"{prefix}{file.name}"
+        if file.truncated:
+            too_large = f"the file has {file.size} bytes, more than the limits of outputs allow"
+            failed.setdefault((None, "too-large"), []).append((file.name, too_large))
+            continue
+        if hidden.in_text(name) != name:
+            failed.setdefault((None, "hidden"), []).append((file.name, "the name contains a value of skills.env"))
+            continue
+        try:
+            artifact = await asyncio.to_thread(store.save, context.owner, name, file.data, file.mime_type)
+        except SkillsError as error:
+            alike = (type(error), getattr(error, "reason", ""))
+            failed.setdefault(alike, []).append((file.name, str(error)))
+        else:
+            saved.append((artifact.name, artifact.version))
+    return saved, [_not_saved(files) for files in failed.values()]
+
+
+def _not_saved(failed: Sequence[tuple[str, str]]) -> str:
+    name, why = failed[0]
+    return f"{name} was not saved: {why}" if len(failed) == 1 else f"{len(failed)} files were not saved; {name}: {why}"
