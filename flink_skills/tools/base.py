@@ -233,7 +233,7 @@ def _unreported() -> MetricGroup:
 
 @dataclass
 class ToolContext:
-    """Where and for whom a tool runs.
+    """The circumstances of a call of a tool.
 
     Attributes:
         key: The key of the event.
@@ -449,7 +449,7 @@ class Tool(Resource, ABC):
         return fit_schema(spec.name, arguments, spec.parameters)
 
     def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
-        """Return the result of a call whose arguments do not fit. ``error`` is the one of :meth:`canonical`."""
+        """Return the result of a call with invalid arguments. ``error`` is the one of :meth:`canonical`."""
         return ToolResult(str(error), is_error=True)
 
     @abstractmethod

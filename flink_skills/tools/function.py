@@ -49,7 +49,7 @@ class FunctionTool(CheckedTool):
     and deadlines. The other arguments are those of :class:`Tool`. The default of
     each is that of the function's ``@tool``.
 
-    Raises :class:`ConfigError` for a function whose arguments have no schema.
+    Raises :class:`ConfigError` for a function with arguments without a schema.
 
     >>> def add(a: int, b: int = 1) -> int:
     ...     "Add two numbers."

@@ -141,7 +141,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
 
 def same_tools(name: str, known: Collection[str]) -> list[str]:
-    """Return the tools whose names differ from ``name`` only in spelling, in a prefix or in the order of words."""
+    """Return the tools with the name ``name`` in another spelling, with another prefix or order of words."""
     spellings = _spellings(name)
     words = sorted(_words(name))
     return [tool for tool in known if _plain(tool) in spellings or (len(words) > 1 and sorted(_words(tool)) == words)]

@@ -12,7 +12,7 @@ from flink_skills.agents.declare.declaration import Declaration, declared_pool, 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import ConfigError
 from flink_skills.options import OptionFamily, SkillConfig, SkillOptions
-from flink_skills.tools.code import RUN_CODE
+from flink_skills.tools.code_blocks import RUN_CODE
 from flink_skills.tools.dynamic.pool import ToolPool
 from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
 from flink_skills.tools.tool_names import KnownNames, NameMatch, NameUse, resolve

@@ -44,7 +44,7 @@ class CallLimits:
 
     @classmethod
     def of(cls, name: str, tool: Tool, config: SkillConfig) -> CallLimits:
-        """Return the limits of ``tool``, whose name for models is ``name``.
+        """Return the limits of ``tool``. Models know it as ``name``.
 
         An option for the name takes precedence over the attributes of the tool, and these over options for all tools.
 
@@ -285,7 +285,7 @@ def read_canonical(tool: Tool, arguments: Mapping[str, Any]) -> Canonical:
 
 
 def _unusable(name: str, by: str, context: ToolContext, error: Exception) -> ToolResult:
-    """Return the result of a call whose arguments an approver changed to others that do not fit."""
+    """Return the result of a call if an approver changed its arguments to invalid ones."""
     by = by or "approve()"
     _log.error(
         "%s changed the arguments of tool %s (call %s), and they do not fit; the call is denied: %s",

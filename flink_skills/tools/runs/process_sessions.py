@@ -1,4 +1,4 @@
-"""The running processes of a worker, each under the stream key whose call started it."""
+"""The running processes of a worker, each under its stream key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNANSWERED_SECONDS = 60.0
 class Caller:
     """A model that calls, in a turn of a key.
 
-    ``owner`` is the job's agent with the key, whose processes are counted together. ``agent`` is the agent of the
+    ``owner`` is the job's agent with the key. Its processes are counted together. ``agent`` is the agent of the
     model, which can be an agent that the job's agent called. ``skills`` are those that the model may use.
     """
 
@@ -185,7 +185,7 @@ class ProcessSessions:
         return len(running) >= self._max_of_worker or sum(one.owner == owner for one in running) >= self._max_of_owner
 
     async def _evict_abandoned(self, owner: str) -> None:
-        """At a limit, terminate processes of the owner whose calls were interrupted."""
+        """At a limit, terminate abandoned processes of the owner."""
         while self._is_full(owner) and not self._closed:
             abandoned = [one for one in self.processes() if one.owner == owner and one.is_abandoned and not one.ended]
             if not abandoned:
@@ -232,7 +232,7 @@ class ProcessSessions:
 
     def _drop_oldest(self, processes: list[Process], most: int) -> None:
         ended = [process for process in processes if process.ended]
-        # A process whose call still waits for its result is kept, because the call is about to read it.
+        # A process is kept while the call that started it waits for the result.
         answered = sorted((one for one in ended if self._is_answered(one)), key=lambda one: one.ended_at)
         for process in answered[: max(0, len(ended) - most)]:
             self._drop(process)

@@ -93,7 +93,7 @@ class Process:
         result: Its result without its output. None while it runs.
         ended_at: The time of its end, in seconds of the event loop's clock.
         used_at: The time of the last call that used it.
-        agent: The agent whose model started it.
+        agent: The agent of the model that started it.
         answered: True if the call that started it has its result.
         answering: Number of calls that started it and wait for their result. It is above 1 if the call is repeated.
         ended_because: The reason if the runtime ended it, else empty.

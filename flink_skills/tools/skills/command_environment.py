@@ -28,7 +28,7 @@ def command_environment(
 ) -> RuntimeEnvironment:
     """Return what commands have in a worker with the environment ``environ``, by default that of this process.
 
-    With ``remote``, they run on Linux on other machines, whose programs are unknown. None means the option
+    With ``remote``, they run on Linux on other machines with unknown programs. None means the option
     ``skills.shell.backend``. A job without commands misses no programs and variables, because skills are only read.
 
     >>> config = SkillConfig({"skills.env.report.API_TOKEN": "${env:REPORT_TOKEN}"})

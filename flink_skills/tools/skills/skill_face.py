@@ -87,7 +87,7 @@ def caller_view(services: ToolServices, context: ToolContext) -> SkillView:
 
 
 def known_skill(name: str, view: SkillView) -> str:
-    """Return the skill ``name``, or the only one whose name differs in case. Raises :class:`ArgumentError`."""
+    """Return the skill ``name``, or the only one that differs in case. Raises :class:`ArgumentError`."""
     if name in view:
         return name
     folded = [known for known in view.names if known.casefold() == name.strip().casefold()]

@@ -139,7 +139,7 @@ def check_staged(path: str, view: SkillView) -> bool:
 
 
 def check_staged_content(path: str, head: bytes) -> None:
-    """Raise :class:`ArgumentError` for a file of a skill's copy whose beginning ``head`` looks like a secret."""
+    """Raise :class:`ArgumentError` for a file of a skill's copy if its beginning ``head`` looks like a secret."""
     file = "/".join(parts_of(path, READABLE)[2:])
     if file.lower() != "skill.md" and (found := find_credential(file, head)):
         _refuse(path, found.what, found.line)

@@ -79,7 +79,7 @@ def introduction(tool_names: Collection[str]) -> str:
 def guidance(settings: SkillSettings, tool_names: Collection[str]) -> str:
     """Return the text after the list of skills: ``settings.guidance``, else the use of these tools.
 
-    It names only tools of ``tool_names``. It is empty for the tools of ``core``, whose descriptions are sufficient.
+    It names only tools of ``tool_names``. It is empty for the tools of ``core``: their descriptions are sufficient.
     """
     if settings.guidance is not None:
         return settings.guidance
@@ -101,7 +101,7 @@ def skill_block(name: str, loaded: LoadedSkill, view: SkillView, *, max_doc_char
     """Return the text of a loaded skill: its instructions, then its selected documents and tools.
 
     Each document is truncated to ``max_doc_chars``, and all together to four times as much. A note replaces a skill
-    that the view no longer has or whose content has changed, and a document that cannot be read. Files are read only
+    that the view no longer has or that has changed, and a document that cannot be read. Files are read only
     the first time.
     """
     opening = f'<skill_content name="{attribute(name)}">'

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from flink_skills.tools.code import CodeBlock, as_output, code_blocks
+from flink_skills.tools.code_blocks import CodeBlock, as_output, code_blocks
 
 pytestmark = pytest.mark.row("J31")
 
