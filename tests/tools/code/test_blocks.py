@@ -1,4 +1,4 @@
-"""Examines the internals of tools.code.blocks on purpose."""
+"""Examines the internals of tools.code_blocks on purpose."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Requests contain the loaded skills.
 
-Examines the internals of tools.skills.context on purpose.
+Examines the internals of tools.skills.skill_prompts on purpose.
 """
 
 from __future__ import annotations
