@@ -24,7 +24,7 @@ from flink_skills.skill import Limits, Report, load_folder
 from flink_skills.skill.frontmatter import find_block, read_front_matter
 from flink_skills.skill.yaml_values import read_mapping
 from flink_skills.tools import ToolContext, ToolServices
-from flink_skills.tools.skills.loading import LoadSkill
+from flink_skills.tools.skills.skill_loading import LoadSkill
 
 ROUNDS = 5
 #: Ten thousand skills in one source are more than the default limits allow.

@@ -71,13 +71,16 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_rows(path: Path) -> dict[str, list[Row]]:
-    """The rows of each section, by its title. The ids of a section are its letter and 1, 2, 3, … in any order."""
+    """Return the rows of each section by its title.
+
+    An id is the section's letter and a number. The number of a removed row stays free.
+    """
     data = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
     sections = {title: [_row(id_, said) for id_, said in rows.items()] for title, rows in data.items()}
     for title, rows in sections.items():
-        numbers = sorted(int(row.id[1:]) for row in rows)
-        if numbers != list(range(1, len(rows) + 1)) or {row.id[0] for row in rows} != {title[0]}:
-            raise FeatureError(f"{path.name}: the rows of {title!r} are not {title[0]}1 to {title[0]}{len(rows)}")
+        if others := [row.id for row in rows if not re.fullmatch(rf"{title[0]}[1-9]\d*", row.id)]:
+            wanted = f"{title[0]}1, {title[0]}2, …"
+            raise FeatureError(f"{path.name}: {title!r} has the row {others[0]}: its rows are {wanted}")
         sections[title] = sorted(rows, key=lambda row: int(row.id[1:]))
     return sections
 

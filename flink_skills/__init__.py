@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.tool_registry import register_tools as register_tools
     from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.tools.function import FunctionTool as FunctionTool
+    from flink_skills.tools.function import StreamingFunctionTool as StreamingFunctionTool
     from flink_skills.tools.media import Media as Media
-    from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
 
 _HOMES = {
     "Approval": "tools.calling",
@@ -121,7 +121,7 @@ _HOMES = {
     "SkillOptions": "options",
     "SkillsError": "errors",
     "SourceError": "errors",
-    "StreamingFunctionTool": "tools.streaming.function",
+    "StreamingFunctionTool": "tools.function",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
     "ToolInvocation": "agents.declare.hooks",

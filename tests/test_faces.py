@@ -32,7 +32,7 @@ LAZY = (
     "flink_skills.testing",
     "flink_skills.tools.commands",
     "flink_skills.tools.dynamic",
-    "flink_skills.tools.interactive",
+    "flink_skills.tools.runs",
     "flink_skills.worker",
 )
 PACKAGES = ["flink_skills"] + [

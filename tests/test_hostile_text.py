@@ -47,7 +47,7 @@ from flink_skills.tools import (
     read_docstring,
 )
 from flink_skills.tools.commands import HiddenValues, split_words
-from flink_skills.tools.interactive import ShownText, find_interaction
+from flink_skills.tools.runs import ShownText, find_interaction
 
 _LENGTH = 200_000
 # Seconds of processor time for a text of this length.

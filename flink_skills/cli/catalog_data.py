@@ -28,7 +28,7 @@ from flink_skills.manager.unavailable import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.skill.inspection import about_tokens
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools.profiles import SkillSettings
 
 __all__ = ["Catalog", "Viewer", "read_job_catalog", "read_source_catalog"]
 

@@ -14,7 +14,7 @@ from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill.inspection import about_tokens
 from flink_skills.tools.base import ToolSpec
-from flink_skills.tools.skills.guidance import introduction
+from flink_skills.tools.skills.skill_prompts import introduction
 
 __all__ = ["FirstRequest", "Part", "first_request"]
 

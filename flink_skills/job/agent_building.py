@@ -23,7 +23,7 @@ from flink_skills.job.job_model import AnswersSection
 from flink_skills.job.shared_resources import problems_of_models
 from flink_skills.job.stages import Stage
 from flink_skills.job.wait_answers import Approvals, approvals_of, check_answers, check_approvals, shape_of_answers
-from flink_skills.tools.name_patterns import NameMatch
+from flink_skills.tools.tool_names import NameMatch
 
 if TYPE_CHECKING:
     from flink_skills.agents.plan.plan import AgentPlan

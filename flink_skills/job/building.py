@@ -23,7 +23,7 @@ from flink_skills.job.job_reading import ReadJob
 from flink_skills.job.shared_resources import add_resources
 from flink_skills.job.skills_and_servers import with_visible_skills
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.tools.name_patterns import NameMatch
+from flink_skills.tools.tool_names import NameMatch
 
 if TYPE_CHECKING:
     from flink_skills.agents.plan.plan import AgentPlan

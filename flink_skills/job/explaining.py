@@ -18,7 +18,7 @@ from flink_skills.job.sizing import Load, size_of
 from flink_skills.job.skills_and_servers import declared_servers, reached_servers, visible_skills
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.tools.name_patterns import NameMatch
+from flink_skills.tools.tool_names import NameMatch
 
 if TYPE_CHECKING:
     from flink_skills.agents.plan.plan import AgentPlan

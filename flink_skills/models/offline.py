@@ -35,7 +35,7 @@ from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta, TextDelta
 from flink_skills.tools.base import ToolSpec
 from flink_skills.tools.commands.result_text import says_nothing
-from flink_skills.tools.skills.context import says_unloaded
+from flink_skills.tools.skills.skill_prompts import says_unloaded
 
 __all__ = ["OfflineModel", "create"]
 

@@ -23,8 +23,7 @@ _SKILL_TOOLS = frozenset({"load_skill", "unload_skill", "load_skill_resource", "
 # Tools that a model has with another profile, in the spelling of this runtime.
 _PROFILE_TOOLS = frozenset(
     {"skill_list", "skill_load", "skill_unload", "skill_list_docs", "skill_select_docs", "skill_list_tools",
-     "skill_select_tools", "skill_run", "skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session",
-     "workspace_exec", "workspace_write_stdin", "workspace_kill_session", "workspace_save_artifact"}
+     "skill_select_tools", "skill_run", "skill_exec", "skill_write_stdin", "skill_poll_session", "skill_kill_session"}
 )  # fmt: skip
 # Tools of other agents, and the ready-made tool that does the same here for an agent that declares it.
 _READY_MADE_TOOLS: Mapping[str, str] = {

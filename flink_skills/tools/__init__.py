@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
 from flink_skills.tools.arguments import ArgumentError, Arguments
-from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
+from flink_skills.tools.base import StreamedArguments, Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.docstrings import parse_docstring, parse_returns, read_docstring
-from flink_skills.tools.function import FunctionTool
+from flink_skills.tools.function import FunctionTool, StreamingFunctionTool
 from flink_skills.tools.media import Media
-from flink_skills.tools.profiles import PROFILES, TOOL_NAMES
+from flink_skills.tools.profiles import PROFILES, TOOL_NAMES, SkillSettings
 from flink_skills.tools.services import ToolServices, profile_tools
-from flink_skills.tools.settings import SkillSettings
 from flink_skills.tools.state import (
     MAX_TOOL_NAMES,
     LoadedSkill,
@@ -31,14 +30,12 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.tool_registry import register_tool as register_tool
     from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.tools.files.toolset import FileToolSet as FileToolSet
-    from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
     from flink_skills.tools.web.fetch import WebFetchTool as WebFetchTool
     from flink_skills.tools.web.search import WebSearchTool as WebSearchTool
 
 _HOMES = {
     "BaseToolSet": "dynamic.toolset_base",
     "FileToolSet": "files.toolset",
-    "StreamingFunctionTool": "streaming.function",
     "WebFetchTool": "web.fetch",
     "WebSearchTool": "web.search",
     "get_tool": "dynamic.tool_registry",
@@ -58,6 +55,8 @@ __all__ = [  # noqa: PLE0604
     "ShellRunner",
     "SkillSettings",
     "SkillState",
+    "StreamedArguments",
+    "StreamingFunctionTool",
     "Tool",
     "ToolContext",
     "ToolResult",

@@ -80,12 +80,12 @@ class Arguments(Generic[M]):
         self._optional = {self._names[field] for field, about in model.model_fields.items() if not about.is_required()}
         # Sets have another order in another process.
         self._unordered = _with_sets(self.schema)
-        # The package's own models: their JSON form is read as the same values, and an empty default says nothing.
-        self._is_given = bool(getattr(model, "is_given", False))
+        # Models of this package: their JSON form is read as the same values, and an empty default is omitted.
+        self._is_given = bool(getattr(model, "is_json_like", False))
         self._is_simple = self._is_given or _is_simple(model)
 
     def read(self, arguments: Mapping[str, Any]) -> M:
-        """The checked arguments; raises :class:`ArgumentError`."""
+        """Return the validated arguments. Raises :class:`ArgumentError`."""
         if isinstance(arguments, Canonical) and arguments.owner is self:
             made: M = arguments.made
             return made
@@ -172,7 +172,9 @@ class Arguments(Generic[M]):
     def _explain(self, error: ValidationError) -> str:
         lines = []
         for problem in error.errors(include_url=False, include_context=False):
-            where = ".".join(str(part) for part in problem["loc"]) or "arguments"
+            # pydantic names a field, and models know it by its alias.
+            first, *rest = problem["loc"] or ("arguments",)
+            where = ".".join(map(str, (self._names.get(str(first), first), *rest)))
             text = f"- {where}: {problem['msg']}"
             if problem["type"] not in ("missing", "extra_forbidden"):
                 text += f" (given: {_shown(problem['input'])})"
@@ -256,7 +258,7 @@ def _with_sets(schema: Mapping[str, Any]) -> set[str]:
 
 
 def plain_name(name: str) -> str:
-    """A name of an argument without what differs from one style to another."""
+    """Return the name of an argument without the characters that differ between styles."""
     return name.replace("_", "").replace("-", "").casefold()
 
 
@@ -274,7 +276,7 @@ def misfit(tool: str, lines: Iterable[str], schema: Mapping[str, Any]) -> str:
 
 
 def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON schema without what models do not need: titles, and ``null`` where a value may be left out.
+    """Return a JSON schema without titles, and without ``null`` for values that may be omitted.
 
     >>> plain_schema({"properties": {"a": {"title": "A", "type": "string"}}})
     {'properties': {'a': {'type': 'string'}}, 'type': 'object'}

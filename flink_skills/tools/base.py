@@ -1,11 +1,14 @@
-"""What a tool is: a name, a description, a JSON schema and an asynchronous call."""
+"""Base classes of tools: a name, a description, a JSON schema and an asynchronous call."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+
+from pydantic_core import from_json
 
 from flink_skills.errors import ExecutionError
 from flink_skills.hints import none_is_default
@@ -13,6 +16,7 @@ from flink_skills.options import NO_OPTIONS, JobConfig
 from flink_skills.other_frameworks import CONTEXT_WORDS, TOOL_WORDS, check_words
 from flink_skills.resource import Resource
 from flink_skills.telemetry import CustomMetrics, MetricGroup
+from flink_skills.telemetry.surrogates import replace_surrogates
 from flink_skills.tools.arguments import Arguments, Canonical
 from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import fit_schema
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.commands.runner import ShellRunner
     from flink_skills.tools.state import SkillState
-    from flink_skills.tools.streaming.streamed import StreamedArguments
 
 __all__ = [
     "AgentAnswer",
@@ -31,6 +34,7 @@ __all__ = [
     "Caller",
     "CheckedTool",
     "Repeat",
+    "StreamedArguments",
     "Tool",
     "ToolContext",
     "ToolResult",
@@ -122,6 +126,38 @@ def says_repeated(content: str) -> bool:
 
 
 @dataclass(frozen=True)
+class StreamedArguments:
+    """The arguments of a call that a model has written so far.
+
+    ``tool`` is the tool's name, ``model_call_id`` the id of the call in the response. ``delta`` is the text since the
+    last notification of the tool, and ``text`` is all text: JSON without its end. With ``discarded`` the call is
+    withdrawn, because the request is retried or failed. ``text`` is then empty.
+
+    >>> StreamedArguments("write", "call-1", ' "Dear Ms', '{"to": "ann", "text": "Dear Ms').arguments
+    {'to': 'ann', 'text': 'Dear Ms'}
+    """
+
+    tool: str
+    model_call_id: str
+    delta: str
+    text: str
+    discarded: bool = False
+
+    @cached_property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments so far. They are not validated, and the last string or number can be incomplete.
+
+        Empty if the text does not begin with a JSON object.
+        """
+        # Parsed on access, because each parse reads the whole text.
+        try:
+            found = from_json(replace_surrogates(self.text), allow_partial="trailing-strings", cache_strings="keys")
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True)
 class AgentAnswer:
     """The answer of an agent that was called as a tool, or the ``problem`` with which its call failed.
 
@@ -197,7 +233,7 @@ def _unreported() -> MetricGroup:
 
 @dataclass
 class ToolContext:
-    """Where and for whom a tool runs.
+    """The circumstances of a call of a tool.
 
     Attributes:
         key: The key of the event.
@@ -413,7 +449,7 @@ class Tool(Resource, ABC):
         return fit_schema(spec.name, arguments, spec.parameters)
 
     def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
-        """Return the result of a call whose arguments do not fit. ``error`` is the one of :meth:`canonical`."""
+        """Return the result of a call with invalid arguments. ``error`` is the one of :meth:`canonical`."""
         return ToolResult(str(error), is_error=True)
 
     @abstractmethod

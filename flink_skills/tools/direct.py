@@ -18,8 +18,8 @@ from flink_skills.tools.base import Tool, ToolContext, ToolResult
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.commands.shell_tool import ExecuteShellCommand
 from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.loading import LoadSkill
-from flink_skills.tools.skills.resource import LoadSkillResource
+from flink_skills.tools.skills.skill_loading import LoadSkill
+from flink_skills.tools.skills.skill_resource import LoadSkillResource
 from flink_skills.tools.state import SkillState
 
 __all__ = ["execute_shell_command", "load_skill", "load_skill_resource"]
@@ -81,7 +81,7 @@ def execute_shell_command(
     Args:
         command: Command line for the shell, or one program if the options restrict the programs.
         timeout: Seconds. The option ``skills.shell.max-timeout`` limits it.
-        skill: Skill whose folder the command starts in: a name of a skill of ``manager``, or a skill.
+        skill: Skill with the working directory of the command: a name of a skill of ``manager``, or a skill.
         manager: Skills that ``skill`` names. Without ``skill``, the command can open the folders of these skills that
             :func:`load_skill` shows.
         env: Additional variables of the command.
@@ -143,7 +143,7 @@ class _Run:
             await shell.close()
 
     def _named(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Return the skills whose folders the command contains, as :func:`load_skill` shows them."""
+        """Return the skills with folders in the command, as :func:`load_skill` shows them."""
         text = f"{arguments['command']} {arguments['cwd']}"
         found = []
         for name in self._view:

@@ -7,21 +7,29 @@ import inspect
 import json
 import logging
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Union
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from flink_skills.errors import ConfigError, LimitError
 from flink_skills.resource import mark_of
 from flink_skills.tools.arguments import ArgumentError, Canonical
-from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
+from flink_skills.tools.base import (
+    CheckedTool,
+    StreamedArguments,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolSpec,
+    TurnInterruptedError,
+)
 from flink_skills.tools.function_arguments import FunctionArguments, SignatureError, called_function
 from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import one_spelling
 from flink_skills.tools.threads import in_thread
 
-__all__ = ["FunctionTool", "passes", "result_of"]
+__all__ = ["FunctionTool", "StreamingFunctionTool", "passes", "result_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +46,7 @@ class FunctionTool(CheckedTool):
     and deadlines. The other arguments are those of :class:`Tool`. The default of
     each is that of the function's ``@tool``.
 
-    Raises :class:`ConfigError` for a function whose arguments have no schema.
+    Raises :class:`ConfigError` for a function with arguments without a schema.
 
     >>> def add(a: int, b: int = 1) -> int:
     ...     "Add two numbers."
@@ -123,14 +131,18 @@ class FunctionTool(CheckedTool):
         # A function that calls sys.exit() must not take the worker with it.
         except (Exception, SystemExit) as error:
             _log.exception("tool %s failed in turn %s (call %s)", self._name, context.turn, context.call_id)
-            told = f"{self._name} failed: {type(error).__name__}: {error}"
-            return ToolResult(told, is_error=True, retryable=passes(error))
+            message = f"{self._name} failed: {type(error).__name__}: {error}"
+            return ToolResult(message, is_error=True, retryable=passes(error))
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the same call may succeed later: by the error's own word, else by its kind."""
-    said = getattr(error, "retryable", None)
-    return said if isinstance(said, bool) else isinstance(error, (ConnectionError, TimeoutError, asyncio.TimeoutError))
+    """Return True if the same call may succeed later, by the attribute of the error or by its type."""
+    retryable = getattr(error, "retryable", None)
+    return (
+        retryable
+        if isinstance(retryable, bool)
+        else isinstance(error, (ConnectionError, TimeoutError, asyncio.TimeoutError))
+    )
 
 
 def _is_context(parameter: inspect.Parameter, hint: Any) -> bool:
@@ -156,7 +168,7 @@ def result_of(value: Any) -> ToolResult:
     try:
         text = to_json(value, fallback=str, inf_nan_mode="strings")
     except PydanticSerializationError:
-        text = to_json(value, fallback=str, inf_nan_mode="strings", bytes_mode="base64")  # bytes that are no text
+        text = to_json(value, fallback=str, inf_nan_mode="strings", bytes_mode="base64")  # bytes that are not UTF-8
     plain = json.loads(text)
     return ToolResult(json.dumps(plain, ensure_ascii=False), value=plain)
 
@@ -177,3 +189,77 @@ def _with_media(parts: typing.Sequence[Any], media: tuple[Media, ...]) -> ToolRe
         for of in parts
     ]
     return ToolResult("\n".join(texts), value=value[0] if len(value) == 1 else value, media=media)
+
+
+OnArguments = Callable[[StreamedArguments, ToolContext], Union[Awaitable[None], None]]
+"""Receives arguments while a model writes them. A plain function runs in a thread."""
+
+_KEPT = (
+    *("uses_workspace", "changes_state", "runs_in", "idempotent", "timeout", "max_output", "max_concurrent"),
+    *("repeats", "approve", "around"),
+)
+
+
+class StreamingFunctionTool(Tool):
+    """Function as a tool that reads its arguments while the model writes them.
+
+    ``func`` is a function that :class:`~flink_skills.tools.FunctionTool` accepts, or an existing tool, which has its
+    ``name``, ``description`` and ``more`` already. ``on_arguments`` receives the arguments as they grow. Without it,
+    only observers of the turn receive them. The function is called one time, with all arguments, after validation.
+
+    Raises :class:`ConfigError` if the function cannot be a tool, or if both a tool and its arguments are passed.
+
+    >>> async def show(streamed: StreamedArguments, context: ToolContext) -> None:
+    ...     await send(context.key, streamed.arguments.get("text", ""))
+    >>> tool = StreamingFunctionTool(write_letter, show)
+    """
+
+    is_streaming = True
+
+    def __init__(
+        self,
+        func: Callable[..., Any] | Tool,
+        on_arguments: OnArguments | None = None,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        **more: Any,
+    ) -> None:
+        if not isinstance(func, Tool):
+            func = FunctionTool(func, name, description, **more)
+        elif name or description or more:
+            raise ConfigError(
+                f"tool {func.spec.name!r} already exists: set its name, description and limits where it is created"
+            )
+        if on_arguments is not None and not callable(on_arguments):
+            raise ConfigError(f"tool {func.spec.name!r}: on_arguments={on_arguments!r} is not a function")
+        self._tool: Tool = func
+        self._on_arguments = on_arguments
+        called = getattr(on_arguments, "__call__", None)  # noqa: B004
+        self._is_async = inspect.iscoroutinefunction(on_arguments) or inspect.iscoroutinefunction(called)
+        for kept in _KEPT:
+            setattr(self, kept, getattr(func, kept))
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
+
+    def canonical(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._tool.canonical(arguments)
+
+    def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
+        return self._tool.rejected(arguments, error)
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        return await self._tool.call(arguments, context)
+
+    async def on_arguments(self, streamed: StreamedArguments, context: ToolContext) -> None:
+        if self._on_arguments is None:
+            return await self._tool.on_arguments(streamed, context)
+        if self._is_async:
+            result: Any = self._on_arguments(streamed, context)
+        else:
+            result = await in_thread(self._on_arguments, streamed, context)
+        if inspect.isawaitable(result):
+            await result
+        return None

@@ -1,4 +1,4 @@
-"""What the tools for skills work with. Tools are thin; what they do is here, once for each job or each model."""
+"""Services that the tools for skills of one model use, and the creation of these tools."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from typing import TYPE_CHECKING
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools.base import Tool
-from flink_skills.tools.profiles import COMMAND_TOOLS, FACES, TOOL_FILES, TOOLS_ABOUT_TOOLS
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools.profiles import COMMAND_TOOLS, FACES, TOOL_FILES, TOOLS_ABOUT_TOOLS, SkillSettings
 
 if TYPE_CHECKING:
     from flink_skills.artifacts import ArtifactStore
     from flink_skills.tools.commands.runner import ShellRunner
     from flink_skills.tools.dynamic.bundled import BundledTools
     from flink_skills.tools.dynamic.tool_pool import ToolPool
-    from flink_skills.tools.interactive.sessions import ProcessSessions
+    from flink_skills.tools.runs.process_sessions import ProcessSessions
 
 __all__ = ["ToolServices", "profile_tools"]
 
 
 @dataclass(frozen=True)
 class ToolServices:
-    """The services of one model. What a job does not have is None.
+    """The services of one model. A service that the job does not have is None.
 
-    ``view`` are the skills that the model may use, ``settings`` how it gets them, ``own_tools`` the names of the
-    agent's own tools that it has, and ``accepts`` the kinds of media that it accepts; the others are the same for all
-    models of a job. ``toolsets`` give tools that models always have, ``pool`` has those that skills activate.
+    ``view`` contains the skills of the model, ``own_tools`` the names of the agent's tools that it has, and
+    ``accepts`` the kinds of media that it accepts. The other services are the same for all models of a job.
+    ``toolsets`` has tools that models always have, ``pool`` those that skills activate.
     """
 
     view: SkillView
@@ -48,25 +47,18 @@ class ToolServices:
 def profile_tools(names: Sequence[str], services: ToolServices) -> list[Tool]:
     """Return the tools of a model, of those ``names`` that can work in the job.
 
-    A job without a shell has no tools for commands, one without a store for artifacts none that saves one. Without
-    skills there is no tool about skills. Without a pool of tools and a skill that has tools, there is none that lists
-    or selects these.
+    A job without a shell has no tools for commands. Without skills there is only ``execute_shell_command``. Without a
+    pool of tools and a skill that has tools, no tool lists or selects these.
     """
     missing = set(COMMAND_TOOLS) if services.shell is None else set()
-    if services.artifacts is None:
-        missing.add("workspace_save_artifact")
     about_tools = not TOOLS_ABOUT_TOOLS.isdisjoint(names)
     if about_tools and services.pool is None and not services.view.has_tools(TOOL_FILES):
         missing |= TOOLS_ABOUT_TOOLS
     return [
         _face(name)(services)
         for name in names
-        if name not in missing and (services.view.names or _needs_no_skill(name))
+        if name not in missing and (services.view.names or name == "execute_shell_command")
     ]
-
-
-def _needs_no_skill(name: str) -> bool:
-    return name in COMMAND_TOOLS and not name.startswith("skill_")
 
 
 def _face(name: str) -> Callable[[ToolServices], Tool]:

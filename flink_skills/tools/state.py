@@ -21,9 +21,11 @@ __all__ = [
     "artifacts_effect",
     "docs_effect",
     "load_effect",
+    "names_of",
     "pin_effect",
     "tools_effect",
     "touch_effect",
+    "united",
     "unload_effect",
 ]
 
@@ -264,17 +266,17 @@ class SkillState:
         return gone
 
     def note_shown(self) -> None:
-        """A request to the model has the content of all that is loaded now."""
+        """Mark the content of all loaded skills as included in a request."""
         self._loaded = {skill: replace(loaded, shown=True) for skill, loaded in self._loaded.items()}
 
     def forget_shown(self) -> None:
-        """Put the skills away that a request had already."""
+        """Unload the skills whose content a request already had."""
         kept = {skill: loaded for skill, loaded in self._loaded.items() if not loaded.shown}
         self._revision += len(kept) != len(self._loaded)
         self._loaded = kept
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for the session."""
+        """Return the state as plain data for the session."""
         found: dict[str, Any] = {"loaded": [loaded.to_json(skill) for skill, loaded in self._loaded.items()]}
         if self._artifacts:
             found["artifacts"] = self._artifacts.copy()
@@ -288,7 +290,7 @@ class SkillState:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SkillState:
-        """The state of :meth:`to_json`, also of an earlier release, which kept less."""
+        """Return the state of :meth:`to_json`. Earlier releases stored fewer fields."""
         found = cls()
         for entry in data.get("loaded", ()):
             found._loaded[str(entry["skill"])] = LoadedSkill.from_json(entry)
@@ -316,6 +318,22 @@ class SkillState:
         return isinstance(other, SkillState) and self.to_json() == other.to_json()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def united(before: Selection, more: Selection) -> Selection:
+    """Return both selections in order.
+
+    >>> united(("a.md",), ("b.md", "a.md")), united(("a.md",), "*")
+    (('a.md', 'b.md'), '*')
+    """
+    if ALL in (before, more):
+        return ALL
+    return tuple(dict.fromkeys((*before, *more)))
+
+
+def names_of(selection: Selection, there: Iterable[str]) -> list[str]:
+    """Return the names of a selection among those of ``there``."""
+    return list(there if selection == ALL else selection)
 
 
 def _selection(value: Any) -> Selection:

@@ -11,13 +11,13 @@ from flink_skills.errors import ConfigError, LimitError, UnknownNameError
 from flink_skills.tools.arguments import ArgumentError, Canonical, model_json
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.calling import CallGuard, read_canonical
-from flink_skills.tools.other_tools import suggestion
+from flink_skills.tools.tool_names import suggestion
 
 __all__ = ["PreparedCall", "Speaker", "ToolSet", "parsed"]
 
 _log = logging.getLogger(__name__)
 
-# What all model providers accept.
+# Names that all model providers accept.
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FENCE = "```"
 _SHOWN_NAMES = 40

@@ -225,7 +225,7 @@ async def test_the_fixed_text_is_there_once_and_never_changes(
         [
             calls(call("skill_list")),
             calls(call("skill_run", skill="bees", command="true"), prefix="b"),
-            calls(call("workspace_exec", command="true"), prefix="c"),
+            calls(call("skill_exec", skill="bees", command="true"), prefix="c"),
             "done",
         ]
     )

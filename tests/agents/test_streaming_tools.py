@@ -14,7 +14,7 @@ from flink_skills.agents import Turn, TurnOutcome, TurnStart, TurnStatus, compil
 from flink_skills.models import ModelSetup
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDelta, ToolCallDelta
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
-from flink_skills.tools.streaming import StreamedArguments
+from flink_skills.tools import StreamedArguments
 from tests.kit.waiting import MARGIN
 
 PROVIDERS = ["openai-compatible", "anthropic"]

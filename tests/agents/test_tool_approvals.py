@@ -25,7 +25,7 @@ from flink_skills import (
     tool_set,
 )
 from flink_skills.agents import compile_plan
-from flink_skills.tools.streaming import StreamingFunctionTool
+from flink_skills.tools import StreamingFunctionTool
 from tests.agents.test_tool_names import Refunds, pay_refund
 
 

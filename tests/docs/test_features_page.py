@@ -176,7 +176,7 @@ def test_a_run_finds_marks_that_the_source_does_not_show(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("  A2:", "  A3:", "are not A1 to A2"),
+        ("  A2:", "  B2:", "has the row B2: its rows are A1, A2"),
         ("  A2:", "  A1:", "A1 is there twice"),
         ("reason:", "why:", "row A1 has why: write is and reason"),
     ],

@@ -12,7 +12,6 @@ from flink_skills import Agent, AgentsExecutionEnvironment
 from flink_skills.models import ModelRequest, ToolCall, ToolMessage
 from flink_skills.testing import calls
 from tests.kit.models import Script, scripted_provider
-from tests.kit.skills import FULL_AND_WORKSPACE
 
 Run = Callable[..., "list[Any]"]
 Ask = Callable[..., "list[Answer]"]
@@ -98,7 +97,7 @@ def ask(run: Run, script: Script, tmp_path: Path) -> Ask:
             return calls(step if isinstance(step, ToolCall) else step(answers), prefix=f"c{len(answers)}")
 
         script(next_call)
-        given = {"tools": ";".join(FULL_AND_WORKSPACE), "artifacts.dir": f"file://{tmp_path}/artifacts", **options}
+        given = {"tools": "full", "artifacts.dir": f"file://{tmp_path}/artifacts", **options}
         assert run(**given) == ["done"]
         assert len(answers) == len(wanted)
         return answers

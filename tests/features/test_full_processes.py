@@ -1,4 +1,4 @@
-"""Processes that go on over the steps of a turn (section G and row K1)."""
+"""Processes that go on over the steps of a turn (section G)."""
 
 from __future__ import annotations
 
@@ -63,20 +63,3 @@ def test_an_unknown_process_is_one_line_with_the_fix(ask: Ask) -> None:
         assert unknown.is_error
         assert unknown.text.startswith("unknown session_id 'nope'")
         assert "\n" not in unknown.text
-
-
-@pytest.mark.row("K1")
-def test_commands_of_the_workspace(ask: Ask) -> None:
-    done, outside, started, ended, going, killed = ask(
-        call("workspace_exec", command="basename $PWD; cat; echo $X; exit 3", stdin="in\n", env={"X": "y"}, cwd="out"),
-        call("workspace_exec", command="true", cwd="../.."),
-        call("workspace_exec", command="read -r x; echo got $x", background=True),
-        of(2, "workspace_write_stdin", chars="z", append_newline=True, yield_time_ms=20_000),
-        call("workspace_exec", command="sleep 600", yield_time_ms=50),
-        of(4, "workspace_kill_session"),
-    )
-    assert (done.value["status"], done.value["exit_code"], done.value["output"]) == ("exited", 3, "out\nin\ny\n")
-    assert outside.is_error
-    assert started.value["status"] == going.value["status"] == "running"
-    assert (ended.value["status"], ended.value["output"]) == ("exited", "got z\n")
-    assert (killed.value["ok"], killed.value["status"]) == (True, "killed")

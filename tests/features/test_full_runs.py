@@ -142,10 +142,9 @@ def test_inputs(ask: Ask, tmp_path: Path) -> None:
     granted.write_text("granted\n")
     granted.chmod(0o644)
     artifact = {"from": "artifact://out/a.txt", "to": "inputs/pinned.txt", "pin": True}
-    _, _, _, all_, again, refused, odd = ask(
+    _, _, all_, again, refused, odd = ask(
         LOAD,
-        run_of("echo one > $OUTPUT_DIR/a.txt"),
-        call("workspace_save_artifact", path="out/a.txt"),
+        run_of("echo one > $OUTPUT_DIR/a.txt", output_files=["out/a.txt"], save_as_artifacts=True),
         run_of(
             "cd $WORK_DIR/inputs; cat a.txt n.md granted.txt pinned.txt; echo two > $OUTPUT_DIR/a.txt",
             inputs=[
@@ -178,7 +177,7 @@ def test_inputs(ask: Ask, tmp_path: Path) -> None:
     assert odd.text.startswith("unsupported input: ftp://")
 
 
-@pytest.mark.row("F29", "K2")
+@pytest.mark.row("F29")
 def test_what_was_saved_can_be_read_by_reference(ask: Ask) -> None:
     def read(path: str) -> ToolCall:
         return call("load_skill_resource", path=path)
@@ -224,40 +223,6 @@ def test_read_opens_what_results_name(ask: Ask) -> None:
     run_it = run_of("echo one > $OUTPUT_DIR/a.txt", **save)
     read = ask(LOAD, run_it, saved, collected, call("Read", path="skill://shout/notes.md"), agent=Reader, tools="full")
     assert [answer.value["content"] for answer in read[2:]] == ["1 | one", "1 | one", "1 | LOUD NOTES"]
-
-
-@pytest.mark.row("K2")
-def test_a_file_is_saved_once_for_each_content(ask: Ask) -> None:
-    _, _, saved, _, second, same = ask(
-        LOAD,
-        run_of("echo one > $OUTPUT_DIR/a.txt"),
-        call("workspace_save_artifact", path="out/a.txt"),
-        run_of("echo two > $OUTPUT_DIR/a.txt"),
-        call("workspace_save_artifact", path="out/a.txt"),
-        call("workspace_save_artifact", path="out/a.txt"),
-    )
-    assert set(saved.value) >= {"path", "saved_as", "version", "ref", "mime_type", "size_bytes"}
-    assert saved.value["ref"] == f"artifact://{saved.value['saved_as']}@{saved.value['version']}"
-    assert saved.value["version"] != second.value["version"] == same.value["version"]
-
-
-@pytest.mark.row("K2")
-def test_reasons_against_saving_have_names(ask: Ask) -> None:
-    def save(path: str) -> ToolCall:
-        return call("workspace_save_artifact", path=path)
-
-    answers = ask(
-        save("out/*.txt"),
-        save("../secret"),
-        save("work/nothing"),
-        call("workspace_exec", command="head -c 3000 /dev/zero > ../out/large"),
-        save("out/large"),
-        **{"artifacts.max-size": "2 kb"},
-    )
-    named = [answer.text.partition(":")[0] for answer in answers if answer.is_error]
-    assert named == ["INVALID_PARAMETER", "INVALID_PATH", "FILE_NOT_FOUND", "FILE_TOO_LARGE"]
-    (nowhere,) = ask(save("work/inputs/event.json"), **{"artifacts.dir": ""})
-    assert nowhere.text.startswith("There is no tool 'workspace_save_artifact'. Tools: ")
 
 
 @pytest.mark.row("F28")

@@ -130,7 +130,7 @@ def test_the_guidance_goes_from_the_list_to_a_run(ask: Ask) -> None:
     text = loaded.request.system.partition("</available_skills>")[2]
     order = ["skill_list", "skill_list_docs", "skill_load", "skill_select_tools", "skill_select_docs", "skill_run"]
     assert [text.index(name) for name in order] == sorted(text.index(name) for name in order)
-    assert text.index("skill_run") < text.index("skill_exec") < text.index("workspace_exec")
+    assert text.index("skill_run") < text.index("skill_exec")
     assert "editor_text" in text
 
 

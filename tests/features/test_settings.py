@@ -103,15 +103,15 @@ def test_without_execution_no_tool_that_runs_is_there(run: Run, script: Script) 
     assert run(tools="[core, full]", **{"shell.enabled": "false"}) == ["done"]
     names = {tool.name for tool in model.requests[0].tools}
     assert {"load_skill", "skill_load", "skill_select_docs"} <= names
-    assert not [name for name in names if name.startswith("workspace_") or "exec" in name or "run" in name]
+    assert not [name for name in names if "exec" in name or "run" in name]
 
 
 @pytest.mark.row("E9", "K3")
 def test_a_model_without_skills_has_only_the_commands_that_are_named(run: Run, script: Script) -> None:
     model = script(["done"])
-    assert run(agent=Blind, tools="[core, full, workspace_exec]") == ["done"]
+    assert run(agent=Blind, tools="[knowledge_only, full, execute_shell_command]") == ["done"]
     names = {tool.name for tool in model.requests[0].tools}
-    assert names == {"workspace_exec"}
+    assert names == {"execute_shell_command"}
 
 
 @pytest.mark.row("F18", "E9")

@@ -20,7 +20,7 @@ from flink_skills import (
     tool_set,
 )
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
-from flink_skills.tools.streaming import StreamedArguments
+from flink_skills.tools import StreamedArguments
 from tests.flink.agents import Scripted
 from tests.flink.running import flink_environment
 

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["FULL_AND_WORKSPACE", "skill_text", "write_skill"]
-
-#: The profile full, and the tools about workspaces that no profile has.
-FULL_AND_WORKSPACE = [
-    "full",
-    "workspace_exec",
-    "workspace_write_stdin",
-    "workspace_kill_session",
-    "workspace_save_artifact",
-]
+__all__ = ["skill_text", "write_skill"]
 
 
 def skill_text(name: str, description: str = "Does it.", body: str = "Do it.", more: str = "") -> str:

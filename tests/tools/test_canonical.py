@@ -19,9 +19,18 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel
 
 import flink_skills.tools
-from flink_skills.tools import ArgumentError, Arguments, FunctionTool, Tool, ToolContext, ToolResult, ToolSet, ToolSpec
+from flink_skills.tools import (
+    ArgumentError,
+    Arguments,
+    FunctionTool,
+    StreamingFunctionTool,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolSet,
+    ToolSpec,
+)
 from flink_skills.tools.files import FileToolSet
-from flink_skills.tools.streaming import StreamingFunctionTool
 
 #: The base class of the arguments of the package's tools.
 GIVEN: type[BaseModel] = FileToolSet().tools[0].model.__base__  # type: ignore[attr-defined]
@@ -131,7 +140,11 @@ def everything(
     return repr((text, number, color, lines, price, when, doubled, sorted(tags), anything, odd))
 
 
-JSON_LIKE = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2))
+# JSON has no infinite numbers, and arguments with one are rejected.
+JSON_LIKE = st.recursive(
+    SCALARS.filter(lambda value: value not in (math.inf, -math.inf)),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
+)
 EVERYTHING = st.fixed_dictionaries(
     {"text": st.text(max_size=3), "number": st.one_of(st.integers(), st.just("2.5"))},
     optional={

@@ -44,10 +44,10 @@ from flink_skills.tools import ShellRunner
 from flink_skills.tools.calling import CallGuard
 from flink_skills.tools.dynamic.bundled import BundledTools
 from flink_skills.tools.dynamic.tool_pool import ToolPool
-from flink_skills.tools.interactive.sessions import ProcessSessions
-from flink_skills.tools.name_patterns import NameMatch
 from flink_skills.tools.profiles import brings_tools
+from flink_skills.tools.runs.process_sessions import ProcessSessions
 from flink_skills.tools.services import ToolServices
+from flink_skills.tools.tool_names import NameMatch
 
 __all__ = ["open_plan"]
 

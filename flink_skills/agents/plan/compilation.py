@@ -39,9 +39,8 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.sources.prefixes import AllowedPrefixes
 from flink_skills.tools.dynamic.tool_registry import check_tool_name
-from flink_skills.tools.name_patterns import matches
-from flink_skills.tools.profiles import TOOL_NAMES
-from flink_skills.tools.settings import MODEL_KEYS, SkillSettings
+from flink_skills.tools.profiles import MODEL_KEYS, TOOL_NAMES, SkillSettings
+from flink_skills.tools.tool_names import matches
 
 __all__ = ["compile_plan", "instantiate"]
 

@@ -11,7 +11,7 @@ from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownName
 from flink_skills.models.fallback import Fallback
 from flink_skills.models.registry import check_setup, provider_names
 from flink_skills.models.setup import SETTINGS, ModelSetup
-from flink_skills.tools.name_patterns import matches
+from flink_skills.tools.tool_names import matches
 
 __all__ = ["check_route", "with_fallbacks"]
 

@@ -12,11 +12,10 @@ from flink_skills.agents.declare.declaration import Declaration, declared_pool, 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import ConfigError
 from flink_skills.options import OptionFamily, SkillConfig, SkillOptions
-from flink_skills.tools.code.blocks import RUN_CODE
+from flink_skills.tools.code_blocks import RUN_CODE
 from flink_skills.tools.dynamic.tool_pool import ToolPool
-from flink_skills.tools.name_patterns import KnownNames, NameMatch, NameUse, resolve
-from flink_skills.tools.profiles import COMMAND_TOOLS
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
+from flink_skills.tools.tool_names import KnownNames, NameMatch, NameUse, resolve
 
 __all__ = [
     "NamedAgent",
@@ -90,8 +89,6 @@ class NamedAgent:
             found.add(RUN_CODE)
         if self.plan.scopes:
             missing = set[str]() if self.config.get(SkillOptions.SHELL_ENABLED) else set(COMMAND_TOOLS)
-            if not self.config.get(SkillOptions.ARTIFACTS_DIR).strip():
-                missing.add("workspace_save_artifact")
             found |= {name for of, sees in self._settings for name in of.tools_for(sees_skills=sees)} - missing
         return frozenset(found)
 

@@ -31,8 +31,7 @@ from flink_skills.manager import SkillScope
 from flink_skills.models.fallback import Fallback
 from flink_skills.models.registry import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.tools.profiles import COMMAND_TOOLS
-from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
 
 __all__ = ["AgentPlan", "ModelPlan", "import_object", "load_agent", "unknown_in_module"]
 
@@ -47,7 +46,7 @@ class ModelPlan:
     resulting set where all sources could be read at submit (else None: it is computed, and checked, when the operator
     opens).
     ``skill_settings`` is what the model says itself of the tools for skills (see
-    :data:`flink_skills.tools.settings.MODEL_KEYS`), ``tools`` are those of the agent's own tools that it has.
+    :data:`flink_skills.tools.profiles.MODEL_KEYS`), ``tools`` are those of the agent's own tools that it has.
     ``fallback`` are the models that answer for it, in their order.
     """
 

@@ -19,7 +19,7 @@ from flink_skills.models.messages import DOCUMENTS, AssistantMessage, Message, T
 from flink_skills.skill.inspection import about_tokens
 from flink_skills.tools import SkillState
 from flink_skills.tools.profiles import LOADERS
-from flink_skills.tools.skills.context import unloaded_line
+from flink_skills.tools.skills.skill_prompts import unloaded_line
 
 __all__ = ["Cut", "about_tokens_of", "cut", "placed", "skill_results", "without_verbatim"]
 

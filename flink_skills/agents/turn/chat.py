@@ -33,8 +33,7 @@ from flink_skills.models.results import empty_answer
 from flink_skills.models.well_formed import well_formed_message
 from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolResult
-from flink_skills.tools.code import RUN_CODE, code_blocks
-from flink_skills.tools.code.blocks import as_output
+from flink_skills.tools.code_blocks import RUN_CODE, as_output, code_blocks
 from flink_skills.tools.profiles import LOADERS
 
 if TYPE_CHECKING:

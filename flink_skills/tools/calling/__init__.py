@@ -1,8 +1,7 @@
-"""What holds for every call of a tool, whatever the tool: deadline, attempts, places, size of the result, a yes."""
+"""Calls of tools: limits, repeated attempts, approvals and the size of results."""
 
 from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver, Decision, Later, later
-from flink_skills.tools.calling.guard import CallGuard, read_canonical
-from flink_skills.tools.calling.limits import CallLimits
+from flink_skills.tools.calling.guard import CallGuard, CallLimits, read_canonical
 
 __all__ = [
     "Approval",

@@ -1,4 +1,4 @@
-"""Calls that need a yes before they are made (``skills.tools.approve``)."""
+"""Approvals of calls before they run (``skills.tools.approve``)."""
 
 from __future__ import annotations
 

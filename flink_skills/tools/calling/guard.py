@@ -1,4 +1,4 @@
-"""Makes a call of a tool within its limits."""
+"""A call of a tool within its limits."""
 
 from __future__ import annotations
 
@@ -8,26 +8,112 @@ import json
 import logging
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.options import Option, OptionFamily, SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Canonical
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
 from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver
-from flink_skills.tools.calling.limits import CallLimits, Place
 from flink_skills.tools.calling.truncation import truncate
-from flink_skills.tools.name_patterns import matches
+from flink_skills.tools.tool_names import matches
 
-__all__ = ["CallGuard", "read_canonical"]
+__all__ = ["CallGuard", "CallLimits", "Place", "read_canonical"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CallLimits:
+    """Limits of the calls of one tool.
+
+    Attributes:
+        timeout: Maximum duration in seconds. 0: that of the turn.
+        max_output: Maximum number of characters of a result. 0: no limit.
+        max_concurrent: Maximum number of calls at the same time in a worker. 0: no limit.
+        retries: Maximum number of retries after a failure that is ``retryable``.
+        repeats: True if a call that may have run before a crash is repeated.
+    """
+
+    timeout: float = 0.0
+    max_output: int = 0
+    max_concurrent: int = 0
+    retries: int = 0
+    repeats: bool = True
+
+    @classmethod
+    def of(cls, name: str, tool: Tool, config: SkillConfig) -> CallLimits:
+        """Return the limits of ``tool``. Models know it as ``name``.
+
+        An option for the name takes precedence over the attributes of the tool, and these over options for all tools.
+
+        >>> config = SkillConfig({"skills.tool.timeout.price": "5 s"})
+        >>> CallLimits.of("price", FunctionTool(price), config).timeout
+        5.0
+        """
+
+        def chosen(family: OptionFamily[T], own: T | None, of_all: Option[T]) -> T:
+            named = config.family(family)
+            if name in named:
+                return named[name]
+            return config.get(of_all) if own is None else own
+
+        retries = chosen(SkillOptions.TOOL_RETRIES_OF, None, SkillOptions.TOOL_RETRIES) if tool.idempotent else 0
+        lost = chosen(SkillOptions.TOOL_LOST_CALLS_OF, None, SkillOptions.TOOL_LOST_CALLS)
+        return cls(
+            timeout=chosen(SkillOptions.TOOL_TIMEOUT_OF, tool.timeout, SkillOptions.TOOL_TIMEOUT),
+            max_output=chosen(SkillOptions.TOOL_MAX_OUTPUT_OF, tool.max_output, SkillOptions.TOOL_MAX_OUTPUT),
+            max_concurrent=chosen(
+                SkillOptions.TOOL_MAX_CONCURRENT_OF, tool.max_concurrent, SkillOptions.TOOL_MAX_CONCURRENT
+            ),
+            retries=retries,
+            repeats=tool.idempotent or lost == "repeat",
+        )
+
+
+class Place:
+    """A place of a call among the calls of its tool that run at the same time.
+
+    The call has it in an ``async with`` block. A call that waits for an answer leaves the place, because the turn can
+    stop only when no other call waits for one.
+
+    Args:
+        places: The places of the tool.
+    """
+
+    __slots__ = ("_is_taken", "_places")
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places = places
+        self._is_taken = False
+
+    async def __aenter__(self) -> Place:
+        await self.take()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    async def take(self) -> None:
+        """Wait for a place, if the call has none."""
+        if not self._is_taken:
+            await self._places.acquire()
+            self._is_taken = True
+
+    def leave(self) -> None:
+        """Return the place to other calls."""
+        if self._is_taken:
+            self._is_taken = False
+            self._places.release()
+
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.5
 _MAX_PAUSE = 10.0
 # Seconds between two looks at the time of a call that waits.
 _SHORTEST_WAIT = 0.05
-# How many tools' limits are kept: skills bring tools, and come and go.
+# Maximum number of tools with cached limits. The tools of skills change.
 _KEPT = 4096
 
 
@@ -199,7 +285,7 @@ def read_canonical(tool: Tool, arguments: Mapping[str, Any]) -> Canonical:
 
 
 def _unusable(name: str, by: str, context: ToolContext, error: Exception) -> ToolResult:
-    """Return the result of a call whose arguments an approver changed to others that do not fit."""
+    """Return the result of a call if an approver changed its arguments to invalid ones."""
     by = by or "approve()"
     _log.error(
         "%s changed the arguments of tool %s (call %s), and they do not fit; the call is denied: %s",

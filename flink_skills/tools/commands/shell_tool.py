@@ -13,6 +13,7 @@ from pydantic import Field, WithJsonSchema, field_validator
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.execution import Workspace
 from flink_skills.options import SkillOptions
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import (
@@ -24,8 +25,7 @@ from flink_skills.tools.commands.folders import (
 )
 from flink_skills.tools.commands.policy import NO_SHELL, CommandPolicy
 from flink_skills.tools.commands.result_text import describe
-from flink_skills.tools.given import Also, Given
-from flink_skills.tools.skills.face import caller_view
+from flink_skills.tools.skills.skill_face import caller_view
 
 if TYPE_CHECKING:
     from flink_skills.tools.services import ToolServices
@@ -38,7 +38,7 @@ _DEFAULT_TIMEOUT = 300.0
 _SHOWN_PROGRAMS = 20
 
 
-class _ShellArguments(Given):
+class _ShellArguments(ArgumentModel):
     # What a model adds of its own (a "description", a "background") does not make a good command wrong.
     command: Annotated[str, Field(min_length=1), WithJsonSchema({"type": "string"}), Also("cmd")]
     timeout: Annotated[

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flink_skills.errors import SkillsError, near_misses
 from flink_skills.tools.base import Tool
 from flink_skills.tools.dynamic.bundled_names import brought_names
-from flink_skills.tools.other_tools import suggestion
 from flink_skills.tools.profiles import LOAD_SKILL, TOOL_NAMES, brings_tools
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState
+from flink_skills.tools.tool_names import suggestion
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flink_skills.other_frameworks import TOOL_WORDS, check_words
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.name_patterns import NameUse
+from flink_skills.tools.tool_names import NameUse
 
 if TYPE_CHECKING:
     from flink_skills.artifacts import ArtifactStore

@@ -12,6 +12,7 @@ from pydantic import Field, WithJsonSchema
 
 from flink_skills.execution import CommandResult, Limits, Workspace
 from flink_skills.execution.workspace.rights import Ownership, folder_in, pinned
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.commands.folders import with_copies
@@ -20,7 +21,6 @@ from flink_skills.tools.commands.words import split_words
 from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.file_tool import FileTool
 from flink_skills.tools.files.names import WRITE_ROOTS, Parts
-from flink_skills.tools.given import Also, Given
 
 __all__ = ["Bash"]
 
@@ -31,7 +31,7 @@ _LOOKING = ("ls", "pwd", "cat", "grep", "find", "head", "tail", "wc", "echo")
 _FIND_ACTS = ("-exec", "-ok", "-delete", "-fprint", "-fls")
 
 
-class _BashArguments(Given):
+class _BashArguments(ArgumentModel):
     command: Annotated[str, Field(min_length=1), WithJsonSchema({"type": "string"}), Also("cmd")]
     cwd: Annotated[str | None, Also("workdir", "working_dir", "working_directory")] = None
     timeout: Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area
@@ -17,7 +18,6 @@ from flink_skills.tools.files.ledger import Ledger
 from flink_skills.tools.files.lines import load
 from flink_skills.tools.files.matching import Match, changed_lines, exact, loose, nearest
 from flink_skills.tools.files.storing import Storing
-from flink_skills.tools.given import Also, Given
 
 __all__ = ["Edit"]
 
@@ -26,7 +26,7 @@ _SHOWN_CHARS = 400
 _CRLF = re.compile("\r\n")
 
 
-class _EditArguments(Given):
+class _EditArguments(ArgumentModel):
     path: Annotated[str, Also("file_path", "file", "filename")]
     old_string: Annotated[str, Field(min_length=1, description="The exact text in the file."), Also("old", "old_text")]
     new_string: Annotated[str, Also("new", "new_text")]

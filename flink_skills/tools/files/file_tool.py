@@ -16,16 +16,16 @@ from weakref import WeakKeyDictionary
 from flink_skills.errors import SkillsError
 from flink_skills.execution import Limits, Workspace
 from flink_skills.execution.workspace import folder_name
+from flink_skills.tools.argument_model import ArgumentModel
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import stage_skills
 from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.names import Names, cwd_parts
-from flink_skills.tools.given import Given
 
 __all__ = ["MAX_SEARCHES", "FileTool", "StoredTool"]
 
-M = TypeVar("M", bound=Given)
+M = TypeVar("M", bound=ArgumentModel)
 T = TypeVar("T")
 
 _MAX_OF_KEY = 2

@@ -10,13 +10,13 @@ from pydantic import Field
 
 from flink_skills.execution.workspace.globs import Globs, Position
 from flink_skills.execution.workspace.places import WorkspacePathError
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.file_tool import MAX_SEARCHES, StoredTool
 from flink_skills.tools.files.names import ROOTS
 from flink_skills.tools.files.walking import Walk
-from flink_skills.tools.given import Also, Given
 
 __all__ = ["Glob"]
 
@@ -25,7 +25,7 @@ _MAX_PATTERN = 1000
 _MAX_RESULTS = 10_000
 
 
-class _GlobArguments(Given):
+class _GlobArguments(ArgumentModel):
     pattern: Annotated[str, Also("glob")]
     include_dirs: Annotated[bool, Also("include_folders", "dirs")] = False
     max_results: Annotated[int, Field(ge=1, le=_MAX_RESULTS), Also("limit")] = 1000

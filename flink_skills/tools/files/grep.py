@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from flink_skills.execution.workspace.places import WorkspacePathError, is_sealed
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area, Target
@@ -20,7 +21,6 @@ from flink_skills.tools.files.lines import MAX_BYTES, load
 from flink_skills.tools.files.names import Parts
 from flink_skills.tools.files.text import is_binary
 from flink_skills.tools.files.walking import Walk
-from flink_skills.tools.given import Also, Given
 
 __all__ = ["Grep"]
 
@@ -31,7 +31,7 @@ _SHOWN_CHARS = 500
 _SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "dist", "build", "target"})
 
 
-class _GrepArguments(Given):
+class _GrepArguments(ArgumentModel):
     pattern: Annotated[str, Field(min_length=1, description="A regular expression, without look-around.")]
     path: Annotated[str, Also("file_path", "folder", "dir"), Field(description="A file or folder.")] = "."
     case_sensitive: bool = True

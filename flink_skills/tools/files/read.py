@@ -11,19 +11,19 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from flink_skills.execution.workspace.places import READABLE, parts_of
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.file_tool import StoredTool
 from flink_skills.tools.files.lines import MAX_CHARS, MAX_LINES, LinePage, read_page
-from flink_skills.tools.given import Also, Given
 
 __all__ = ["Read"]
 
 _REFERENCE = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-class _ReadArguments(Given):
+class _ReadArguments(ArgumentModel):
     path: Annotated[str, Also("file_path", "file", "filename")]
     start_line: Annotated[int | None, Field(ge=1, description="First line, from 1."), Also("offset", "start")] = None
     end_line: Annotated[int | None, Field(ge=1, description="Last line, included."), Also("end")] = None
@@ -83,7 +83,7 @@ def _path_of_skill(path: str, context: ToolContext) -> str | None:
     if not path.startswith("/") or context.skills is None:
         return None
     # A model that names other paths does not import this module.
-    from flink_skills.tools.skills.shown_paths import skill_file
+    from flink_skills.tools.skills.skill_paths import skill_file
 
     found = skill_file(path, context.skills)
     loaded = context.skill_state or ()

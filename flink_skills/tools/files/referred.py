@@ -11,7 +11,7 @@ from flink_skills.skill.text import clean
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.lines import MAX_BYTES, LinePage, page_of_data, page_of_text
-from flink_skills.tools.skills.references import artifact_data, resolve_reference
+from flink_skills.tools.skills.skill_paths import artifact_data, resolve_reference
 
 if TYPE_CHECKING:
     from flink_skills.artifacts.reference import Reference

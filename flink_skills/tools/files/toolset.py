@@ -13,7 +13,7 @@ from flink_skills.tools.files.glob import Glob
 from flink_skills.tools.files.grep import Grep
 from flink_skills.tools.files.read import Read
 from flink_skills.tools.files.write import Write
-from flink_skills.tools.name_patterns import matches
+from flink_skills.tools.tool_names import matches
 
 __all__ = ["FileToolSet"]
 

@@ -8,20 +8,20 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area, Target
 from flink_skills.tools.files.file_tool import StoredTool
 from flink_skills.tools.files.ledger import Ledger
 from flink_skills.tools.files.storing import Storing
 from flink_skills.tools.files.text import Encoding, detect
-from flink_skills.tools.given import Also, Given
 
 __all__ = ["Write"]
 
 _HEAD = 64 << 10
 
 
-class _WriteArguments(Given):
+class _WriteArguments(ArgumentModel):
     path: Annotated[str, Also("file_path", "file", "filename")]
     content: Annotated[str, Also("text", "contents")]
     append: bool = Field(False, description="Add to the end instead of replacing the file.")

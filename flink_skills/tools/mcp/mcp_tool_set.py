@@ -24,8 +24,8 @@ from flink_skills.tools.mcp.server_connection import McpConnection, McpStartErro
 from flink_skills.tools.mcp.server_mapping import TOOL_SET_KEYS, connection_params, servers_of
 from flink_skills.tools.mcp.tool import McpTool, Place, prompt_tools, resource_tools
 from flink_skills.tools.mcp.transports import need_mcp
-from flink_skills.tools.name_patterns import NameUse, has_wildcard, hint, literal_start, matches, starts_match
 from flink_skills.tools.schemas import schema_problem
+from flink_skills.tools.tool_names import NameUse, has_wildcard, hint, literal_start, matches, starts_match
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner

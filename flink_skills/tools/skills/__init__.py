@@ -1,1 +1,1 @@
-"""What a model does with skills: list, load, read, select."""
+"""Tools with which models list, load and read skills, and select their documents and tools."""

@@ -26,14 +26,13 @@ _ALWAYS = frozenset(
 def command_environment(
     config: SkillConfig, environ: Mapping[str, str] | None = None, *, remote: bool | None = None
 ) -> RuntimeEnvironment:
-    """What commands have in a worker with the environment ``environ`` (this process's by default).
+    """Return what commands have in a worker with the environment ``environ``, by default that of this process.
 
-    ``remote``: they run on other machines, on Linux, whose programs nobody knows here; None: as the option
-    ``skills.shell.backend`` says. In a job without commands a skill can be read and not run: programs and variables are
-    not missing then, only another system is.
+    With ``remote``, they run on Linux on other machines with unknown programs. None means the option
+    ``skills.shell.backend``. A job without commands misses no programs and variables, because skills are only read.
 
     >>> config = SkillConfig({"skills.env.report.API_TOKEN": "${env:REPORT_TOKEN}"})
-    >>> command_surroundings(config).has_variable("API_TOKEN", "report")
+    >>> command_environment(config).has_variable("API_TOKEN", "report")
     True
     """
     environ = os.environ if environ is None else environ

@@ -1,4 +1,4 @@
-"""Which tools a model can call once a skill is loaded: those of the job's pool, and those that the skill brings."""
+"""The tools that a model can call when a skill is loaded: those of the job's pool, and the bundled ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_NAMES = 20
 
 
 class Brought(NamedTuple):
-    """The tools that a skill brings itself, with their names in this conversation, and what there is to say of them."""
+    """The bundled tools of a skill, with their names in this conversation, and notes for the model."""
 
     specs: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
@@ -31,15 +31,17 @@ class Brought(NamedTuple):
 
 @dataclass(frozen=True)
 class Offer:
-    """The names of the tools that a model can call with a skill, and of those that it would have and that are not
-    here (not in the pool, or spelled differently)."""
+    """The names of the tools that a model can call with a skill, and of the missing ones.
+
+    A tool is missing if the pool does not have it, or has another spelling.
+    """
 
     tools: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        """What a model is told."""
+        """The lines for the model."""
         found = []
         if self.tools:
             many = "1 tool" if len(self.tools) == 1 else f"{len(self.tools)} tools"
@@ -49,7 +51,7 @@ class Offer:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """``tools`` and ``missing_tools``, where there are any."""
+        """Return ``tools`` and ``missing_tools``, without empty ones."""
         return ({"tools": list(self.tools)} if self.tools else {}) | self.missing_json()
 
     def missing_json(self) -> dict[str, Any]:
@@ -58,10 +60,10 @@ class Offer:
 
 @dataclass(frozen=True)
 class ToolNames:
-    """What the tools of a loaded skill are called.
+    """The names of the tools of a loaded skill.
 
-    ``own`` has the names of the tools that it brings by those in its files, ``pool`` the job's that any skill may be
-    given, and ``taken`` those that a model has anyway.
+    ``own`` has the names of the bundled tools by those in the skill's files, ``pool`` the names of the job's pool, and
+    ``taken`` those that the model has without a skill.
     """
 
     own: Mapping[str, str]
@@ -69,13 +71,13 @@ class ToolNames:
     taken: Collection[str]
 
     def declared(self, section: Iterable[str]) -> tuple[str, ...]:
-        """What a ``Tools:`` section names, as it is called. It may mean one of the pool and one of the skill's."""
+        """Return the names that a ``Tools:`` section means. An entry can mean a tool of the pool and a bundled one."""
         return _once(
             called for tool in section for called in self._called(tool, (self.own[tool],) if tool in self.own else ())
         )
 
     def selected(self, section: Iterable[str], loaded: LoadedSkill) -> tuple[str, ...]:
-        """What the selection of a skill stands for: with none made, what it declares, or brings without a word."""
+        """Return the selected tools. Without a selection, these are the declared ones, or else all bundled ones."""
         section = tuple(section)
         if loaded.tools is not None and loaded.tools != ALL:
             every = _once(self.meant(tool) for tool in loaded.tools)
@@ -86,7 +88,7 @@ class ToolNames:
         return tuple(tool for tool in every if tool not in self.taken)
 
     def meant(self, asked: str) -> str:
-        """The tool that a model means by ``asked``: one that can be called so, else the skill's own of that name."""
+        """Return the tool that a model means by ``asked``: a callable one, else the bundled one of that name."""
         if asked in self.own.values() or (asked in self.pool and asked not in self.taken):
             return asked
         return self.own.get(asked, asked)
@@ -98,11 +100,11 @@ class ToolNames:
 async def tool_names(
     name: str, loaded: LoadedSkill, services: ToolServices, view: SkillView, context: ToolContext
 ) -> ToolNames:
-    """What the tools of skill ``name`` are called while it is loaded as ``loaded`` says."""
+    """Return the names of the tools of skill ``name``, loaded as ``loaded``."""
     pool, taken = await _pool_names(services, context), _taken(services)
     if not loaded.bundled:
         return ToolNames({}, pool, taken)
-    # Not above: models without such tools do not need any of this.
+    # Models without bundled tools do not import these modules.
     from flink_skills.tools.dynamic.bundled_names import brought_names
 
     state = _state_with(name, loaded, services, context)
@@ -111,7 +113,7 @@ async def tool_names(
 
 
 async def describe_brought(name: str, services: ToolServices, view: SkillView, context: ToolContext) -> Brought:
-    """The tools that skill ``name`` brings itself. It can be used without them where asking it fails."""
+    """Return the bundled tools of skill ``name``. If they cannot be read, the skill is used without them."""
     skill = view.get(name)
     if skill is None:
         return Brought()
@@ -134,7 +136,7 @@ async def describe_brought(name: str, services: ToolServices, view: SkillView, c
 
 
 def brought_note(name: str, services: ToolServices, view: SkillView, *, is_loaded: bool) -> str:
-    """Return what a list of the tools of skill ``name`` does not show of those that it brings itself."""
+    """Return a note about the bundled tools that a list of the tools of skill ``name`` does not show."""
     skill = view.get(name)
     if skill is None or not brings_tools(skill):
         return ""
@@ -144,7 +146,7 @@ def brought_note(name: str, services: ToolServices, view: SkillView, *, is_loade
 
 
 def _off_note(skill: AgentSkill, services: ToolServices) -> str:
-    """Return what a model reads of the tools of a skill that it is not offered."""
+    """Return a note about the bundled tools of a skill that are not offered."""
     from flink_skills.tools.dynamic.bundled_checks import tool_places
 
     names = ", ".join(list(tool_places(skill))[:_MAX_NAMES])
@@ -160,9 +162,9 @@ def _off_note(skill: AgentSkill, services: ToolServices) -> str:
 async def offer_of(
     name: str, loaded: LoadedSkill, services: ToolServices, view: SkillView, context: ToolContext
 ) -> Offer:
-    """The tools of skill ``name`` once it is loaded as ``loaded`` says, beside what else the next request has then.
+    """Return the tools of skill ``name`` in the next request, if it is loaded as ``loaded``.
 
-    A job without a pool has nothing that a ``Tools:`` section could activate: then it is for information only.
+    In a job without a pool, a ``Tools:`` section activates nothing.
     """
     if services.pool is None and not loaded.bundled:
         return Offer()
@@ -172,7 +174,7 @@ async def offer_of(
     state = _state_with(name, loaded, services, context)
     bundled, taken = services.bundled if services.settings.bundled else None, _taken(services)
     there = active_tools(state, view, pool, bundled, taken).origin
-    # Another skill may have activated one of the pool before: it is told of all that do.
+    # Includes tools of the pool that another skill has activated.
     tools = tuple(tool for tool in active_names(state, view, pool, taken).get(name, ()) if tool in there)
     names = await tool_names(name, loaded, services, view, context)
     wanted = names.selected(view.declared_tools(name), loaded)
@@ -181,7 +183,7 @@ async def offer_of(
 
 
 def _state_with(name: str, loaded: LoadedSkill, services: ToolServices, context: ToolContext) -> SkillState:
-    """The skills that the next request has with ``name`` loaded as ``loaded`` says."""
+    """Return the skill state of the next request, with skill ``name`` loaded as ``loaded``."""
     state = SkillState.from_json(context.skill_state.to_json()) if context.skill_state is not None else SkillState()
     state.apply(load_effect(name, loaded.digest, docs=loaded.docs, tools=loaded.tools, bundled=loaded.bundled))
     state.evict(services.settings.max_loaded)

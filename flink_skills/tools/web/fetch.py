@@ -17,9 +17,9 @@ from pydantic import Field
 
 from flink_skills.errors import ConfigError
 from flink_skills.hints import none_is_default
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.given import Also, Given
 from flink_skills.tools.web.cache import Page, PageCache, shared_cache
 from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.markdown import to_markdown
@@ -41,7 +41,7 @@ _DESCRIPTION = (
 )
 
 
-class _Arguments(Given):
+class _Arguments(ArgumentModel):
     url: Annotated[str, Also("uri", "link", "address"), Field(description="An http or https URL.")]
     max_length: int | None = Field(
         None, ge=0, description="Maximum characters of content; 0 means no limit. Default: the tool's setting."

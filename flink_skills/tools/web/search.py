@@ -19,9 +19,9 @@ from pydantic import Field
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.hints import none_is_default
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.given import Also, Given
 from flink_skills.tools.web.duckduckgo import DuckDuckGo
 from flink_skills.tools.web.failures import WebError
 from flink_skills.tools.web.fetch import USER_AGENT
@@ -53,7 +53,7 @@ _MONTHS = (
 _RANGES = {"results_num": (1, 10), "snippet_len": (1, 1000), "title_len": (1, 200)}
 
 
-class _Arguments(Given):
+class _Arguments(ArgumentModel):
     query: Annotated[str, Also("q", "search", "search_query"), Field(description="What to search for.")]
     count: Annotated[int | None, Also("num_results", "max_results")] = Field(
         None, description="How many results, 1 to 10."

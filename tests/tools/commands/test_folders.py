@@ -1,4 +1,4 @@
-"""Examines the internals of tools.commands.folders and tools.runs.places on purpose."""
+"""Examines the internals of tools.commands.folders and tools.runs.run_paths on purpose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.tools import ArgumentError
 from flink_skills.tools.commands.folders import resolve_cwd
-from flink_skills.tools.runs.places import Places
+from flink_skills.tools.runs.run_paths import Places
 
 
 @pytest.fixture

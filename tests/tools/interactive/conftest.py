@@ -21,8 +21,7 @@ from flink_skills.tools import (
     load_effect,
     profile_tools,
 )
-from flink_skills.tools.interactive import Caller, ProcessSessions, caller_of
-from tests.kit.skills import FULL_AND_WORKSPACE
+from flink_skills.tools.runs import Caller, ProcessSessions, caller_of
 from tests.tools.conftest import ShellWith
 
 _PATIENCE = 60.0
@@ -53,7 +52,7 @@ class Talk:
         self.agent = agent
         self.owner = owner
         self.skills = view
-        settings = SkillSettings.of(config, {"skill_tools": FULL_AND_WORKSPACE})
+        settings = SkillSettings.of(config, {"skill_tools": ["full"]})
         self.services = ToolServices(
             view,
             config=config,
@@ -73,8 +72,11 @@ class Talk:
             self.state.apply(load_effect(name, skill.digest))
 
     def other(self, key: Any, view: SkillView | None = None, *, agent: str = "", owner: str = "") -> Talk:
-        """The same worker, for another key, model, agent or owner."""
-        return Talk(view or self.skills, self.shell, self.sessions, self.services.config, key, agent=agent, owner=owner)
+        """The same worker, for another key, model, agent or owner, with the loaded skills that its view has."""
+        skills, config = view or self.skills, self.services.config
+        found = Talk(skills, self.shell, self.sessions, config, key, agent=agent, owner=owner)
+        found.load(*(name for name in self.state if name in skills))
+        return found
 
     def context(self, call_id: str = "") -> ToolContext:
         """What the call ``call_id`` is made with."""

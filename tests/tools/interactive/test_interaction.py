@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from flink_skills.tools.interactive import find_interaction
+from flink_skills.tools.runs import find_interaction
 
 
 @pytest.mark.row("G5")

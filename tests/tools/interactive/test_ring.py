@@ -1,11 +1,11 @@
-"""Examines the internals of tools.interactive.ring on purpose."""
+"""Examines the internals of tools.runs.process_output on purpose."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flink_skills.tools.interactive.ring import START, OutputRing, Position
+from flink_skills.tools.runs.process_output import START, OutputRing, Position
 
 _PRINTED = st.lists(st.text(alphabet="ab\n", max_size=30), max_size=30)
 

@@ -1,4 +1,4 @@
-"""Examines the internals of tools.interactive.process on purpose."""
+"""Examines the internals of tools.runs.skill_process on purpose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.manager import AgentSkillManager
-from flink_skills.tools.interactive.process import Process
+from flink_skills.tools.runs.skill_process import Process
 from tests.kit.waiting import until
 from tests.tools.interactive.conftest import StartTalk, Talk
 
@@ -21,28 +21,29 @@ async def _gone(pid: int) -> None:
 
 
 async def _pid(talk: Talk) -> tuple[int, str]:
-    value = await talk.call("workspace_exec", command="echo $$; exec sleep 100", background=True, yield_time_ms=10_000)
+    value = await talk.call("skill_exec", skill="billing", command="echo $$; exec sleep 100", yield_ms=10_000)
     return int(value["output"]), value["session_id"]
 
 
 @pytest.mark.row("G6")
 async def test_what_nobody_uses_is_ended_and_then_forgotten(talk_with: StartTalk) -> None:
     talk = await talk_with(skills__exec__ttl="1 s")
+    talk.load("billing")
     pid, session = await _pid(talk)
     process = talk.sessions.get(talk.caller, session)
     await _gone(pid)
     await until(lambda: process.ended, "the end of the process is known")
-    last = await talk.call("workspace_write_stdin", session_id=session)
+    last = await talk.call("skill_write_stdin", session_id=session)
     assert last["status"] == "exited"
     assert last["warnings"] == ["the process was terminated: the process was not used for 1 s"]
     await until(lambda: not talk.sessions.processes(), "what it printed is forgotten")
-    assert (await talk.result("workspace_write_stdin", session_id=session)).is_error
+    assert (await talk.result("skill_write_stdin", session_id=session)).is_error
 
 
 async def test_each_use_begins_the_time_anew(talk: Talk) -> None:
     _, session = await _pid(talk)
     process = talk.sessions.get(talk.caller, session)
-    for tool in ("workspace_write_stdin", "skill_poll_session", "skill_write_stdin"):
+    for tool in ("skill_poll_session", "skill_write_stdin"):
         process.used_at = 0.0
         await talk.call(tool, session_id=session, yield_ms=0)
         assert process.used_at > 0
@@ -65,24 +66,26 @@ async def test_a_process_has_a_longest_life(talk_with: StartTalk) -> None:
 
 async def test_a_key_has_only_so_many(talk_with: StartTalk) -> None:
     talk = await talk_with(**{"skills.exec.max-sessions-per-key": 2})
-    first = await talk.call("workspace_exec", command="cat", background=True)
-    await talk.call("workspace_exec", command="cat  -u", background=True)
-    third = await talk.result("workspace_exec", command="cat", background=True)
+    talk.load("billing")
+    first = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
+    await talk.call("skill_exec", skill="billing", command="cat  -u", yield_ms=0)
+    third = await talk.result("skill_exec", skill="billing", command="cat", yield_ms=0)
     assert third.is_error
     assert f"{first['session_id']} (cat)" in third.content
     assert "(cat -u)" in third.content
     assert "skills.exec.max-sessions-per-key" in third.content
-    await talk.call("workspace_kill_session", session_id=first["session_id"])
-    assert (await talk.call("workspace_exec", command="cat", background=True))["status"] == "running"
+    await talk.call("skill_kill_session", session_id=first["session_id"])
+    assert (await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0))["status"] == "running"
     # Another key has its own.
-    assert (await talk.other("x").call("workspace_exec", command="cat", background=True))["status"] == "running"
+    assert (await talk.other("x").call("skill_exec", skill="billing", command="cat", yield_ms=0))["status"] == "running"
 
 
 @pytest.mark.row("G1")
 async def test_processes_that_are_about_to_start_are_named(talk_with: StartTalk) -> None:
     talk = await talk_with(**{"skills.exec.max-sessions-per-key": 2})
+    talk.load("billing")
     found = await asyncio.gather(
-        *(talk.result("workspace_exec", command=f"cat -{flag}", background=True) for flag in "nbE")
+        *(talk.result("skill_exec", skill="billing", command=f"cat -{flag}", yield_ms=0) for flag in "nbE")
     )
     (refused,) = [one for one in found if one.is_error]
     for one in found:
@@ -92,23 +95,27 @@ async def test_processes_that_are_about_to_start_are_named(talk_with: StartTalk)
 
 async def test_a_worker_has_only_so_many(talk_with: StartTalk) -> None:
     talk = await talk_with(**{"skills.exec.max-sessions": 2})
+    talk.load("billing")
     others = [talk.other(number) for number in range(5)]
-    found = await asyncio.gather(*(other.result("workspace_exec", command="cat", background=True) for other in others))
+    found = await asyncio.gather(
+        *(other.result("skill_exec", skill="billing", command="cat", yield_ms=0) for other in others)
+    )
     assert sum(not one.is_error for one in found) == 2
     refused = next(one for one in found if one.is_error)
     assert "skills.exec.max-sessions)" in refused.content
     assert "(cat)" not in refused.content, "the processes of others are nobody's business"
-    assert (await talk.call("workspace_exec", command="echo there"))["output"] == "there\n"
+    assert (await talk.call("skill_run", skill="billing", command="echo there"))["stdout"] == "there\n"
 
 
 async def test_of_those_that_ended_only_so_many_are_kept(talk_with: StartTalk) -> None:
     talk = await talk_with(**{"skills.exec.max-sessions-per-key": 2})
+    talk.load("billing")
     ids = []
     for number in range(5):
-        first = await talk.call("workspace_exec", command=f"echo {number}; cat", background=True, yield_time_ms=10_000)
+        first = await talk.call("skill_exec", skill="billing", command=f"echo {number}; cat", yield_ms=10_000)
         ids.append(first["session_id"])
-        await talk.call("workspace_kill_session", session_id=first["session_id"])
-    kept = [not (await talk.result("workspace_write_stdin", session_id=one)).is_error for one in ids]
+        await talk.call("skill_kill_session", session_id=first["session_id"])
+    kept = [not (await talk.result("skill_write_stdin", session_id=one)).is_error for one in ids]
     assert kept == [False, False, False, True, True]
 
 
@@ -147,13 +154,14 @@ def _text(path: Path) -> str:
 
 
 async def test_ids_are_the_same_on_a_retry_after_a_failover(talk: Talk, talk_with: StartTalk) -> None:
-    first = await talk.call("workspace_exec", call_id="c", command="cat", background=True, yield_time_ms=0)
+    first = await talk.call("skill_exec", call_id="c", skill="billing", command="cat", yield_ms=0)
     await talk.sessions.close()
     later = await talk_with()
-    gone = await later.result("workspace_write_stdin", session_id=first["session_id"], chars="x")
+    later.load("billing")
+    gone = await later.result("skill_write_stdin", session_id=first["session_id"], chars="x")
     assert gone.is_error
     assert "\n" not in gone.content
-    again = await later.call("workspace_exec", call_id="c", command="cat", background=True, yield_time_ms=0)
+    again = await later.call("skill_exec", call_id="c", skill="billing", command="cat", yield_ms=0)
     assert again["session_id"] == first["session_id"]
 
 
@@ -162,7 +170,7 @@ async def test_closing_ends_all(talk: Talk) -> None:
     await talk.sessions.close()
     for pid in pids:
         await _gone(pid)
-    found = await talk.result("workspace_exec", command="cat", background=True)
+    found = await talk.result("skill_exec", skill="billing", command="cat", yield_ms=0)
     assert found.is_error
     assert "the worker ends" in found.content
 
@@ -182,7 +190,7 @@ async def test_two_polls_at_once_tell_the_result_once(talk: Talk) -> None:
 
 
 async def test_waiting_costs_no_processor_time(talk: Talk) -> None:
-    first = await talk.call("workspace_exec", command="cat", background=True, yield_time_ms=0)
+    first = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
     turns = 0
     loop = asyncio.get_running_loop()
     run_once = loop._run_once  # type: ignore[attr-defined]
@@ -194,7 +202,7 @@ async def test_waiting_costs_no_processor_time(talk: Talk) -> None:
 
     loop._run_once = counted  # type: ignore[attr-defined]
     try:
-        value = await talk.call("workspace_write_stdin", session_id=first["session_id"], yield_time_ms=1_000)
+        value = await talk.call("skill_write_stdin", session_id=first["session_id"], yield_ms=1_000)
     finally:
         loop._run_once = run_once  # type: ignore[attr-defined]
     assert value["output"] == ""
@@ -217,21 +225,21 @@ async def test_waiting_costs_no_processor_time(talk: Talk) -> None:
     ],
 )
 async def test_keys_that_look_alike_are_not_the_same(talk: Talk, one: object, two: object) -> None:
-    first = await talk.other(one).call("workspace_exec", command="cat", background=True, yield_time_ms=0)
-    found = await talk.other(two).result("workspace_write_stdin", session_id=first["session_id"])
+    first = await talk.other(one).call("skill_exec", skill="billing", command="cat", yield_ms=0)
+    found = await talk.other(two).result("skill_write_stdin", session_id=first["session_id"])
     assert found.is_error
     assert "(cat)" not in found.content
-    own = await talk.other(one).call("workspace_write_stdin", session_id=first["session_id"], yield_time_ms=0)
+    own = await talk.other(one).call("skill_write_stdin", session_id=first["session_id"], yield_ms=0)
     assert own["status"] == "running"
 
 
 async def test_processes_belong_to_the_owner(talk: Talk) -> None:
     mine = talk.other("k", owner="3:one7")
-    first = await mine.call("workspace_exec", command="cat", background=True, yield_time_ms=0)
-    ask = {"session_id": first["session_id"], "yield_time_ms": 0}
-    assert (await talk.other("k", owner="3:two7").result("workspace_write_stdin", **ask)).is_error
+    first = await mine.call("skill_exec", skill="billing", command="cat", yield_ms=0)
+    ask = {"session_id": first["session_id"], "yield_ms": 0}
+    assert (await talk.other("k", owner="3:two7").result("skill_write_stdin", **ask)).is_error
     # The same key may come in two forms, such as a tuple and a list.
-    assert not (await talk.other(["k"], owner="3:one7").result("workspace_write_stdin", **ask)).is_error
+    assert not (await talk.other(["k"], owner="3:one7").result("skill_write_stdin", **ask)).is_error
 
 
 async def test_a_process_of_a_skill_is_for_models_that_have_it(
@@ -239,30 +247,30 @@ async def test_a_process_of_a_skill_is_for_models_that_have_it(
 ) -> None:
     monkeypatch.setenv("OPS_TOKEN", "t0k3n-ABCDEF")
     talk = await talk_with(**{"skills.env.billing.TOKEN": "${env:OPS_TOKEN}", "skills.exec.max-sessions-per-key": 2})
+    talk.load("log-triage", "billing")
     full = talk.other("k", owner="o", agent="main")
-    full.load("billing")
     low = talk.other("k", manager.view(["log-triage"]), owner="o", agent="main")
     helper = talk.other("k", owner="o", agent="helper")
     first = await full.call("skill_exec", skill="billing", command='read x; echo "${TOKEN#t}"', yield_ms=0)
-    plain = await full.call("workspace_exec", command="cat", background=True, yield_time_ms=0)
+    plain = await full.call("skill_exec", skill="log-triage", command="cat", yield_ms=0)
 
-    for tool in ("skill_poll_session", "skill_write_stdin", "workspace_write_stdin", "skill_kill_session"):
+    for tool in ("skill_poll_session", "skill_write_stdin", "skill_kill_session"):
         found = await low.result(tool, session_id=first["session_id"], chars="x\n")
         assert found.is_error, tool
         assert found.content.startswith("unknown session_id")
         assert found.content.endswith(f"Running: {plain['session_id']} (cat).")
-    refused = await low.result("workspace_exec", command="cat", background=True)
+    refused = await low.result("skill_exec", skill="log-triage", command="cat", yield_ms=0)
     assert refused.is_error
     assert plain["session_id"] in refused.content
     assert first["session_id"] not in refused.content
-    assert not (await low.result("workspace_write_stdin", session_id=plain["session_id"], yield_time_ms=0)).is_error
+    assert not (await low.result("skill_write_stdin", session_id=plain["session_id"], yield_ms=0)).is_error
 
     # Another agent has none of them.
     for session in (first["session_id"], plain["session_id"]):
-        found = await helper.result("workspace_write_stdin", session_id=session, chars="x\n")
+        found = await helper.result("skill_write_stdin", session_id=session, chars="x\n")
         assert found.is_error
         assert "Running" not in found.content
-    refused = await helper.result("workspace_exec", command="cat", background=True)
+    refused = await helper.result("skill_exec", skill="billing", command="cat", yield_ms=0)
     assert refused.is_error
     assert "(cat)" not in refused.content
     assert "without a session" in refused.content
@@ -270,9 +278,9 @@ async def test_a_process_of_a_skill_is_for_models_that_have_it(
 
 
 async def test_the_same_call_of_another_agent_is_another_one(talk: Talk) -> None:
-    start = {"call_id": "same", "command": "cat", "background": True, "yield_time_ms": 0}
+    start = {"call_id": "same", "skill": "billing", "command": "cat", "yield_ms": 0}
     one, two = talk.other("k", owner="o", agent="one"), talk.other("k", owner="o", agent="two")
-    first, second = await one.call("workspace_exec", **start), await two.call("workspace_exec", **start)
+    first, second = await one.call("skill_exec", **start), await two.call("skill_exec", **start)
     assert first["session_id"] != second["session_id"]
 
 
@@ -288,8 +296,8 @@ async def _interrupted(talk: Talk, **start: object) -> Process:
 
 
 async def test_what_no_model_knows_of_is_ended_soon(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = await talk.call("workspace_exec", command="cat", background=True, yield_time_ms=0)
-    monkeypatch.setattr("flink_skills.tools.interactive.sessions._UNANSWERED_SECONDS", 0.2)
+    known = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
+    monkeypatch.setattr("flink_skills.tools.runs.process_sessions._UNANSWERED_SECONDS", 0.2)
     start = {"call_id": "same", "skill": "billing", "command": "echo up; exec cat"}
     waiting = asyncio.ensure_future(
         talk.call("skill_exec", skill="billing", command="sleep 1; read x", call_id="waits", yield_ms=100_000)
@@ -308,11 +316,11 @@ async def test_what_no_model_knows_of_is_ended_soon(talk: Talk, monkeypatch: pyt
     again = await _interrupted(talk, **start)
     value = await talk.call("skill_exec", **start, yield_ms=0)
     assert value["session_id"] == again.id
-    assert not again.left_alone
+    assert not again.is_abandoned
     assert talk.sessions._due(again) > again.used_at + 100
     await asyncio.wait([waiting], timeout=2)
     assert not again.ended
-    known = await talk.call("workspace_write_stdin", session_id=known["session_id"], yield_time_ms=0)
+    known = await talk.call("skill_write_stdin", session_id=known["session_id"], yield_ms=0)
     assert known["status"] == "running"
     await talk.sessions.close()
     await asyncio.wait([waiting])

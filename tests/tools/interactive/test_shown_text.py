@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.tools.commands import HIDDEN, HiddenValues
-from flink_skills.tools.interactive import ShownText
+from flink_skills.tools.runs import ShownText
 
 SECRET = "t0k3n-ABCDEF"
 

@@ -1,15 +1,14 @@
-"""Examines the internals of tools.skills.guidance on purpose."""
-
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from flink_skills.tools import SkillSettings
-from flink_skills.tools.skills.guidance import guidance
+from flink_skills.manager import SkillView
+from flink_skills.tools import ToolServices, profile_tools
 from tests.kit.waiting import MARGIN, until
 from tests.tools.interactive.conftest import StartTalk, Talk
 
@@ -156,7 +155,7 @@ async def test_kill_ends_it_and_says_how(talk: Talk) -> None:
 @pytest.mark.row("G6")
 async def test_a_session_that_is_not_there_is_one_line(talk: Talk) -> None:
     first = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
-    for tool in ("skill_poll_session", "skill_write_stdin", "skill_kill_session", "workspace_kill_session"):
+    for tool in ("skill_poll_session", "skill_write_stdin", "skill_kill_session"):
         found = await talk.result(tool, session_id="gone")
         assert found.is_error
         assert found.content == (
@@ -169,7 +168,7 @@ async def test_a_session_that_is_not_there_is_one_line(talk: Talk) -> None:
 async def test_a_session_of_another_key_is_not_there(talk: Talk) -> None:
     first = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
     other = talk.other("somebody else")
-    for tool in ("skill_poll_session", "skill_write_stdin", "skill_kill_session", "workspace_write_stdin"):
+    for tool in ("skill_poll_session", "skill_write_stdin", "skill_kill_session"):
         found = await other.result(tool, session_id=first["session_id"], chars="x")
         assert found.is_error
         assert found.content.startswith("unknown session_id")
@@ -243,8 +242,8 @@ async def test_a_flood_neither_fills_memory_nor_stops_others(talk: Talk) -> None
     first = await talk.call("skill_exec", skill="billing", command="exec yes", yield_ms=2_000)
     assert first["output"] == "y\n" * 40
     began = asyncio.get_running_loop().time()
-    other = await talk.call("workspace_exec", command="echo here")
-    assert other["output"] == "here\n"
+    other = await talk.call("skill_run", skill="billing", command="echo here")
+    assert other["stdout"] == "here\n"
     assert asyncio.get_running_loop().time() - began < MARGIN
     later = await talk.call("skill_poll_session", session_id=first["session_id"], poll_lines=100_000, yield_ms=200)
     assert any("no longer kept" in text for text in later["warnings"]), later["warnings"]
@@ -300,7 +299,6 @@ async def test_the_model_is_told_when_to_use_it(talk: Talk) -> None:
     description = talk.tools.specs(["skill_exec"])[0].description
     for word in ("asks", "menu", "runs long", "else use skill_run"):
         assert word in description
-    assert "Prefer editor_text" in guidance(SkillSettings(), talk.tools.names)
 
 
 @pytest.mark.row("G4", "F28")
@@ -328,3 +326,45 @@ async def test_a_result_that_is_asked_for_late_has_no_later_files(talk: Talk) ->
     assert later["primary_output"]["name"] == "out/a.txt"
     last = await talk.call("skill_poll_session", session_id=first["session_id"])
     assert last["result"]["primary_output"]["name"] == "out/z.txt"
+
+
+@pytest.mark.row("G1", "G2")
+async def test_a_process_continues_in_a_later_turn(talk: Talk) -> None:
+    command = 'read x; echo "got $x" > $OUTPUT_DIR/x; echo wrote'
+    first = await talk.call("skill_exec", skill="billing", command=command, yield_ms=0)
+    assert (first["status"], first["output"]) == ("running", "")
+    talk.shell.workspaces.for_key(json.dumps("k")).release()  # a turn has ended
+    output, last = await talk.until(
+        "skill_write_stdin", _ended, session_id=first["session_id"], chars="it", append_newline=True, yieldMs=10_000
+    )
+    assert (output, last["exit_code"]) == ("wrote\n", 0)
+    assert (await talk.call("skill_run", skill="billing", command="cat $OUTPUT_DIR/x"))["stdout"] == "got it\n"
+
+
+async def test_a_job_without_a_shell_has_none_of_the_tools(view: SkillView, talk: Talk) -> None:
+    names = {tool.spec.name for tool in profile_tools(talk.services.settings.tools, ToolServices(view))}
+    assert not {name for name in names if "exec" in name or "session" in name or "stdin" in name}
+
+
+def test_tools_that_start_commands_state_that_they_run_in_the_sandbox(talk: Talk) -> None:
+    tools = profile_tools(("execute_shell_command", *talk.services.settings.tools), talk.services)
+    sandboxed = {tool.spec.name for tool in tools if tool.runs_in == "sandbox"}
+    assert sandboxed == {"execute_shell_command", "skill_run", "skill_exec"}
+
+
+def test_the_schemas_are_short(talk: Talk) -> None:
+    most = {"skill_exec": 550, "skill_write_stdin": 390, "skill_poll_session": 250, "skill_kill_session": 250}
+    for spec in talk.tools.specs(list(most)):
+        parameters = json.loads(json.dumps(spec.parameters))
+        parameters["properties"].get("skill", {}).pop("enum", None)
+        text = json.dumps({"name": spec.name, "description": spec.description, "parameters": parameters})
+        assert len(text) <= most[spec.name], (len(text), text)
+
+
+async def test_a_denied_access_is_a_warning(talk: Talk) -> None:
+    command = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 9))'"
+    for more in ({}, {"tty": True}):
+        first = await talk.call("skill_exec", skill="billing", command=command, yield_ms=0, **more)
+        _, last = await talk.until("skill_poll_session", _ended, session_id=first["session_id"], yield_ms=30_000)
+        (warning,) = last["warnings"]
+        assert warning.startswith("the network is closed to commands"), more

@@ -27,7 +27,7 @@ def talk_with(view: SkillView, shell_with, tmp_path: Path) -> Talk:  # type: ign
         talk = Conversation(
             view,
             shell,
-            settings=SkillSettings(tools=("skill_load", "skill_run", "workspace_save_artifact")),
+            settings=SkillSettings(tools=("skill_load", "skill_run")),
             config=config,
             artifacts=ArtifactStore.open(config),
         )

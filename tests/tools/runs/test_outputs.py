@@ -1,6 +1,6 @@
 """A run returns output files: output_files, outputs, primary_output, artifact_files.
 
-Examines the internals of tools.runs.span on purpose.
+Examines the internals of tools.runs.prepared_run on purpose.
 """
 
 from __future__ import annotations

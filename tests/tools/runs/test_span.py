@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from flink_skills.tools.runs.span import RunSpan
+from flink_skills.tools.runs.prepared_run import RunSpan
 
 
 def test_the_time_of_a_command() -> None:

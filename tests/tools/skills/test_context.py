@@ -1,6 +1,6 @@
 """Requests contain the loaded skills.
 
-Examines the internals of tools.skills.context on purpose.
+Examines the internals of tools.skills.skill_prompts on purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.skill import AgentSkill, digest_of, load_folder
 from flink_skills.tools import LoadedSkill, SkillState, docs_effect, load_effect, tools_effect
-from flink_skills.tools.skills.context import skill_block, system_block
+from flink_skills.tools.skills.skill_prompts import skill_block, system_block
 from tests.kit.skills import write_skill
 from tests.tools.conftest import Conversation
 

@@ -1,6 +1,6 @@
 """The fixed parts of prompts and their sizes.
 
-Examines the internals of tools.skills.guidance on purpose.
+Examines the internals of tools.skills.skill_prompts on purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from flink_skills.manager import SkillView, parse_menu
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import PROFILES, TOOL_NAMES, SkillSettings
-from flink_skills.tools.skills.guidance import HEADING, guidance, introduction
+from flink_skills.tools.skills.skill_prompts import HEADING, guidance, introduction
 from tests.tools.conftest import Conversation
 
 FULL = PROFILES["full"]
@@ -53,6 +53,7 @@ def test_the_work_from_beginning_to_end() -> None:
     assert text.startswith(f"{HEADING}\n- Discover")
     steps = ["Discover", "Inspect", "Load", "Optimize", "Document", "Execute"]
     assert re.findall(r"^- (\w+):", text, re.MULTILINE) == steps
+    assert "Prefer editor_text" in text
     assert len(text) <= 1300
     assert "read-only" not in text, "commands can write to inputs/"
 
@@ -70,7 +71,6 @@ def test_only_tools_that_the_model_has_are_mentioned(without: str | None) -> Non
 def test_by_profile() -> None:
     assert guidance(SkillSettings(), PROFILES["core"]) == ""
     assert named(guidance(SkillSettings(), PROFILES["knowledge_only"])) == set(PROFILES["knowledge_only"])
-    assert guidance(SkillSettings(), ["workspace_exec"]).count("\n") == 1
 
 
 @pytest.mark.row("E2")

@@ -174,7 +174,7 @@ async def test_values_of_skills_are_hidden_also_where_a_part_begins_in_them(talk
 
 @pytest.mark.row("C12")
 async def test_a_long_file_in_parts(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flink_skills.tools.skills.resource._MAX_PART", 100)
+    monkeypatch.setattr("flink_skills.tools.skills.skill_resource._MAX_PART", 100)
     await run(talk, 'seq 1000 1099 > "$OUTPUT_DIR/n.txt"')
     first = await talk.call(READ, path="workspace://out/n.txt")
     assert first.content.endswith("[bytes 0 to 100 of 500; continue with offset=100]")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from flink_skills import ConfigError, FunctionTool, StreamingFunctionTool, Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools import ToolSet
-from flink_skills.tools.streaming import StreamedArguments
+from flink_skills.tools import StreamedArguments, ToolSet
 
 
 def write(text: str) -> int:

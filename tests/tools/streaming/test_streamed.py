@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.tools.streaming import StreamedArguments
+from flink_skills.tools import StreamedArguments
 
 
 def arguments(text: str) -> Any:
