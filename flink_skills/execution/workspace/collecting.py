@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from flink_skills.execution.workspace.globs import Globs, Position
 from flink_skills.execution.workspace.media_type import media_type
-from flink_skills.execution.workspace.places import Reach, WorkspacePathError, is_sealed, parts_of
+from flink_skills.execution.workspace.workspace_paths import Reach, WorkspacePathError, is_sealed, parts_of
 
 __all__ = ["Collected", "CollectedFile", "FilePart", "collect_files", "read_part"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from flink_skills.execution.workspace.places import WorkspacePathError, parts_of
+from flink_skills.execution.workspace.workspace_paths import WorkspacePathError, parts_of
 
 __all__ = ["Globs", "Position"]
 

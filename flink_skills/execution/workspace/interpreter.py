@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flink_skills.execution.request import CommandUser
-from flink_skills.execution.workspace.inputs import put_file
-from flink_skills.execution.workspace.rights import Ownership, can_pass, folder_in
+from flink_skills.execution.workspace.safe_files import Ownership, can_pass, folder_in
+from flink_skills.execution.workspace.workspace_inputs import put_file
 
 __all__ = ["PROGRAMS", "CommandPython", "command_python", "make_programs"]
 

@@ -1,4 +1,4 @@
-"""The workspaces of a job: made for keys, removed when they are old and at the end."""
+"""Workspaces of a job: created for keys, removed when they are old and when the job ends."""
 
 from __future__ import annotations
 
@@ -8,26 +8,98 @@ import os
 import random
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution.environment import base_environment
 from flink_skills.execution.request import CommandUser
-from flink_skills.execution.workspace.ages import Ages
-from flink_skills.execution.workspace.inputs import name_inputs
 from flink_skills.execution.workspace.interpreter import command_python
-from flink_skills.execution.workspace.job_folder import SHARED_SKILLS, JobFolder, left_alone
-from flink_skills.execution.workspace.key_names import NAMES_FILE, is_workspace
-from flink_skills.execution.workspace.last_use import LastUses
-from flink_skills.execution.workspace.removal import DOOMED, remove_tree, set_aside
-from flink_skills.execution.workspace.rights import restore_folder
+from flink_skills.execution.workspace.job_folder import NAMES_FILE, SHARED_SKILLS, JobFolder, is_workspace, left_alone
+from flink_skills.execution.workspace.metadata import Metadata
+from flink_skills.execution.workspace.safe_files import DOOMED, Rights, pinned, remove_tree, restore_folder, set_aside
 from flink_skills.execution.workspace.workspace import Workspace
+from flink_skills.execution.workspace.workspace_inputs import name_inputs
 from flink_skills.sources.locking import unleased
 
-__all__ = ["WorkspaceManager", "remove_abandoned"]
+__all__ = ["Ages", "LastUses", "WorkspaceManager", "remove_abandoned"]
+
+_A_JUMP_SECONDS = 1.0
+
+
+class Ages:
+    """Ages of moments (seconds since 1970), asked for now and then: jumps of the clock are seen from one time to the
+    next.
+
+    A clock that was set forward makes nothing older. One that was set back makes what was used before it younger: it is
+    kept for longer, and nothing is removed too early.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._wall, self._steady = time.time(), time.monotonic()
+        self._latest = self._wall
+        # The latest time before the clock was set forward, by how much, and when that was by the other clock.
+        self._jumps: list[tuple[float, float, float]] = []
+
+    def look(self) -> None:
+        """See whether the clock was set since the last look."""
+        wall, steady = time.time(), time.monotonic()
+        expected = self._wall + (steady - self._steady)
+        self._wall, self._steady = wall, steady
+        # Also what was used before the clock was set back, and is in the future since then.
+        self._latest = max(self._latest, expected)
+        if wall - expected > _A_JUMP_SECONDS:
+            self._jumps.append((self._latest, wall - expected, steady))
+        # What was used before those is old by any clock.
+        self._jumps = [jump for jump in self._jumps if steady - jump[2] < self._longest]
+
+    def since(self, moment: float) -> float:
+        """Seconds since ``moment``; negative for what is in the future."""
+        return time.time() - moment - sum(by for at, by, _ in self._jumps if moment <= at)
+
+
+class LastUses:
+    """Moments of last use (seconds since 1970), by the folder names of workspaces.
+
+    They come from the content of ``metadata.json``. Times and modes of files say nothing: below
+    :attr:`~flink_skills.execution.IsolationLevel.NAMESPACE` a command of the worker's user can change those of any
+    file whose path it knows. A moment that was read is remembered, so a young workspace is not read at each sweep.
+    ``closed`` are the rights of a workspace's folder.
+    """
+
+    def __init__(self, closed: Rights) -> None:
+        self._closed = closed
+        self._known: dict[str, float] = {}
+
+    def known(self, workspace: Path) -> float | None:
+        """Return the moment that the last :meth:`read` found. Return None if there was none."""
+        return self._known.get(workspace.name)
+
+    def read(self, workspace: Path) -> float:
+        """Read the moment again, after the modes of the folder and of the file are restored.
+
+        A workspace without a readable file counts as used when this object first saw it. One whose file a command
+        closes again and again counts as used now. Raises :class:`FileNotFoundError` for one that was removed.
+        """
+        try:
+            with pinned(workspace) as folder:
+                if os.fstat(folder).st_uid == os.geteuid():
+                    self._closed.apply(folder)
+                found = Metadata.last_use(folder)
+        except PermissionError:
+            return time.time()
+        moment = self._known.get(workspace.name, time.time()) if found is None else found
+        self._known[workspace.name] = moment
+        return moment
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget all workspaces except ``names``."""
+        self._known = {name: moment for name, moment in self._known.items() if name in names}
+
 
 _SWEEPS_PER_TTL = 4
 _SHORTEST_PAUSE = 0.5
@@ -115,7 +187,7 @@ class WorkspaceManager:
         """Return the workspace of a key. Any text will do.
 
         The folder's name tells nothing about the key, and no command can compute it, see
-        :class:`~flink_skills.execution.workspace.key_names.KeyNames`. The first call makes the folder of all
+        :class:`~flink_skills.execution.workspace.job_folder.KeyNames`. The first call makes the folder of all
         workspaces. Raises :class:`ExecutionError` if that cannot be made.
         """
         with self._lock:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from flink_skills.execution.workspace.rights import Rights, open_restored
+from flink_skills.execution.workspace.safe_files import Rights, open_restored
 
 __all__ = ["METADATA_FILE", "Metadata", "StagedSkill"]
 

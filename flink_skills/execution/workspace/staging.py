@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.workspace.rights import Ownership, Rights, folder_in, pinned
+from flink_skills.execution.workspace.safe_files import Ownership, Rights, folder_in, pinned
 from flink_skills.skill.roles import is_environment, is_excluded
 
 __all__ = ["VENV", "StageableSkill", "copy_skill", "finish_skill", "folder_name", "give", "seal_files", "walk"]

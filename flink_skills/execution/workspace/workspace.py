@@ -29,16 +29,11 @@ from typing import Any
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.collecting import Collected, FilePart, collect_files, read_part
-from flink_skills.execution.workspace.copying import CopySource
 from flink_skills.execution.workspace.globs import Globs
-from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file, put_link
 from flink_skills.execution.workspace.interpreter import PROGRAMS, make_programs
 from flink_skills.execution.workspace.job_folder import JobFolder
 from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
-from flink_skills.execution.workspace.places import READABLE, WRITABLE, Reach, WorkspacePathError
-from flink_skills.execution.workspace.placing import Destination, Mode, Placed
-from flink_skills.execution.workspace.removal import remove_tree
-from flink_skills.execution.workspace.rights import folder_in, pinned
+from flink_skills.execution.workspace.safe_files import folder_in, pinned, remove_tree
 from flink_skills.execution.workspace.staging import (
     VENV,
     StageableSkill,
@@ -47,6 +42,17 @@ from flink_skills.execution.workspace.staging import (
     folder_name,
     seal_files,
 )
+from flink_skills.execution.workspace.workspace_inputs import (
+    EVENT_FILE,
+    CopySource,
+    Destination,
+    Input,
+    Mode,
+    Placed,
+    put_file,
+    put_link,
+)
+from flink_skills.execution.workspace.workspace_paths import READABLE, WRITABLE, Reach, WorkspacePathError
 from flink_skills.sources.locking import Lease
 
 __all__ = ["Workspace"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flink_skills.execution.workspace import Workspace
-from flink_skills.execution.workspace.inputs import EVENT_FILE
+from flink_skills.execution.workspace.workspace_inputs import EVENT_FILE
 from flink_skills.tools.arguments import ArgumentError
 
 if TYPE_CHECKING:

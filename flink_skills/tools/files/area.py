@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from flink_skills.execution import Limits, Workspace
-from flink_skills.execution.workspace.places import Reach, WorkspacePathError, is_sealed
-from flink_skills.execution.workspace.rights import pinned
+from flink_skills.execution.workspace.safe_files import pinned
+from flink_skills.execution.workspace.workspace_paths import Reach, WorkspacePathError, is_sealed
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.files.names import ROOTS, WRITE_ROOTS, Names, Parts
 

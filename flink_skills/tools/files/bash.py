@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from flink_skills.execution import CommandResult, Limits, Workspace
-from flink_skills.execution.workspace.rights import Ownership, folder_in, pinned
+from flink_skills.execution.workspace.safe_files import Ownership, folder_in, pinned
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.commands.folders import with_copies

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from flink_skills.execution.workspace.globs import Globs, Position
-from flink_skills.execution.workspace.places import WorkspacePathError
+from flink_skills.execution.workspace.workspace_paths import WorkspacePathError
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from flink_skills.execution.workspace.rights import Rights
+from flink_skills.execution.workspace.safe_files import Rights
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.storing import replace_file
 

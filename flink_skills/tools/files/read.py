@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from flink_skills.execution.workspace.places import READABLE, parts_of
+from flink_skills.execution.workspace.workspace_paths import READABLE, parts_of
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.area import Area

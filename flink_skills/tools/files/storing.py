@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from flink_skills.execution.launcher.tree import folder_use
-from flink_skills.execution.workspace.inputs import unfinished_name
-from flink_skills.execution.workspace.places import WorkspacePathError, kind_of
-from flink_skills.execution.workspace.rights import Ownership, Rights, folder_in
+from flink_skills.execution.workspace.safe_files import Ownership, Rights, folder_in
+from flink_skills.execution.workspace.workspace_inputs import unfinished_name
+from flink_skills.execution.workspace.workspace_paths import WorkspacePathError, kind_of
 from flink_skills.sources.os_errors import MACHINE_FULL
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.files.area import Area, Target

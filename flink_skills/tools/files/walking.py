@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from flink_skills.execution.workspace.places import WorkspacePathError
+from flink_skills.execution.workspace.workspace_paths import WorkspacePathError
 from flink_skills.tools.files.area import Area
 from flink_skills.tools.files.names import ROOTS, Parts
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandUser
-from flink_skills.execution.workspace.rights import Rights
+from flink_skills.execution.workspace.safe_files import Rights
 from flink_skills.execution.workspace.staging import VENV
 
 __all__ = ["READABLE", "WRITABLE", "Reach", "WorkspacePathError", "is_sealed", "kind_of", "parts_of"]
