@@ -1,6 +1,5 @@
 """Files that commands left, by patterns and within limits, whatever else they left there."""
 
-# Files are opened in held folders here, which pathlib cannot work with.
 from __future__ import annotations
 
 import os

@@ -1,6 +1,5 @@
 """Folder of all workspaces of one agent of one job, and how its workers share it."""
 
-# Files are opened in held folders here, which pathlib cannot work with.
 from __future__ import annotations
 
 import errno
@@ -24,7 +23,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.sources.locking import Lease
 from flink_skills.sources.os_errors import NO_DESCRIPTORS, os_error_hint
 
-__all__ = ["JobFolder", "KeyNames", "NAMES_FILE", "SHARED_SKILLS", "is_workspace", "left_alone"]
+__all__ = ["NAMES_FILE", "SHARED_SKILLS", "JobFolder", "KeyNames", "is_workspace", "left_alone"]
 
 NAMES_FILE = ".names"
 _PREFIX = "ws_"

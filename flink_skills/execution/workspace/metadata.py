@@ -1,6 +1,5 @@
 """``metadata.json`` of a workspace: which skills and inputs are in it, and when it was used."""
 
-# Files are opened in held folders here, which pathlib cannot work with.
 from __future__ import annotations
 
 import json

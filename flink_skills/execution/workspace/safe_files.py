@@ -3,7 +3,8 @@
 A worker that is root runs commands as another user. The worker's files are root's, with the group of the commands for
 reading. The commands' files are theirs, with the group of the worker, so that the worker needs no right to override
 permissions. Any other worker runs commands as itself: then it owns all files, and the backend keeps commands from
-writing."""
+writing.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Put a skill's files into a folder: a checked copy of its source, read-only, with what commands need around it."""
 
-# Whole trees are walked here, with the texts that os.walk and os.scandir give.
 from __future__ import annotations
 
 import hashlib

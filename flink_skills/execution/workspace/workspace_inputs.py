@@ -1,6 +1,5 @@
 """Inputs of a workspace: built aside, without links and within limits, then moved atomically."""
 
-# Files are made in held folders here, which pathlib cannot work with.
 from __future__ import annotations
 
 import errno
@@ -26,9 +25,9 @@ from flink_skills.execution.workspace.workspace_paths import (
 )
 
 __all__ = [
+    "EVENT_FILE",
     "CopySource",
     "Destination",
-    "EVENT_FILE",
     "Input",
     "Mode",
     "Placed",

@@ -1,6 +1,5 @@
 """Places in a workspace as models and jobs write them: checked, and reached without ever following a link."""
 
-# Files are opened in held folders here, which pathlib cannot work with.
 from __future__ import annotations
 
 import os

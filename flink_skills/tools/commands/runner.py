@@ -1,23 +1,17 @@
-"""The service behind the tools that run commands: one per worker, shared by all turns."""
+"""Service behind the tools that run commands: one per worker, shared by all turns."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flink_skills.errors import ConfigError
-from flink_skills.execution import (
-    CommandRequest,
-    CommandResult,
-    ExecutionBackend,
-    Limits,
-    Workspace,
-    WorkspaceManager,
-)
+from flink_skills.execution import CommandRequest, CommandResult, ExecutionBackend, Limits, Workspace, WorkspaceManager
 from flink_skills.execution.capture import gap_text
 from flink_skills.execution.configuration import limits_from
 from flink_skills.execution.environment import passed_on
@@ -31,12 +25,105 @@ from flink_skills.telemetry import observe
 from flink_skills.telemetry.activity import ActivityContext
 from flink_skills.tools.commands.denials import Denials
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.commands.kept_process import KeptProcess, OutputTail
-from flink_skills.tools.commands.observed import failure_of, program_of
 from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
 from flink_skills.tools.commands.skill_env import SkillVariables, call_variables
 
-__all__ = ["ShellRunner"]
+__all__ = ["KeptProcess", "OutputTail", "ShellRunner", "failure_of", "program_of"]
+
+_TAIL_BYTES = 8_192
+
+
+class OutputTail:
+    """Passes the output of a process to ``on_output`` and keeps the end of it."""
+
+    def __init__(self, on_output: OnOutput) -> None:
+        self.data = b""
+        self._on_output = on_output
+
+    def __call__(self, stream: int, data: bytes) -> None:
+        self.data = (self.data + data)[-_TAIL_BYTES:]
+        self._on_output(stream, data)
+
+
+class KeptProcess(LiveProcess):
+    """Is ``process``, whose result goes through ``result``. At its end ``afterwards`` is called in a thread, which is
+    over when :meth:`wait` and :meth:`terminate` return, then ``on_end``.
+    """
+
+    def __init__(
+        self,
+        process: LiveProcess,
+        *,
+        result: Callable[[CommandResult], CommandResult],
+        afterwards: Callable[[], None],
+        on_end: Callable[[KeptProcess], None],
+    ) -> None:
+        self._process = process
+        self._result = result
+        self._afterwards = afterwards
+        self._on_end = on_end
+        self._life = asyncio.ensure_future(self._live())
+
+    @property
+    def ended(self) -> bool:
+        return self._process.ended
+
+    async def write(self, data: bytes) -> None:
+        await self._process.write(data)
+
+    def close_stdin(self) -> None:
+        self._process.close_stdin()
+
+    def pause_output(self) -> None:
+        self._process.pause_output()
+
+    def resume_output(self) -> None:
+        self._process.resume_output()
+
+    async def wait(self) -> CommandResult:
+        return await asyncio.shield(self._life)
+
+    async def terminate(self, grace: float = 2.0) -> CommandResult:
+        await self._process.terminate(grace)
+        return await self.wait()
+
+    def close(self) -> None:
+        self._process.close()
+
+    async def _live(self) -> CommandResult:
+        try:
+            return self._result(await self._process.wait())
+        finally:
+            await asyncio.to_thread(self._afterwards)
+            self._on_end(self)
+
+
+_WORD = re.compile(r"\s*([\w./+-]{1,100})(?:\s|$)")
+
+
+def program_of(command: str | Sequence[str]) -> str:
+    """The name of the program that a command begins with; ``sh`` for what is more than a program and its arguments.
+
+    >>> program_of("/usr/bin/python3 scripts/x.py")
+    'python3'
+    """
+    first = command if isinstance(command, str) else (command[0] if command else "")
+    found = _WORD.match(first)
+    return (found[1].rpartition("/")[2] or "sh") if found else "sh"
+
+
+def failure_of(result: CommandResult) -> str:
+    """Why a command did not end well, in a word or two; empty where it did."""
+    if result.error is not None:
+        return "not run safely"  # prose: allow M01: value of a span's attribute
+    if result.timed_out:
+        return "timeout"
+    if result.limit is not None:
+        return f"limit {result.limit}"
+    if result.signal is not None:
+        return f"signal {result.signal}"
+    return f"exit {result.exit_code}" if result.exit_code else ""
+
 
 # Commands whose output files are fetched at the same time: each may have 64 MiB of them in memory.
 _GATHERED_AT_ONCE = 2

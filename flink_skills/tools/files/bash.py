@@ -15,11 +15,10 @@ from flink_skills.execution.workspace.safe_files import Ownership, folder_in, pi
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.commands.folders import with_copies
+from flink_skills.tools.commands.policy import split_words
 from flink_skills.tools.commands.result_text import describe, limit_text
-from flink_skills.tools.commands.words import split_words
-from flink_skills.tools.files.area import Area
+from flink_skills.tools.files.file_paths import WRITE_ROOTS, Area, Parts
 from flink_skills.tools.files.file_tool import FileTool
-from flink_skills.tools.files.names import WRITE_ROOTS, Parts
 from flink_skills.tools.given import Also, Given
 
 __all__ = ["Bash"]

@@ -19,8 +19,7 @@ from flink_skills.execution.workspace import folder_name
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import stage_skills
-from flink_skills.tools.files.area import Area
-from flink_skills.tools.files.names import Names, cwd_parts
+from flink_skills.tools.files.file_paths import Area, Names, cwd_parts
 from flink_skills.tools.given import Given
 
 __all__ = ["MAX_SEARCHES", "FileTool", "StoredTool"]

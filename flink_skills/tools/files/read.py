@@ -1,24 +1,96 @@
-"""``Read``: lines of a file."""
+"""Tool ``Read``: lines of a file of the workspace or of a skill, or of an artifact."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from flink_skills.errors import ResourceError
 from flink_skills.execution.workspace.workspace_paths import READABLE, parts_of
+from flink_skills.manager import SkillView
+from flink_skills.skill.text import clean
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.files.area import Area
+from flink_skills.tools.files.file_paths import Area
 from flink_skills.tools.files.file_tool import StoredTool
-from flink_skills.tools.files.lines import MAX_CHARS, MAX_LINES, LinePage, read_page
+from flink_skills.tools.files.text_files import (
+    MAX_BYTES,
+    MAX_CHARS,
+    MAX_LINES,
+    LinePage,
+    page_of_data,
+    page_of_text,
+    read_page,
+)
 from flink_skills.tools.given import Also, Given
+from flink_skills.tools.skills.references import artifact_data, resolve_reference
+from flink_skills.tools.skills.shown_paths import skill_file
+
+if TYPE_CHECKING:
+    from flink_skills.artifacts.reference import Reference
 
 __all__ = ["Read"]
+
+_INPUTS = "inputs/"
+
+
+def located(text: str, context: ToolContext) -> Reference:
+    """Return the file that the reference ``text`` names for the calling model. Raises as :func:`resolve_reference`."""
+    return resolve_reference(text, _view(context), context, context.artifacts)
+
+
+async def read_lines(reference: Reference, start: int, end: int | None, context: ToolContext) -> LinePage | None:
+    """Return the lines ``start`` to ``end`` of a file of a skill, or of an artifact.
+
+    Return None if the file is in the workspace: a skill's folder there has a link ``inputs`` to the event's inputs.
+
+    Raises:
+        ArgumentError: The file is binary or has more than 10 MB.
+        SkillsError: The file does not exist or cannot be read.
+    """
+    if reference.scheme == "artifact":
+        assert context.artifacts is not None  # noqa: S101 - the reference was resolved with this store
+        data = await artifact_data(reference, context, context.artifacts)
+        return await asyncio.to_thread(_page_of_artifact, data, start, end)
+    if reference.scheme != "skill":
+        return None
+    try:
+        text = await asyncio.to_thread(_skill_text, reference, context)
+    except ResourceError:
+        if not reference.path.startswith(_INPUTS):
+            raise
+        return None
+    return await asyncio.to_thread(page_of_text, text, start, end)
+
+
+def _page_of_artifact(data: bytes, start: int, end: int | None) -> LinePage:
+    page = page_of_data(data, start, end)
+    return LinePage([clean(line) for line in page.lines], page.first, page.total, page.encoding, page.cut)
+
+
+def _skill_text(reference: Reference, context: ToolContext) -> str:
+    view, parts, offset = _view(context), list[str](), 0
+    while True:
+        page = view.read_resource(reference.skill, reference.path, offset, key=context.display_key)
+        if page.total_bytes > MAX_BYTES:
+            raise ArgumentError(
+                f"{str(reference)!r} has {page.total_bytes} bytes, and the maximum is {MAX_BYTES}: use a command."
+            )
+        parts.append(page.text)
+        if page.next_offset is None:
+            return "".join(parts)
+        offset = page.next_offset
+
+
+def _view(context: ToolContext) -> SkillView:
+    return context.skills if context.skills is not None else SkillView([])
+
 
 _REFERENCE = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -55,9 +127,6 @@ class Read(StoredTool[_ReadArguments]):
             if path is None:
                 return await super()._answer(asked, context)
             asked = asked.model_copy(update={"path": path})
-        # A model that names paths only does not import this module.
-        from flink_skills.tools.files.referred import located, read_lines
-
         reference = located(asked.path.strip(), context)
         page = await read_lines(reference, start, asked.end_line, context)
         if page is not None:
@@ -82,9 +151,6 @@ def _path_of_skill(path: str, context: ToolContext) -> str | None:
     """
     if not path.startswith("/") or context.skills is None:
         return None
-    # A model that names other paths does not import this module.
-    from flink_skills.tools.skills.shown_paths import skill_file
-
     found = skill_file(path, context.skills)
     loaded = context.skill_state or ()
     return None if found is None or found.skill in loaded else f"skill://{found.skill}/{found.path}"

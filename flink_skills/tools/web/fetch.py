@@ -1,4 +1,4 @@
-"""``web_fetch``: a page of the web as text."""
+"""Tool ``web_fetch``: a web page as text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import json
 import logging
 import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
+from weakref import WeakValueDictionary
 
 import httpx2
 from pydantic import Field
@@ -20,15 +23,114 @@ from flink_skills.hints import none_is_default
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.given import Also, Given
-from flink_skills.tools.web.cache import Page, PageCache, shared_cache
-from flink_skills.tools.web.failures import WebError
-from flink_skills.tools.web.markdown import to_markdown
-from flink_skills.tools.web.network import Gate, Resolver, check_client, check_proxy, make_client
-from flink_skills.tools.web.reading import read_body
-from flink_skills.tools.web.texts import charset_of, decode, is_binary, kind_of, media_type_of
-from flink_skills.tools.web.urls import DomainLists, host_name, parse_url, same_page
+from flink_skills.tools.web.addresses import (
+    DomainLists,
+    Gate,
+    Resolver,
+    WebError,
+    check_client,
+    check_proxy,
+    host_name,
+    make_client,
+    parse_url,
+    same_page,
+)
+from flink_skills.tools.web.web_pages import (
+    charset_of,
+    decode,
+    is_binary,
+    kind_of,
+    media_type_of,
+    read_body,
+    to_markdown,
+)
 
-__all__ = ["USER_AGENT", "WebFetchTool"]
+__all__ = ["USER_AGENT", "Page", "PageCache", "WebFetchTool", "shared_cache"]
+
+# What an entry costs beside its texts, about.
+_OVERHEAD = 512
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as it was fetched, before it is cut to a length. ``is_cut`` is True for the beginning of a larger body."""
+
+    url: str
+    status_code: int
+    status_text: str
+    content_type: str
+    content: str
+    is_cut: bool = False
+
+    @property
+    def cost(self) -> int:
+        """Bytes of memory, about. Characters beyond Latin-1 take up to four each."""
+        wide = 1 if self.content.isascii() else 4
+        return wide * len(self.content) + len(self.url) + _OVERHEAD
+
+
+class PageCache:
+    """Keeps pages for ``ttl`` seconds and within ``max_bytes``; those not used for longest go first."""
+
+    def __init__(self, ttl: float, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ttl = ttl
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._pages: OrderedDict[str, tuple[float, Page]] = OrderedDict()
+        # Agents of one process may have loops of their own. Nobody waits for long: nothing here does.
+        self._lock = threading.Lock()
+        self.used = 0
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def get(self, key: str) -> Page | None:
+        """The page, if it is there and not too old; one that is too old is removed."""
+        with self._lock:
+            if key not in self._pages:
+                return None
+            stored, page = self._pages[key]
+            if self._clock() - stored >= self._ttl:
+                self._remove(key)
+                return None
+            self._pages.move_to_end(key)
+            return page
+
+    def put(self, key: str, page: Page) -> None:
+        """Keep a page; one that is larger than everything together may be is not kept."""
+        with self._lock:
+            if key in self._pages:
+                self._remove(key)
+            if page.cost > self._max_bytes:
+                return
+            while self.used + page.cost > self._max_bytes:
+                self._remove(next(iter(self._pages)))
+            self._pages[key] = (self._clock(), page)
+            self.used += page.cost
+
+    def _remove(self, key: str) -> None:
+        _, page = self._pages.pop(key)
+        self.used -= page.cost
+
+
+# Those that some tool of this process still has.
+_caches: WeakValueDictionary[Hashable, PageCache] = WeakValueDictionary()
+_caches_lock = threading.Lock()
+
+
+def shared_cache(fetched_by: Hashable, ttl: float, max_bytes: int, clock: Callable[[], float]) -> PageCache:
+    """The cache of all tools of this process that fetch in the same way, so that a worker has one, however many copies
+    of a tool it has.
+
+    ``fetched_by`` is all that decides what a URL gives: what one tool may read must not come to one that may not.
+    """
+    with _caches_lock:
+        key = (fetched_by, ttl, max_bytes, clock)
+        found = _caches.get(key)
+        if found is None:
+            found = _caches[key] = PageCache(ttl, max_bytes, clock)
+        return found
+
 
 _log = logging.getLogger(__name__)
 

@@ -22,15 +22,19 @@ from flink_skills.hints import none_is_default
 from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.given import Also, Given
-from flink_skills.tools.web.duckduckgo import DuckDuckGo
-from flink_skills.tools.web.failures import WebError
+from flink_skills.tools.web.addresses import DomainLists, WebError, check_client, check_proxy, make_client, same_page
 from flink_skills.tools.web.fetch import USER_AGENT
-from flink_skills.tools.web.google import Google
-from flink_skills.tools.web.network import check_client, check_proxy, make_client
-from flink_skills.tools.web.provider import Response, SearchHit, SearchProvider, SearchRequest, SearchResults
-from flink_skills.tools.web.reading import read_body
-from flink_skills.tools.web.searxng import SearXNG
-from flink_skills.tools.web.urls import DomainLists, same_page
+from flink_skills.tools.web.search_providers import (
+    DuckDuckGo,
+    Google,
+    Response,
+    SearchHit,
+    SearchProvider,
+    SearchRequest,
+    SearchResults,
+    SearXNG,
+)
+from flink_skills.tools.web.web_pages import read_body
 
 __all__ = ["WebSearchTool", "sources_policy"]
 

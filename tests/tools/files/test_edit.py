@@ -1,6 +1,6 @@
 """Edit: unique places, blanks, hints, preserved content.
 
-Examines the internals of tools.files.matching and tools.files.storing on purpose.
+Examines the internals of tools.files.edit and tools.files.write on purpose.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from flink_skills.tools.files import matching
-from flink_skills.tools.files.matching import changed_lines, loose, nearest
-from flink_skills.tools.files.storing import Storing
+from flink_skills.tools.files.edit import changed_lines, loose, nearest
+from flink_skills.tools.files.write import Storing
 
 from .conftest import Files
 
@@ -188,7 +187,7 @@ def test_ranges_of_much_are_those_of_all() -> None:
 
 def test_the_search_for_what_is_like_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10**6))
-    monkeypatch.setattr(matching.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     text = "\n".join(f"some text {number}" for number in range(1000))
     assert nearest(text, "some text 500 ") == []
     assert loose("a\n" * 10, "a", "b")[9].start == 18

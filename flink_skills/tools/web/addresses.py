@@ -1,8 +1,8 @@
-"""Connections that lead to exactly the address that was checked.
+"""URLs and addresses of web tools: validation, lists of domains, and connections to the address that was checked.
 
-A name is looked up once for each request, every address that it has is judged, and the request is then made to one
-of these addresses and not to the name: there is no second look-up that could say something else. The name goes along
-as ``Host`` header and as the name that the certificate must have.
+The tool resolves a name one time for each request, checks all of its addresses, and connects to one of these addresses.
+There is no second lookup that could return another address. The name is sent in the ``Host`` header, and the
+certificate has to match it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,143 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Literal
+from urllib.parse import urlsplit
 
 import httpx2
 
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
-from flink_skills.sources.address import is_reserved
-from flink_skills.tools.web.failures import WebError
-from flink_skills.tools.web.urls import host_name
+from flink_skills.sources.address import host_of, is_reserved
 
-__all__ = ["Gate", "Resolver", "check_client", "check_proxy", "make_client", "system_resolver"]
+__all__ = [
+    "Code",
+    "DomainLists",
+    "Gate",
+    "Resolver",
+    "WebError",
+    "check_client",
+    "check_proxy",
+    "host_name",
+    "make_client",
+    "parse_url",
+    "same_page",
+    "system_resolver",
+]
+
+Code = Literal[
+    "INVALID_ARGS",
+    "INVALID_URL",
+    "INVALID_QUERY",
+    "BLOCKED_URL",
+    "SSRF_BLOCKED_URL",
+    "HTTP_STATUS",
+    "UNSUPPORTED_CONTENT_TYPE",
+    "HTTP_ERROR",
+    "FETCH_ERROR",
+    "DECODE_ERROR",
+    "NOT_CONFIGURED",
+]
+
+
+class WebError(Exception):
+    """Becomes the ``error`` of a result, as ``CODE: text``. Never leaves :mod:`flink_skills.tools.web`."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.text = text
+
+
+_MAX_LENGTH = 2048
+_PORTS = {"http": 80, "https": 443}
+
+
+def parse_url(text: str) -> httpx2.URL:
+    """The URL without its fragment; raises :class:`WebError` for one that cannot be fetched."""
+    text = text.strip()
+    if len(text) > _MAX_LENGTH:
+        raise WebError("INVALID_URL", f"the URL has {len(text)} characters, more than {_MAX_LENGTH}")
+    try:
+        url = httpx2.URL(text)
+        host = url.host
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise WebError("INVALID_URL", f"{text!r} cannot be read as a URL ({error}); give https://host/path") from None
+    if url.scheme not in _PORTS or not host:
+        raise WebError("INVALID_URL", f"{text!r} is not an http or https URL; give https://host/path")
+    if url.userinfo:
+        raise WebError("INVALID_URL", "the URL has a user or a password in it; give it without, https://host/path")
+    return url.copy_with(fragment=None)
+
+
+def host_name(url: httpx2.URL) -> str:
+    """The host as connections use it: ASCII, lower case, without a last dot."""
+    return url.raw_host.decode("ascii").lower().rstrip(".")
+
+
+def same_page(url: str, *, query: bool = True) -> str:
+    """A text that is equal for URLs of the same page.
+
+    >>> same_page("HTTPS://www.Example.org:443/a/#b")
+    'https://example.org/a'
+    """
+    try:
+        parts = urlsplit(url.strip())
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return url.strip()
+    scheme = parts.scheme.lower()
+    place = f"[{host}]" if ":" in host else host.removeprefix("www.")
+    if port is not None and port != _PORTS.get(scheme):
+        place += f":{port}"
+    asked = f"?{parts.query}" if query and parts.query else ""
+    return f"{scheme}://{place}{parts.path.rstrip('/')}{asked}"
+
+
+class DomainLists:
+    """Which domains may be used. A domain stands for itself and all below it; a refusal wins over a permission.
+
+    Raises :class:`ConfigError` for what is no domain.
+
+    >>> DomainLists(["example.org"], ["private.example.org"]).allows("docs.example.org")
+    True
+    """
+
+    def __init__(self, allowed: Iterable[str] = (), blocked: Iterable[str] = ()) -> None:
+        self.allowed = tuple(dict.fromkeys(_domain(name) for name in allowed))
+        self.blocked = tuple(dict.fromkeys(_domain(name) for name in blocked))
+
+    def allows(self, host: str) -> bool:
+        """Whether a host (as :func:`host_name` gives it) may be used."""
+        if _within(host, self.blocked):
+            return False
+        return not self.allowed or _within(host, self.allowed)
+
+    def allows_url(self, url: str) -> bool:
+        """The same for a URL, also one that nothing was checked of."""
+        try:
+            return self.allows(host_of(url))
+        except ConfigError:
+            return False
+
+
+def _domain(name: str) -> str:
+    plain = name.strip().removeprefix("*.")
+    if "://" not in plain:
+        plain = f"https://[{plain.strip('[]')}]" if plain.count(":") > 1 else f"https://{plain}"
+    try:
+        return host_of(plain).removeprefix("www.")
+    except ConfigError:
+        raise ConfigError(
+            f"{name!r} is not a domain; write one such as 'example.org', which includes all below it"
+        ) from None
+
+
+def _within(host: str, domains: tuple[str, ...]) -> bool:
+    plain = host.removeprefix("www.")
+    return any(plain == domain or plain.endswith(f".{domain}") for domain in domains)
+
 
 #: From a host name and a port to its addresses.
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
