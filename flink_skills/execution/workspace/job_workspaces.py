@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flink_skills.errors import ConfigError, ExecutionError, IsolationError, UnknownNameError
@@ -109,7 +108,7 @@ def check_commands(config: SkillConfig) -> None:
         raise UnknownNameError("execution backend", name, known)
 
 
-@contextlib.contextmanager
+@contextmanager
 def scratch_workspaces(config: SkillConfig) -> Iterator[WorkspaceManager]:
     """Workspaces in a new folder, below ``skills.workspace.dir`` or where temporary files go; removed at the end.
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.workspace.safe_files import Ownership, Rights, folder_in, pinned
+from flink_skills.execution.workspace.safe_files import Ownership, folder_in, pinned, write_all
+from flink_skills.execution.workspace.workspace_paths import VENV
 from flink_skills.skill.roles import is_environment, is_excluded
 
-__all__ = ["VENV", "StageableSkill", "copy_skill", "finish_skill", "folder_name", "give", "seal_files", "walk"]
-
-VENV = ".venv"
+__all__ = ["StageableSkill", "copy_skill", "finish_skill", "seal_files", "walk"]
 
 # Links that lead out of the read-only tree to where a command may write, unless the skill has such an entry.
 _LINKS = {"out": "../../out", "work": "../../work", "inputs": "../../work/inputs"}
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _CHUNK = 1 << 20
 
 
@@ -34,13 +31,6 @@ class StageableSkill(Protocol):
     def path(self) -> Any: ...
     @property
     def digest(self) -> str: ...
-
-
-def folder_name(skill_name: str) -> str:
-    """The folder of a skill below ``skills/``: its name, or a hash of a name that could be read as a path."""
-    if _PLAIN_NAME.fullmatch(skill_name):
-        return skill_name
-    return "skill-" + hashlib.sha256(skill_name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def copy_skill(skill: StageableSkill, target: Path) -> None:
@@ -97,7 +87,7 @@ def seal_files(root: Path, ownership: Ownership) -> None:
     for entry in walk(root):
         if entry.is_file(follow_symlinks=False):
             executable = entry.stat(follow_symlinks=False).st_mode & 0o111
-            give(entry.path, ownership.program if executable else ownership.data)
+            (ownership.program if executable else ownership.data).apply_by_path(entry.path)
 
 
 def finish_skill(root: Path, ownership: Ownership, previous: Path | None) -> bool:
@@ -118,7 +108,7 @@ def finish_skill(root: Path, ownership: Ownership, previous: Path | None) -> boo
         with pinned(root) as folder, folder_in(folder, VENV, ownership.open):
             pass  # created or repaired
     for path in (*folders, str(root)):
-        give(path, ownership.sealed)
+        ownership.sealed.apply_by_path(path)
     return writable
 
 
@@ -141,9 +131,7 @@ def _copy_file(source: str, to: Path) -> tuple[int, str]:
         while chunk := reader.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
-            rest = memoryview(chunk)
-            while rest:
-                rest = rest[writer.write(rest) :]
+            write_all(writer.fileno(), chunk)
         os.fchmod(writer.fileno(), 0o700 if os.fstat(reading).st_mode & 0o111 else 0o600)
     return size, digest.hexdigest()
 
@@ -173,10 +161,3 @@ def _write_from_memory(skill: Any, target: Path) -> None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
         if file.read_bytes()[:2] == b"#!":
             file.chmod(0o700)
-
-
-def give(path: str, rights: Rights) -> None:
-    """Set rights by path: for trees that only the worker can write."""
-    os.chmod(path, rights.mode)
-    if (rights.uid, rights.gid) != (-1, -1):
-        os.chown(path, rights.uid, rights.gid, follow_symlinks=False)

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import secrets
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
-from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.execution.workspace.safe_files import Ownership, Rights, folder_in, remove_tree
-from flink_skills.execution.workspace.staging import VENV
+from flink_skills.errors import ConfigError
+from flink_skills.execution.workspace.safe_files import (
+    Ownership,
+    Reach,
+    closing,
+    created,
+    folders_in,
+    move_in,
+    put_link,
+    replace_file,
+    unfinished,
+    write_all,
+)
 from flink_skills.execution.workspace.workspace_paths import (
     READABLE,
-    Reach,
+    VENV,
     WorkspacePathError,
     is_sealed,
     kind_of,
     parts_of,
+    place_parts,
 )
 
-__all__ = [
-    "EVENT_FILE",
-    "CopySource",
-    "Destination",
-    "Input",
-    "Mode",
-    "Placed",
-    "default_place",
-    "move_in",
-    "name_inputs",
-    "place_parts",
-    "put_file",
-    "put_link",
-    "unfinished_name",
-]
+__all__ = ["EVENT_FILE", "CopySource", "Destination", "Input", "Mode", "Placed", "name_inputs"]
 
 EVENT_FILE = "event.json"
-_TRIES = 20
-_IN_THE_WAY = frozenset({errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+Mode = Literal["copy", "link"]
+
+_CHUNK = 1 << 20
+_MAX_DEPTH = 48
 
 
 @dataclass(frozen=True)
@@ -55,16 +51,16 @@ class Input:
 
     @property
     def resolved(self) -> str:
-        """Where it really is at the moment: mounted configuration moves when it is updated."""
+        """The real path at this moment: mounted configuration moves when it is updated."""
         return os.path.realpath(self.source)
 
 
 def name_inputs(paths: tuple[str, ...]) -> tuple[Input, ...]:
-    """Names for the paths of ``skills.workspace.inputs``: the last part, with a number where it is taken.
+    """Return names for the paths of ``skills.workspace.inputs``: the last part, with a number if it is taken.
 
-    Raises :class:`ConfigError` for one that does not exist on this machine.
+    Raises :class:`ConfigError` for a path that does not exist on this machine.
 
-    >>> [given.name for given in name_inputs(("/usr/lib", "/lib"))]
+    >>> [one.name for one in name_inputs(("/usr/lib", "/lib"))]
     ['lib', 'lib-2']
     """
     taken = {EVENT_FILE}
@@ -86,75 +82,13 @@ def name_inputs(paths: tuple[str, ...]) -> tuple[Input, ...]:
     return tuple(named)
 
 
-def put_file(root: int, folder: int, name: str, data: bytes, rights: Rights) -> None:
-    """Write ``name`` in the open ``folder``, at once or not at all; it is built in ``root``, where no command writes.
-
-    Raises :class:`OSError`, and :class:`ExecutionError` where somebody keeps putting folders in its place.
-    """
-    building = unfinished_name()
-    descriptor = os.open(building, _NEW, 0o600, dir_fd=root)
-    try:
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            rights.apply(descriptor)
-        finally:
-            os.close(descriptor)
-        move_in(root, building, folder, name)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(building, dir_fd=root)
-        raise
-
-
-def put_link(root: int, folder: int, name: str, target: str) -> bool:
-    """Make ``name`` in the open ``folder`` a link to ``target``; False if it is one already. Raises as above."""
-    with suppress(OSError):  # nothing there, or something else
-        if os.readlink(name, dir_fd=folder) == target:
-            return False
-    building = unfinished_name()
-    os.symlink(target, building, dir_fd=root)
-    try:
-        move_in(root, building, folder, name)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(building, dir_fd=root)
-        raise
-    return True
-
-
-def unfinished_name() -> str:
-    """A name in the workspace's root for what is not complete yet."""
-    return f".input-{secrets.token_hex(8)}"
-
-
-def move_in(root: int, building: str, folder: int, name: str) -> None:
-    """Move ``building`` in the open ``root`` to ``name`` in the open ``folder``, whatever is there. Raises as above."""
-    for _ in range(_TRIES):
-        try:
-            os.rename(building, name, src_dir_fd=root, dst_dir_fd=folder)
-        except OSError as error:
-            if error.errno not in _IN_THE_WAY:
-                raise
-            remove_tree(name, dir_fd=folder)
-        else:
-            return
-    raise ExecutionError(f"writing the input {name!r} failed: a command repeatedly creates a directory of this name")
-
-
-_CHUNK = 1 << 20
-_MAX_DEPTH = 48
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 class CopySource:
     """A file or folder of a workspace, or one of the machine that the job grants, to be copied or linked.
 
-    A path of the machine must be real: nobody may choose, by a link on the way, what is read. After :meth:`copy`,
-    ``files`` and ``size`` (bytes) count what was copied, and ``skipped`` what was left out of a folder: links, pipes
-    and the like. After :meth:`link_text`, ``size`` counts what the link leads to, in a folder up to the limits of a
-    copy. Raises :class:`WorkspacePathError` for a path of the workspace that may not be read.
+    A path of the machine must be real: no link on the way may choose what is read. After :meth:`copy`, ``files`` and
+    ``size`` (bytes) count the copied files, and ``skipped`` the entries of a folder that are not copied, such as links
+    and pipes. After :meth:`link_text`, ``size`` is the size of the target, of a folder up to the limits of a copy.
+    Raises :class:`WorkspacePathError` for a path of the workspace that may not be read.
     """
 
     def __init__(self, source: Path, workspace: Path, ownership: Ownership, *, max_files: int, max_bytes: int) -> None:
@@ -163,17 +97,15 @@ class CopySource:
         self._inside: tuple[str, ...] = ()
         if source.is_relative_to(workspace):
             self._inside = parts_of(source.relative_to(workspace).as_posix(), READABLE)
+        self.is_inside = bool(self._inside)
+        """Whether it is in the workspace."""
+        self._shown = "/".join(self._inside) or str(source)
         self._sealed = not self._inside or is_sealed(self._inside)
         self._ownership = ownership
         self._reach = Reach(ownership.user if self._inside else None)
         self._max_files = max_files
         self._max_bytes = max_bytes
         self._seen = 0
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether it lies in the workspace."""
-        return bool(self._inside)
 
     def link_text(self, parts: Sequence[str], root: int) -> str:
         """Return the target of a link at ``parts`` that leads here.
@@ -182,14 +114,14 @@ class CopySource:
         """
         with self._opened(root) as (name, parent):
             found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            if stat.S_ISREG(found.st_mode):
+                self.size = found.st_size
+            elif stat.S_ISDIR(found.st_mode):
+                self._measure(name, parent)
+            else:
                 raise WorkspacePathError(
                     f"{self._shown!r} is {kind_of(found.st_mode)}, and only files are linked", "no-file"
                 )
-            if stat.S_ISREG(found.st_mode):
-                self.size = found.st_size
-            else:
-                self._measure(name, parent)
         return os.path.relpath("/".join(self._inside), "/".join(parts[:-1]))
 
     def copy(self, root: int, building: str) -> bool:
@@ -199,99 +131,73 @@ class CopySource:
         """
         with self._opened(root) as (name, parent):
             is_folder = stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-            if is_folder:
-                self._copy_folder(name, parent, building, root, shown=self._shown)
-            else:
-                self._copy_file(name, parent, building, root, shown=self._shown)
+            copy = self._copy_folder if is_folder else self._copy_file
+            copy(name, parent, building, root, shown=self._shown)
         return is_folder
 
     def _measure(self, name: str, parent: int, depth: int = 0) -> None:
         """Add the sizes of the files in a folder, up to the limits of a copy. Unreadable files are not counted."""
         if depth > _MAX_DEPTH or self._seen > self._max_files:
             return
-        with suppress(OSError, WorkspacePathError), ExitStack() as held:
-            folder = held.enter_context(self._reach.folder(name, parent))
+        with suppress(OSError, WorkspacePathError), self._reach.folder(name, parent) as folder:
             for entry, kind in self._listed(folder):
                 if kind == "folder":
                     self._measure(entry, folder, depth + 1)
                 elif kind == "file":
                     self.size += os.stat(entry, dir_fd=folder, follow_symlinks=False).st_size
 
-    @property
-    def _shown(self) -> str:
-        return "/".join(self._inside) or str(self._source)
-
     @contextmanager
     def _opened(self, root: int) -> Iterator[tuple[str, int]]:
-        """Its name and the open folder that it is in."""
-        with self._told(self._shown), ExitStack() as held:
+        """Return its name and the open folder that contains it."""
+        with _explained(self._shown), ExitStack() as stack:
             if self._inside:
-                yield self._inside[-1], held.enter_context(self._reach.below(root, self._inside[:-1]))
+                yield self._inside[-1], stack.enter_context(self._reach.below(root, self._inside[:-1]))
                 return
-            above = os.open(self._source.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            held.callback(os.close, above)
-            # What was opened counts: a link on the way may have come a moment ago.
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+            above = stack.enter_context(closing(os.open(self._source.parent, flags)))
+            # Check what was opened: a link on the way can be new.
             if not self._source.name or os.readlink(f"/proc/self/fd/{above}") != str(self._source.parent):
                 raise WorkspacePathError(f"{self._shown!r} is reached through a link: name its real path", "invalid")
             yield self._source.name, above
 
-    @contextmanager
-    def _told(self, shown: str) -> Iterator[None]:
-        """Errors in words that a model can act on. Those of what lies below have their words already."""
-        try:
-            yield
-        except FileNotFoundError:
-            raise WorkspacePathError(f"{shown!r} does not exist: list the files first", "missing") from None
-        except NotADirectoryError:
-            raise WorkspacePathError(
-                f"{shown!r} has a file or a link above it: name the file itself", "missing"
-            ) from None
-        except PermissionError:
-            message = f"{shown!r} cannot be read: its mode denies access to the worker. Make it readable (chmod)."
-            raise WorkspacePathError(message, "unreadable") from None
-
     def _copy_file(self, name: str, parent: int, to: str, into: int, *, shown: str) -> None:
-        with self._told(shown), ExitStack() as held:
-            reading = held.enter_context(self._reach.file(name, parent, shown=repr(shown), trusted=self._sealed))
+        with (
+            _explained(shown),
+            self._reach.file(name, parent, shown=repr(shown), trusted=self._sealed) as reading,
+        ):
             self.files += 1
             found = os.fstat(reading)
             self._check(found.st_size)
-            writing = os.open(to, _NEW, 0o600, dir_fd=into)
-            held.callback(os.close, writing)
-            while piece := os.read(reading, _CHUNK):
-                self._check(len(piece))
-                self.size += len(piece)
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[os.write(writing, rest) :]
-            rights = self._ownership.handed
-            if found.st_mode & 0o111:
-                rights = Rights(rights.uid, rights.gid, rights.mode | (rights.mode & 0o440) >> 2)
-            rights.apply(writing)
+            with created(to, into) as writing:
+                while chunk := os.read(reading, _CHUNK):
+                    self._check(len(chunk))
+                    self.size += len(chunk)
+                    write_all(writing, chunk)
+                self._ownership.handed.as_program(found.st_mode).apply(writing)
 
     def _copy_folder(self, name: str, parent: int, to: str, into: int, *, shown: str, depth: int = 0) -> None:
         if depth > _MAX_DEPTH:
             raise WorkspacePathError(
                 f"{self._shown!r} is more than {_MAX_DEPTH} folders deep: name a part of it", "too-large"
             )
-        with self._told(shown), ExitStack() as held:
-            source = held.enter_context(self._reach.folder(name, parent))
+        with _explained(shown), self._reach.folder(name, parent) as source:
             entries = self._listed(source)
             os.mkdir(to, 0o700, dir_fd=into)
-            target = os.open(to, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=into)
-            held.callback(os.close, target)
-            for entry, kind in entries:
-                below = f"{shown}/{entry}"
-                if kind == "file":
-                    self._copy_file(entry, source, entry, target, shown=below)
-                elif kind == "folder" and not (self._sealed and entry == VENV):
-                    self._copy_folder(entry, source, entry, target, shown=below, depth=depth + 1)
-                else:
-                    self.skipped += 1
-            # At last: until then nobody but the worker gets in there.
-            self._ownership.open.apply(target)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            with closing(os.open(to, flags, dir_fd=into)) as target:
+                for entry, kind in entries:
+                    below = f"{shown}/{entry}"
+                    if kind == "file":
+                        self._copy_file(entry, source, entry, target, shown=below)
+                    elif kind == "folder" and not (self._sealed and entry == VENV):
+                        self._copy_folder(entry, source, entry, target, shown=below, depth=depth + 1)
+                    else:
+                        self.skipped += 1
+                # At the end, because commands can enter it from then on.
+                self._ownership.open.apply(target)
 
     def _listed(self, folder: int) -> list[tuple[str, str]]:
+        """Return names and kinds (file, folder or other) in an open folder."""
         found = []
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -299,7 +205,9 @@ class CopySource:
                 if self._seen > self._max_files:
                     message = f"{self._shown!r} has more than {self._max_files} files and folders"
                     raise WorkspacePathError(f"{message}: name a part of it", "too-large")
-                found.append((entry.name, _kind(entry)))
+                is_file = entry.is_file(follow_symlinks=False)
+                kind = "folder" if entry.is_dir(follow_symlinks=False) else "file" if is_file else "other"
+                found.append((entry.name, kind))
         return sorted(found)
 
     def _check(self, more: int) -> None:
@@ -309,22 +217,26 @@ class CopySource:
             )
 
 
-def _kind(entry: os.DirEntry[str]) -> str:
-    if entry.is_dir(follow_symlinks=False):
-        return "folder"
-    return "file" if entry.is_file(follow_symlinks=False) else "other"
-
-
-Mode = Literal["copy", "link"]
+@contextmanager
+def _explained(shown: str) -> Iterator[None]:
+    """Turn errors into messages that a model can act on. Those of files below have their messages already."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise WorkspacePathError(f"{shown!r} does not exist: list the files first", "missing") from None
+    except NotADirectoryError:
+        raise WorkspacePathError(f"{shown!r} has a file or a link above it: name the file itself", "missing") from None
+    except PermissionError:
+        message = f"{shown!r} cannot be read: its mode denies access to the worker. Make it readable (chmod)."
+        raise WorkspacePathError(message, "unreadable") from None
 
 
 @dataclass(frozen=True)
 class Placed:
-    """What was put where. ``to`` is relative to the workspace, ``path`` the same in the file system.
+    """An input that was written. ``to`` is relative to the workspace, ``path`` the same in the file system.
 
-    ``files`` counts what was copied, ``size_bytes`` what was copied or linked, ``skipped`` the links, pipes and the
-    like in a folder, which were not copied. ``mode`` is what was done: what lies outside of the workspace is copied,
-    never linked.
+    ``files`` counts copied files, ``size_bytes`` what was copied or linked, ``skipped`` the entries of a folder that
+    were not copied, such as links and pipes. ``mode`` is what was done: what is outside the workspace is copied.
     """
 
     to: str
@@ -335,33 +247,10 @@ class Placed:
     mode: Mode = "copy"
 
 
-def default_place(name: str) -> str:
-    r"""Return the place of an input that does not name one.
-
-    >>> default_place("reports\\may.csv")
-    'work/inputs/may.csv'
-    """
-    return f"work/inputs/{PurePosixPath(name.replace(chr(92), '/')).name or 'input'}"
-
-
-def place_parts(to: str) -> tuple[str, ...]:
-    """The parts of a place for inputs, which is below ``work/``. Raises :class:`WorkspacePathError`.
-
-    >>> place_parts("inputs/may.csv")
-    ('work', 'inputs', 'may.csv')
-    """
-    parts = parts_of(to, ("work",))
-    if parts in (("work",), ("work", "inputs")):
-        message = f"{to!r} is the whole folder: name the file in it, such as 'work/inputs/data.csv'"
-        raise WorkspacePathError(message, "invalid")
-    return parts
-
-
 class Destination:
-    """The place ``to`` below ``work`` in the workspace ``workspace``.
+    """The path ``to`` below ``work`` in the workspace ``workspace``.
 
-    ``taken`` are names in ``work/inputs`` that have their own use. Raises :class:`WorkspacePathError` if the path
-    cannot be used.
+    ``taken`` are reserved names in ``work/inputs``. Raises :class:`WorkspacePathError` if the path cannot be used.
     """
 
     def __init__(self, to: str, workspace: Path, ownership: Ownership, taken: Collection[str]) -> None:
@@ -373,14 +262,14 @@ class Destination:
             raise WorkspacePathError(f"{to!r} is the event or an input of the job: choose another name", "taken")
 
     def put_data(self, root: int, data: bytes, *, replace: bool) -> Placed:
-        """Make it a file with this content. ``replace``: also where a folder is. Raises as :meth:`put`."""
+        """Make it a file with this content. ``replace``: even if it is a folder. Raises as :meth:`put`."""
         with self._folder(root) as folder:
             self._check_free(folder, replace=replace)
-            put_file(root, folder, self._parts[-1], data, self._ownership.handed)
+            replace_file(root, folder, self._parts[-1], data, self._ownership.handed, force=True)
         return Placed(self.shown, self.path, len(data))
 
     def put(self, root: int, source: CopySource, mode: Mode, *, replace: bool) -> Placed:
-        """Make it a copy of ``source``, or a link to it. ``replace``: also where a folder is, by another folder.
+        """Make it a copy of ``source``, or a link to it. ``replace``: a folder even replaces a folder.
 
         Raises :class:`OSError` and :class:`WorkspacePathError`.
         """
@@ -390,39 +279,27 @@ class Destination:
                 self._check_free(folder, replace=False)
                 put_link(root, folder, self._parts[-1], text)
                 return Placed(self.shown, self.path, source.size, 0, mode="link")
-            building = unfinished_name()
-            try:
+            with unfinished(root) as building:
                 is_folder = source.copy(root, building)
                 self._check_free(folder, replace=replace and is_folder)
                 move_in(root, building, folder, self._parts[-1])
-            finally:
-                remove_tree(building, dir_fd=root)
         return Placed(self.shown, self.path, source.size, source.files, source.skipped)
 
     @contextmanager
     def _folder(self, root: int) -> Iterator[int]:
-        """The open folder of the place, made with those above it."""
-        with folder_in(root, "work", self._ownership.open) as work, self._below(work, self._parts[1:-1]) as folder:
-            yield folder
+        """Return the open folder that contains the path, created with those above it."""
 
-    @contextmanager
-    def _below(self, folder: int, parts: Sequence[str]) -> Iterator[int]:
-        if not parts:
+        def taken(part: str, kind: str) -> str:
+            return f"{self.shown!r}: {part!r} is {kind} there: choose another place"
+
+        rights = self._ownership.open
+        with folders_in(root, ("work",), rights) as work, folders_in(work, self._parts[1:-1], rights, taken) as folder:
             yield folder
-            return
-        with suppress(FileNotFoundError):
-            found = os.stat(parts[0], dir_fd=folder, follow_symlinks=False)
-            if not stat.S_ISDIR(found.st_mode):
-                message = f"{self.shown!r}: {parts[0]!r} is {kind_of(found.st_mode)} there: choose another place"
-                raise WorkspacePathError(message, "taken")
-        with folder_in(folder, parts[0], self._ownership.open) as inner, self._below(inner, parts[1:]) as last:
-            yield last
 
     def _check_free(self, folder: int, *, replace: bool) -> None:
-        """Raise :class:`WorkspacePathError` where a folder would be replaced that may not be."""
+        """Raise :class:`WorkspacePathError` if a folder would be replaced that may not be."""
         with suppress(FileNotFoundError):
             found = os.stat(self._parts[-1], dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(found.st_mode) and not replace:
-                raise WorkspacePathError(
-                    f"{self.shown!r} is a folder that already exists: choose another place", "taken"
-                )
+                message = f"{self.shown!r} is a folder that already exists: choose another place"
+                raise WorkspacePathError(message, "taken")

@@ -18,7 +18,7 @@ from flink_skills.tools.base import ToolContext
 from flink_skills.tools.files.file_paths import Area
 from flink_skills.tools.files.file_tool import StoredTool
 from flink_skills.tools.files.text_files import load
-from flink_skills.tools.files.write import Ledger, Storing
+from flink_skills.tools.files.write import FileChanges, OperationLog
 from flink_skills.tools.given import Also, Given
 
 __all__ = ["Edit", "Match", "Near", "changed_lines", "exact", "loose", "nearest"]
@@ -202,39 +202,39 @@ class Edit(StoredTool[_EditArguments]):
     model = _EditArguments
 
     def _work(
-        self, asked: _EditArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
+        self, request: _EditArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
     ) -> dict[str, Any]:
-        target = area.locate(root, asked.path)
-        area.check_writable(target, asked.path)
-        storing, ledger = Storing(area, root), Ledger(root, context)
-        with storing.alone():
+        target = area.locate(root, request.path)
+        area.check_writable(target, request.path)
+        changes, log = FileChanges(area, root), OperationLog(root, context)
+        with changes.lock:
             with area.file(root, target) as descriptor:
                 text, encoding = load(descriptor)
             path, digest = "/".join(target.parts), _digest(text)
-            begun = ledger.begun()
-            if begun is not None and (begun.get("path"), begun.get("after")) == (path, digest):
-                return dict(begun["value"])
-            changed, about = _edited(text, asked)
+            earlier = log.earlier()
+            if earlier is not None and (earlier.get("path"), earlier.get("after")) == (path, digest):
+                return dict(earlier["value"])
+            changed, lines = _edited(text, request)
             value = {
                 "success": True,
-                "message": f"SUCCESS: file {area.names.shown(target.parts)} edited, lines {about['line_range']}",
-                **about,
+                "message": f"SUCCESS: file {area.shown(target.parts)} edited, lines {lines['line_range']}",
+                **lines,
             }
-            # Decoding what is to be written tells what is found there again: a lone carriage return is no difference.
+            # Encoded text can differ from what is read again: a lone carriage return is no difference.
             data = encoding.bom + encoding.encode(changed)
-            with area.told(target.asked):
-                ledger.note(op="edit", path=path, after=_digest(changed), value=value)
-            storing.replace(target, data)
+            with area.explained(target.requested):
+                log.add(op="edit", path=path, after=_digest(changed), value=value)
+            changes.replace(target, data)
         return value
 
 
-def _edited(text: str, asked: _EditArguments) -> tuple[str, dict[str, Any]]:
+def _edited(text: str, request: _EditArguments) -> tuple[str, dict[str, Any]]:
     """The text with the change, and which lines that is. Raises :class:`ArgumentError`."""
-    if asked.old_string == asked.new_string:
+    if request.old_string == request.new_string:
         raise ArgumentError("old_string and new_string are the same: nothing to change.")
     plain = _CRLF.sub("\n", text)
     crlf = len(text) - len(plain)
-    old, new = _CRLF.sub("\n", asked.old_string), _CRLF.sub("\n", asked.new_string)
+    old, new = _CRLF.sub("\n", request.old_string), _CRLF.sub("\n", request.new_string)
     matches = exact(plain, old, new) or loose(plain, old, new)
     if len(matches) != 1:
         raise ArgumentError(_several(plain, matches) if matches else _none(plain, old))

@@ -1,7 +1,8 @@
 """Paths of the file tools: what a model writes, as a file of the workspace.
 
-A path is resolved link by link, inside the workspace only. The result is then opened part by part through held folders,
-without following links: if a command puts a link there in between, the call fails.
+A path is relative to the tool's folder, or starts with a variable of commands or with the path that commands see. It is
+resolved link by link, inside the workspace only. The result is then opened part by part through held folders, without
+following links: if a command puts a link there in between, the call fails.
 """
 
 from __future__ import annotations
@@ -17,11 +18,17 @@ from pathlib import Path
 
 from flink_skills.errors import ConfigError
 from flink_skills.execution import Limits, Workspace
-from flink_skills.execution.workspace.safe_files import pinned
-from flink_skills.execution.workspace.workspace_paths import Reach, WorkspacePathError, is_sealed
+from flink_skills.execution.workspace.safe_files import Reach, closing, pinned
+from flink_skills.execution.workspace.workspace_paths import (
+    FOLDER_VARIABLES,
+    WorkspacePathError,
+    has_invalid_characters,
+    is_sealed,
+    split_variable,
+)
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["ROOTS", "WRITE_ROOTS", "Area", "Names", "Parts", "Target", "cwd_parts"]
+__all__ = ["ROOTS", "WRITE_ROOTS", "Area", "Parts", "Target", "cwd_parts"]
 
 Parts = tuple[str, ...]
 
@@ -29,78 +36,99 @@ Parts = tuple[str, ...]
 WRITE_ROOTS = ("work", "out", "runs", "tmp", "home")
 ROOTS = (*WRITE_ROOTS, "skills")
 
-_VARIABLES: Mapping[str, Parts] = {
-    "WORK_DIR": ("work",),
-    "OUTPUT_DIR": ("out",),
-    "SKILLS_DIR": ("skills",),
-    "WORKSPACE_DIR": (),
-    "TMPDIR": ("tmp",),
-    "HOME": ("home",),
-}
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
+_MAX_LINKS = 40
 _MAX_LENGTH = 4096
 _MAX_PART = 255
 _MAX_DEPTH = 64
 _ADVICE = "Give a path relative to the working folder, or one that begins with $WORK_DIR, $OUTPUT_DIR or $SKILLS_DIR."
 
 
-class Names:
-    """Turns what a model writes into parts below the workspace, and back. Looks at no disk.
+@dataclass(frozen=True)
+class Target:
+    """A resolved path, as parts below the workspace, or below ``granted``: a path of the machine that the job lets
+    commands read. ``requested`` are the parts before links were resolved."""
 
-    ``cwd`` are the parts of the folder that relative paths start at. ``originals`` maps the folders in which loaded
-    skills really live, which their texts name, to their copies in the workspace.
+    parts: Parts
+    requested: Parts
+    granted: str = ""
+
+
+class Area:
+    """The workspace of one call, as its file tool sees it. Methods that take ``root``, the open workspace, block.
+
+    Args:
+        workspace: The workspace of the key.
+        cwd: Parts of the folder that relative paths start at.
+        originals: Copies of loaded skills in the workspace, by the folders that the skills' texts name.
+        skills: Folders of the skills that the model has.
+        limits: Limits of files and of the workspace.
     """
 
-    def __init__(self, workspace: Workspace, cwd: Parts, originals: Mapping[str, Path]) -> None:
-        self.cwd = cwd
-        # A model may have either from a command: "pwd" and "realpath ." differ where a link leads to the workspace.
-        self._tops = tuple(dict.fromkeys((str(workspace.root), os.path.realpath(workspace.root))))
-        self._originals = {
-            original: Path(copy).relative_to(workspace.root).parts for original, copy in originals.items()
-        }
+    def __init__(
+        self,
+        workspace: Workspace,
+        cwd: Parts,
+        originals: Mapping[str, Path],
+        skills: Collection[str],
+        limits: Limits,
+    ) -> None:
+        self.workspace = workspace
+        self.skills = skills
+        self.limits = limits
+        self.reach = Reach(workspace.user)
+        self._cwd = cwd
+        # A model can have either from a command: "pwd" and "realpath ." differ if a link leads to the workspace.
+        tops = dict.fromkeys((str(workspace.root), os.path.realpath(workspace.root)), Parts())
+        copies = {original: Path(copy).relative_to(workspace.root).parts for original, copy in originals.items()}
+        self._absolute = {**tops, **copies}
 
     def parts(self, text: str, what: str = "path") -> Parts:
-        """The parts of a path below the workspace; () is the workspace itself. Raises :class:`ArgumentError`.
+        """Return the parts of a path below the workspace, () for the workspace. Raises :class:`ArgumentError`.
 
-        >>> names.parts("../out/a.csv")
+        >>> area.parts("../out/a.csv")
         ('out', 'a.csv')
         """
         check_path(text, what)
-        return self._inside(self._joined(text), text, what)
+        return self._inside(self._joined(text.replace("\\", "/"), text), text, what)
 
     def pattern(self, text: str) -> str:
-        """A pattern relative to the workspace, with what is a wildcard in the tool's own folder taken literally."""
+        """Return a pattern relative to the workspace. Wildcards in the tool's own folder are literal."""
         check_path(text, "pattern")
         path = text.replace("\\", "/")
-        if not path.startswith(("/", "~", "$")):
-            path = posixpath.join(*(_literal(part) for part in self.cwd), path)
-            return "/".join(self._inside(tuple(path.split("/")), text, "pattern"))
-        return "/".join(self._inside(self._joined(path), text, "pattern"))
+        if path.startswith(("/", "~", "$")):
+            parts = self._joined(path, path)
+        else:
+            literal = (re.sub(r"[*?\[{]", lambda sign: f"[{sign[0]}]", part) for part in self._cwd)
+            parts = (*literal, *path.split("/"))
+        return "/".join(self._inside(parts, text, "pattern"))
 
     def shown(self, parts: Parts) -> str:
-        """A path that the model can give back, and a shell command too: it names no folder of the machine.
+        """Return a path for the model, which tools and shell commands accept. It names no folder of the machine.
 
-        >>> names.shown(("work", "a", "b.txt")), names.shown(("out", "c.csv"))
+        >>> area.shown(("work", "a", "b.txt")), area.shown(("out", "c.csv"))
         ('a/b.txt', '$OUTPUT_DIR/c.csv')
         """
-        if parts[: len(self.cwd)] == self.cwd:
-            return "/".join(parts[len(self.cwd) :]) or "."
-        for name, root in _VARIABLES.items():
+        if parts[: len(self._cwd)] == self._cwd:
+            return "/".join(parts[len(self._cwd) :]) or "."
+        for name, root in FOLDER_VARIABLES.items():
             if root and parts[:1] == root:
                 return "/".join((f"${name}", *parts[1:]))
         return "/".join(("$WORKSPACE_DIR", *parts))
 
-    def _joined(self, text: str) -> Parts:
-        path = text.replace("\\", "/")
+    def quoted(self, target: Target) -> str:
+        """Return the requested path in quotes, for messages."""
+        return repr(self.shown(target.requested))
+
+    def _joined(self, path: str, text: str) -> Parts:
         if path == "~" or path.startswith("~/"):
             return ("home", *path[2:].split("/"))
-        variable = _VARIABLE.match(path)
-        if variable is not None:
-            return (*_root_of(variable, text), *path[variable.end() :].split("/"))
+        variable, rest = split_variable(path)
+        if variable:
+            return (*_folder_of(variable, text), *rest.split("/"))
         if not path.startswith("/"):
-            return (*self.cwd, *path.split("/"))
+            return (*self._cwd, *path.split("/"))
         path = posixpath.normpath(path)
-        for top, parts in (*((top, ()) for top in self._tops), *self._originals.items()):
+        for top, parts in self._absolute.items():
             if path == top or path.startswith(f"{top}/"):
                 return (*parts, *path[len(top) :].split("/"))
         raise ArgumentError(f"{text!r} is outside the workspace, and nothing is read or written there. {_ADVICE}")
@@ -108,112 +136,36 @@ class Names:
     def _inside(self, parts: Parts, text: str, what: str) -> Parts:
         found: list[str] = []
         for part in parts:
-            if part == ".." and not found:
-                raise ArgumentError(f"{what} {text!r} leads out of the workspace by '..'. {_ADVICE}")
             if part == "..":
+                if not found:
+                    raise ArgumentError(f"{what} {text!r} leads out of the workspace by '..'. {_ADVICE}")
                 found.pop()
             elif part not in ("", "."):
                 found.append(part)
         return tuple(found)
 
-
-def cwd_parts(cwd: str | None, tool: str) -> Parts:
-    """The folder that a tool is made for, below the workspace; raises :class:`ConfigError`.
-
-    >>> cwd_parts("reports", "Read"), cwd_parts("$OUTPUT_DIR", "Read")
-    (('work', 'reports'), ('out',))
-    """
-    text = cwd or ""
-    variable = _VARIABLE.match(text)
-    if text.startswith(("/", "~")) or "\0" in text:
-        raise ConfigError(
-            f"{tool}(cwd={cwd!r}): expected a directory of the workspace, which every key has for itself: write it "
-            "relative to the work directory, or start with $WORK_DIR, $OUTPUT_DIR or $SKILLS_DIR"
-        )
-    try:
-        start = _root_of(variable, text) if variable else ("work",)
-    except ArgumentError as error:
-        raise ConfigError(f"{tool}(cwd={cwd!r}): {error}") from None
-    below = [part for part in text[variable.end() if variable else 0 :].split("/") if part not in ("", ".")]
-    parts = (*start, *below)
-    if ".." in parts or (parts and parts[0] not in ROOTS):
-        raise ConfigError(f"{tool}(cwd={cwd!r}): expected a directory below one of {', '.join(ROOTS)}")
-    return parts
-
-
-def check_path(text: str, what: str) -> None:
-    """Raise :class:`ArgumentError` for what no path can be."""
-    if not text.strip():
-        raise ArgumentError(f"{what} is empty: name a file or a folder.")
-    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise ArgumentError(f"{what} {text[:80]!r} holds characters that no path can have: write it without them.")
-    parts = text.split("/")
-    if len(text) > _MAX_LENGTH or len(parts) > _MAX_DEPTH or any(len(part.encode()) > _MAX_PART for part in parts):
-        raise ArgumentError(
-            f"{what} {text[:80]!r}… is too long: at most {_MAX_LENGTH} characters, {_MAX_DEPTH} folders, and "
-            f"{_MAX_PART} bytes for a name."
-        )
-
-
-def _root_of(variable: re.Match[str], text: str) -> Parts:
-    name = variable[1] or variable[2]
-    if name not in _VARIABLES:
-        known = ", ".join(f"${one}" for one in _VARIABLES)
-        raise ArgumentError(f"{text!r} begins with a variable that is not known here: use one of {known}.")
-    return _VARIABLES[name]
-
-
-def _literal(part: str) -> str:
-    return re.sub(r"[*?\[{]", lambda sign: f"[{sign[0]}]", part)
-
-
-_MAX_LINKS = 40
-
-
-@dataclass(frozen=True)
-class Target:
-    """A place that a path came to, below the workspace, or below ``granted``: a path of the machine that the job lets
-    commands read. ``asked`` are the parts as they were asked for."""
-
-    parts: Parts
-    asked: Parts
-    granted: str = ""
-
-
-class Area:
-    """The workspace of one call. ``skills`` are the folders of those skills that the model has. All of it blocks."""
-
-    def __init__(self, workspace: Workspace, names: Names, skills: Collection[str], limits: Limits) -> None:
-        self.workspace = workspace
-        self.names = names
-        self.skills = skills
-        self.limits = limits
-        self.reach = Reach(workspace.user)
-
     @contextmanager
-    def held(self) -> Iterator[int]:
-        """The workspace, open. Raises :class:`~flink_skills.errors.ExecutionError`."""
+    def opened(self) -> Iterator[int]:
+        """Hold the workspace open. Raises :class:`~flink_skills.errors.ExecutionError`."""
         self.workspace.ensure()
         with pinned(self.workspace.root) as root:
             yield root
 
     def locate(self, root: int, path: str, what: str = "path") -> Target:
-        """Where ``path`` leads; raises :class:`ArgumentError`. What is not there yet is a target all the same."""
-        asked = self.names.parts(path, what)
-        with self.told(asked):
-            target = self._follow(root, asked)
+        """Resolve ``path``, even if nothing is there yet. Raises :class:`ArgumentError`."""
+        requested = self.parts(path, what)
+        with self.explained(requested):
+            target = self._follow(root, requested)
         if not target.granted:
-            self._check_visible(target.parts, path)
+            parts = target.parts
+            if parts and parts[0] not in ROOTS:
+                raise ArgumentError(f"{path!r} is in none of the folders of the workspace: {', '.join(ROOTS)}.")
+            if len(parts) > 1 and parts[0] == "skills" and parts[1] not in self.skills:
+                raise ArgumentError(f"{path!r}: there is no skill {parts[1]!r} here. Load it first.")
         return target
 
-    def _check_visible(self, parts: Parts, path: str) -> None:
-        if parts and parts[0] not in ROOTS:
-            raise ArgumentError(f"{path!r} is in none of the folders of the workspace: {', '.join(ROOTS)}.")
-        if len(parts) > 1 and parts[0] == "skills" and parts[1] not in self.skills:
-            raise ArgumentError(f"{path!r}: there is no skill {parts[1]!r} here. Load it first.")
-
     def check_writable(self, target: Target, path: str) -> None:
-        """Raise :class:`ArgumentError` where file tools change nothing."""
+        """Raise :class:`ArgumentError` if file tools cannot change the target."""
         parts = target.parts
         if target.granted or parts[:1] == ("skills",):
             raise ArgumentError(f"{path!r} is read-only: write to $WORK_DIR or $OUTPUT_DIR.")
@@ -224,56 +176,55 @@ class Area:
 
     @contextmanager
     def folder(self, root: int, target: Target) -> Iterator[int]:
-        """Hold the folder that is there open. Raises :class:`ArgumentError`."""
-        with self.told(target.asked), self._base(root, target) as base, self.reach.below(base, target.parts) as folder:
+        """Hold the folder open for reading. Raises :class:`ArgumentError`."""
+        with (
+            self.explained(target.requested),
+            self._base(root, target) as base,
+            self.reach.below(base, target.parts) as folder,
+        ):
             if target.parts:
                 yield folder
                 return
-            # What is held for its path cannot be listed.
-            descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-            try:
+            # A folder that is open for its path cannot be listed.
+            with closing(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
                 yield descriptor
-            finally:
-                os.close(descriptor)
 
     @contextmanager
     def file(self, root: int, target: Target) -> Iterator[int]:
-        """Hold the regular file that is there open for reading. Raises :class:`ArgumentError`."""
-        shown = self._quoted(target.asked)
-        with self.told(target.asked), ExitStack() as held:
-            parts = target.parts
-            if not parts and not target.granted:
-                raise WorkspacePathError(f"{shown} is a folder. Name a file in it.", "no-file")
-            trusted = bool(target.granted) or is_sealed(parts)
-            if not parts:
-                above, _, name = target.granted.rpartition("/")
-                base = held.enter_context(_granted(above or "/", shown))
-                parts = (name,)
+        """Hold the regular file open for reading. Raises :class:`ArgumentError`."""
+        shown = self.quoted(target)
+        with self.explained(target.requested), ExitStack() as stack:
+            parts, granted = target.parts, target.granted
+            if parts:
+                base = stack.enter_context(self._base(root, target))
+            elif granted:
+                above, _, name = granted.rpartition("/")
+                base, parts = stack.enter_context(_granted_folder(above or "/", shown)), (name,)
             else:
-                base = held.enter_context(self._base(root, target))
-            folder = held.enter_context(self.reach.below(base, parts[:-1]))
-            yield held.enter_context(self.reach.file(parts[-1], folder, shown=shown, trusted=trusted))
+                raise WorkspacePathError(f"{shown} is a folder. Name a file in it.", "no-file")
+            folder = stack.enter_context(self.reach.below(base, parts[:-1]))
+            trusted = bool(granted) or is_sealed(parts)
+            yield stack.enter_context(self.reach.file(parts[-1], folder, shown=shown, trusted=trusted))
 
     def kind(self, root: int, target: Target) -> str:
-        """``file``, ``folder``, or ``""`` for what is not there. Raises :class:`ArgumentError`."""
+        """Return ``file``, ``folder``, or an empty string if nothing is there. Raises :class:`ArgumentError`."""
         if not target.parts and not target.granted:
             return "folder"
         try:
-            with self.told(target.asked), ExitStack() as held:
+            with self.explained(target.requested):
                 if not target.parts:
                     mode = os.lstat(target.granted).st_mode
                 else:
-                    base = held.enter_context(self._base(root, target))
-                    folder = held.enter_context(self.reach.below(base, target.parts[:-1]))
-                    mode = os.stat(target.parts[-1], dir_fd=folder, follow_symlinks=False).st_mode
+                    with self._base(root, target) as base, self.reach.below(base, target.parts[:-1]) as folder:
+                        mode = os.stat(target.parts[-1], dir_fd=folder, follow_symlinks=False).st_mode
         except _MissingError:
             return ""
         return "folder" if stat.S_ISDIR(mode) else "file"
 
     @contextmanager
-    def told(self, asked: Parts) -> Iterator[None]:
-        """Errors of what is done at a place in words that a model can act on: :class:`ArgumentError`."""
-        shown = self.names.shown(asked)
+    def explained(self, requested: Parts) -> Iterator[None]:
+        """Turn errors of an operation on a path into an :class:`ArgumentError` that a model can act on."""
+        shown = self.shown(requested)
         try:
             yield
         except WorkspacePathError as error:
@@ -292,27 +243,23 @@ class Area:
         if not target.granted:
             yield root
             return
-        with _granted(target.granted, self._quoted(target.asked)) as base:
+        with _granted_folder(target.granted, self.quoted(target)) as base:
             yield base
 
-    def _quoted(self, asked: Parts) -> str:
-        return repr(self.names.shown(asked))
-
-    def _follow(self, root: int, asked: Parts) -> Target:
+    def _follow(self, root: int, requested: Parts) -> Target:
         base, top, granted = root, str(self.workspace.root), ""
-        shown = self._quoted(asked)
-        waiting, done = list(reversed(asked)), list[str]()
+        shown = repr(self.shown(requested))
+        waiting, done = list(reversed(requested)), list[str]()
         links = 0
-        with ExitStack() as held:
+        with ExitStack() as stack:
             while waiting:
                 part = waiting.pop()
                 if part in ("", "."):
                     continue
                 if part == "..":
                     if not done:
-                        raise WorkspacePathError(
-                            f"{shown} leads out of the workspace through '..' of a link", "invalid"
-                        )
+                        message = f"{shown} leads out of the workspace through '..' of a link"
+                        raise WorkspacePathError(message, "invalid")
                     done.pop()
                     continue
                 text = self._link(base, done, part)
@@ -327,7 +274,7 @@ class Area:
                         granted = top = text
                         done = []
                         if stat.S_ISDIR(os.lstat(text).st_mode):
-                            base = held.enter_context(_granted(text, shown))
+                            base = stack.enter_context(_granted_folder(text, shown))
                         elif any(waiting):
                             raise NotADirectoryError(text)
                         continue
@@ -338,10 +285,10 @@ class Area:
                         )
                     text, done = text[len(top) :], []
                 waiting += reversed(text.split("/"))
-        return Target(tuple(done), asked, granted)
+        return Target(tuple(done), requested, granted)
 
     def _link(self, base: int, folders: list[str], name: str) -> str | None:
-        """What the link ``name`` says; None for anything else, also for what is not there."""
+        """Return the target of the link ``name``. Return None for anything else, and if nothing is there."""
         with suppress(FileNotFoundError, NotADirectoryError), self.reach.below(base, folders) as folder:
             if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 return os.readlink(name, dir_fd=folder)
@@ -353,10 +300,54 @@ class _MissingError(ArgumentError):
 
 
 @contextmanager
-def _granted(path: str, shown: str) -> Iterator[int]:
-    """A folder of the machine that the job grants, by its real path."""
+def _granted_folder(path: str, shown: str) -> Iterator[int]:
+    """Hold a folder of the machine open that the job grants, by its real path."""
     with pinned(path) as descriptor:
-        # What was opened counts: a link on the way may have come a moment ago.
+        # Check what was opened: a link on the way can be new.
         if os.readlink(f"/proc/self/fd/{descriptor}") != path:
             raise WorkspacePathError(f"the path to {shown} changed: one of its folders is now a link", "invalid")
         yield descriptor
+
+
+def cwd_parts(cwd: str | None, tool: str) -> Parts:
+    """Return the folder that a tool is declared with, below the workspace. Raises :class:`ConfigError`.
+
+    >>> cwd_parts("reports", "Read"), cwd_parts("$OUTPUT_DIR", "Read")
+    (('work', 'reports'), ('out',))
+    """
+    text = cwd or ""
+    if text.startswith(("/", "~")) or "\0" in text:
+        raise ConfigError(
+            f"{tool}(cwd={cwd!r}): expected a directory of the workspace, which every key has for itself: write it "
+            "relative to the work directory, or start with $WORK_DIR, $OUTPUT_DIR or $SKILLS_DIR"
+        )
+    variable, rest = split_variable(text)
+    try:
+        start = _folder_of(variable, text) if variable else ("work",)
+    except ArgumentError as error:
+        raise ConfigError(f"{tool}(cwd={cwd!r}): {error}") from None
+    parts = (*start, *(part for part in rest.split("/") if part not in ("", ".")))
+    if ".." in parts or (parts and parts[0] not in ROOTS):
+        raise ConfigError(f"{tool}(cwd={cwd!r}): expected a directory below one of {', '.join(ROOTS)}")
+    return parts
+
+
+def check_path(text: str, what: str) -> None:
+    """Raise :class:`ArgumentError` for a string that cannot be a path."""
+    if not text.strip():
+        raise ArgumentError(f"{what} is empty: name a file or a folder.")
+    if has_invalid_characters(text):
+        raise ArgumentError(f"{what} {text[:80]!r} holds characters that no path can have: write it without them.")
+    parts = text.split("/")
+    if len(text) > _MAX_LENGTH or len(parts) > _MAX_DEPTH or any(len(part.encode()) > _MAX_PART for part in parts):
+        raise ArgumentError(
+            f"{what} {text[:80]!r}… is too long: at most {_MAX_LENGTH} characters, {_MAX_DEPTH} folders, and "
+            f"{_MAX_PART} bytes for a name."
+        )
+
+
+def _folder_of(variable: str, text: str) -> Parts:
+    if variable not in FOLDER_VARIABLES:
+        names = ", ".join(f"${name}" for name in FOLDER_VARIABLES)
+        raise ArgumentError(f"{text!r} begins with a variable that is not known here: use one of {names}.")
+    return FOLDER_VARIABLES[variable]

@@ -11,14 +11,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeVar
+from contextlib import closing
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from flink_skills.errors import ConfigError
-from flink_skills.execution.workspace.globs import Globs, Position
+from flink_skills.execution.workspace.globs import MAX_DEPTH, MAX_ENTRIES, Globs, Position, Walk
 from flink_skills.execution.workspace.workspace_paths import WorkspacePathError, is_sealed
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
@@ -27,96 +26,214 @@ from flink_skills.tools.files.file_tool import MAX_SEARCHES, StoredTool
 from flink_skills.tools.files.text_files import MAX_BYTES, is_binary, load
 from flink_skills.tools.given import Also, Given
 
-__all__ = ["LINE_BYTES", "Entry", "Glob", "Grep", "LineSearch", "Walk", "load_re2"]
+__all__ = ["LINE_BYTES", "Glob", "Grep", "LineSearch", "load_re2"]
 
 P = TypeVar("P")
 
-_MAX_ENTRIES = 200_000
-_MAX_DEPTH = 48
-
-
-@dataclass(frozen=True)
-class Entry(Generic[P]):
-    """A file or folder: its path, its name in the open folder ``parent``, and the position of that folder."""
-
-    parts: Parts
-    parent: int
-    position: P
-    is_folder: bool
-
-
-class Walk(Generic[P]):
-    """Regular files and folders below one folder, in the order of their paths.
-
-    Each folder has a position, which is what ``enter`` makes of the name of a folder and the position of the one above
-    it; None leaves it out. ``seconds`` and ``stop`` end the walk early: ``unfinished`` says why, or is empty.
-    """
-
-    def __init__(
-        self, area: Area, enter: Callable[[str, P], P | None], *, seconds: float, stop: threading.Event
-    ) -> None:
-        self._area = area
-        self._enter = enter
-        self._deadline = time.monotonic() + seconds
-        self._stop = stop
-        self._entries = 0
-        self.unfinished = ""
-
-    def goes_on(self) -> bool:
-        """Whether there is time left."""
-        if self._stop.is_set() or time.monotonic() > self._deadline:
-            self.unfinished = "the search took too long"
-        return not self.unfinished
-
-    def below(self, folder: int, parts: Parts, position: P) -> Iterator[Entry[P]]:
-        """The entries below an open folder; a folder comes before what is in it."""
-        for name, is_folder in self._listed(folder, parts):
-            if not self.goes_on():
-                return
-            inner = (*parts, name)
-            yield Entry(inner, folder, position, is_folder)
-            if not is_folder:
-                continue
-            below = self._enter(name, position)
-            if below is None:
-                continue
-            if len(inner) > _MAX_DEPTH:
-                self.unfinished = f"folders are nested deeper than {_MAX_DEPTH} levels"
-                continue
-            with ExitStack() as held:
-                try:
-                    opened = held.enter_context(self._area.reach.folder(name, folder))
-                except (OSError, WorkspacePathError):
-                    continue  # closed, or gone since it was listed
-                yield from self.below(opened, inner, below)
-
-    def _listed(self, folder: int, parts: Parts) -> list[tuple[str, bool]]:
-        found = []
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                self._entries += 1
-                if self._entries > _MAX_ENTRIES:
-                    self.unfinished = f"there are more than {_MAX_ENTRIES} files and folders"
-                    break
-                if self._is_shown(parts, entry.name):
-                    is_folder = entry.is_dir(follow_symlinks=False)
-                    if is_folder or entry.is_file(follow_symlinks=False):
-                        found.append((entry.name, is_folder))
-        return sorted(found)
-
-    def _is_shown(self, parts: Parts, name: str) -> bool:
-        if not parts:
-            return name in ROOTS
-        return parts != ("skills",) or name in self._area.skills
-
-
-_MAX_LENGTH = 1000
-# Its steps grow with the size of the program times the text; this bounds one search to about a second.
+_SECONDS = 20.0
+_MAX_PATTERN = 1000
+_MAX_PATHS = 10_000
+_MAX_MATCHES = 1000
+_MAX_LINE_CHARS = 500
+# The steps of RE2 grow with the size of the program times the text. This bounds one search to about a second.
 _MAX_PROGRAM = 2000
 #: Maximum number of bytes that are searched in a line, and the size that lines have together in a block.
 LINE_BYTES = 32 << 10
 # Anchors for a whole text, which is one line here, and a flag that disables anchors for lines.
 _OF_TEXT = re.compile(rb"\\[Az]|\(\?[A-Za-z]*-[A-Za-z]*m")
+# In addition to all whose names begin with a dot.
+_SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "dist", "build", "target"})
+_LIMITS = {
+    "max_entries": f"there are more than {MAX_ENTRIES} files and folders",
+    "max_depth": f"folders are nested deeper than {MAX_DEPTH} levels",
+}
+
+
+class _SearchWalk(Walk[P]):
+    """Walk over the files that a model can search. It ends after a time, at a limit, and when ``stop`` is set."""
+
+    def __init__(self, area: Area, stop: threading.Event) -> None:
+        super().__init__(area.reach)
+        self._area = area
+        self._deadline = time.monotonic() + _SECONDS
+        self._stop = stop
+        self._is_late = False
+
+    @property
+    def unfinished(self) -> str:
+        """Why the search is incomplete, or an empty string."""
+        return "the search took too long" if self._is_late else next(map(_LIMITS.__getitem__, self.limits), "")
+
+    def continues(self) -> bool:
+        self._is_late |= self._stop.is_set() or time.monotonic() > self._deadline
+        return not self._is_late and not self.limits
+
+    def accepts(self, entry: os.DirEntry[str], parts: Parts, position: P) -> bool:
+        if not parts and entry.name not in ROOTS:
+            return False
+        if parts == ("skills",) and entry.name not in self._area.skills:
+            return False
+        return entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+
+
+class _PathWalk(_SearchWalk[Position]):
+    def __init__(self, area: Area, globs: Globs, stop: threading.Event) -> None:
+        super().__init__(area, stop)
+        self._globs = globs
+
+    def enter(self, name: str, position: Position) -> Position | None:
+        return self._globs.enter(name, position) or None
+
+
+class _TextWalk(_SearchWalk[bool]):
+    def enter(self, name: str, position: bool) -> bool | None:
+        return None if name.startswith(".") or name in _SKIPPED else position
+
+
+class _GlobArguments(Given):
+    pattern: Annotated[str, Also("glob")]
+    include_dirs: Annotated[bool, Also("include_folders", "dirs")] = False
+    max_results: Annotated[int, Field(ge=1, le=_MAX_PATHS), Also("limit")] = 1000
+
+
+class Glob(StoredTool[_GlobArguments]):
+    """Lists files whose path matches a pattern, sorted. Links are not followed and not listed.
+
+    ``{success, matches, count, truncated, pattern}``. ``*`` and ``?`` stay within a name, ``**`` is any number of
+    folders, ``[a-z]`` one character and ``{a,b}`` either. One pattern stands for at most 256.
+    """
+
+    tool_name = "Glob"
+    description = "List files by a pattern, such as '**/*.py' or 'src/*.{js,ts}'. Relative to the working folder."
+    model = _GlobArguments
+    max_threads = MAX_SEARCHES
+
+    def _work(
+        self, request: _GlobArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
+    ) -> dict[str, Any]:
+        if len(request.pattern) > _MAX_PATTERN:
+            raise ArgumentError(f"The pattern has more than {_MAX_PATTERN} characters: split it.")
+        try:
+            globs = Globs([area.pattern(request.pattern)], ROOTS)
+        except WorkspacePathError as error:
+            raise ArgumentError(f"pattern: {error}") from None
+        walk = _PathWalk(area, globs, stop)
+        found: list[str] = []
+        truncated = False
+        with area.folder(root, area.locate(root, "$WORKSPACE_DIR")) as folder:
+            for entry in walk.below(folder, (), globs.start):
+                if entry.is_folder and not request.include_dirs:
+                    continue
+                if not globs.is_match(entry.parts[-1], entry.position):
+                    continue
+                if len(found) >= request.max_results:
+                    truncated = True
+                    break
+                found.append(area.shown(entry.parts) + ("/" if entry.is_folder else ""))
+        value: dict[str, Any] = {
+            "success": True,
+            "matches": found,
+            "count": len(found),
+            "truncated": truncated or bool(walk.unfinished),
+            "pattern": request.pattern,
+        }
+        if walk.unfinished:
+            value["note"] = f"the list is incomplete: {walk.unfinished}. Name a folder in the pattern."
+        elif truncated:
+            value["note"] = f"there are more than {request.max_results}: narrow the pattern, or raise max_results"
+        return value
+
+
+class _GrepArguments(Given):
+    pattern: Annotated[str, Field(min_length=1, description="A regular expression, without look-around.")]
+    path: Annotated[str, Also("file_path", "folder", "dir"), Field(description="A file or folder.")] = "."
+    case_sensitive: bool = True
+    max_results: Annotated[int, Field(ge=1, le=_MAX_MATCHES), Also("limit")] = 50
+
+
+class Grep(StoredTool[_GrepArguments]):
+    """Finds lines that match a regular expression, in a file or in all text files below a folder.
+
+    ``{success, matches, total_matches}``, each match a ``{file, line, content}``. Hidden files and folders, folders of
+    packages and of builds, binary files, files above 10 MB and links are skipped, except a file that is named itself.
+    The expression is one of RE2: no look-around, no back-references. Of a line the first 32 KiB are searched and 500
+    characters are returned. A search takes at most 20 s; ``note`` states what was left out for that.
+
+    Raises :class:`~flink_skills.errors.ConfigError` if google-re2 is not installed.
+    """
+
+    tool_name = "Grep"
+    description = (
+        "Search files for a regular expression, line by line; hidden files and node_modules and the like are skipped. "
+        "Gives file, line number and text of each match, and how many there are."
+    )
+    model = _GrepArguments
+    max_threads = MAX_SEARCHES
+
+    def __init__(self, cwd: str | None = None) -> None:
+        super().__init__(cwd)
+        load_re2()
+
+    def _work(
+        self, request: _GrepArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
+    ) -> dict[str, Any]:
+        search = LineSearch(request.pattern, case_sensitive=request.case_sensitive)
+        target = area.locate(root, request.path)
+        kind = area.kind(root, target)
+        if not kind:
+            raise ArgumentError(f"{request.path!r} does not exist: list the files first, with Glob.")
+        walk = _TextWalk(area, stop)
+        matches: list[dict[str, Any]] = []
+        total = 0
+        with closing(_text(area, root, target) if kind == "file" else _texts(area, root, target, walk)) as texts:
+            for parts, text in texts:
+                for number, found in search.lines(text.encode("utf-8", "replace"), walk.continues):
+                    total += 1
+                    if len(matches) < request.max_results:
+                        line = found.decode()
+                        shown = line if len(line) <= _MAX_LINE_CHARS else line[:_MAX_LINE_CHARS] + "…"
+                        matches.append({"file": area.shown(parts), "line": number, "content": shown})
+                if not walk.continues():
+                    break
+        value: dict[str, Any] = {"success": True, "matches": matches, "total_matches": total}
+        notes = []
+        if total > len(matches):
+            notes.append(
+                f"these are the first {len(matches)} of {total}: narrow the pattern or the path, or raise max_results"
+            )
+        if walk.unfinished:
+            notes.append(f"the search is incomplete: {walk.unfinished}. Name a folder or a file as the path.")
+        if notes:
+            value["note"] = "; ".join(notes)
+        return value
+
+
+def _text(area: Area, root: int, target: Target) -> Generator[tuple[Parts, str], None, None]:
+    """Yield the text of a file that the call names."""
+    with area.file(root, target) as descriptor:
+        if os.fstat(descriptor).st_size > MAX_BYTES:
+            raise ArgumentError(f"The file has more than {MAX_BYTES} bytes: search it by Bash (grep -n).")
+        text, _ = load(descriptor)
+    yield target.requested, text.removesuffix("\n")
+
+
+def _texts(area: Area, root: int, target: Target, walk: _TextWalk) -> Generator[tuple[Parts, str], None, None]:
+    """Yield the text files below a folder."""
+    start = target.requested if target.granted else target.parts
+    with area.folder(root, target) as folder:
+        for entry in walk.below(folder, start, True):
+            name = entry.parts[-1]
+            if entry.is_folder or name.startswith("."):
+                continue
+            trusted = bool(target.granted) or is_sealed(entry.parts)
+            try:
+                with area.reach.file(name, entry.parent, shown=repr(name), trusted=trusted) as descriptor:
+                    if os.fstat(descriptor).st_size > MAX_BYTES or is_binary(os.pread(descriptor, 1024, 0)):
+                        continue
+                    text, _ = load(descriptor)
+            except (OSError, WorkspacePathError, ArgumentError):
+                continue  # removed since it was listed, or not a text file
+            yield entry.parts, text.removesuffix("\n")
 
 
 def load_re2() -> Any:
@@ -139,8 +256,8 @@ class LineSearch:
 
     def __init__(self, pattern: str, *, case_sensitive: bool) -> None:
         re2 = load_re2()
-        if len(pattern) > _MAX_LENGTH:
-            raise ArgumentError(f"The pattern has more than {_MAX_LENGTH} characters: shorten it.")
+        if len(pattern) > _MAX_PATTERN:
+            raise ArgumentError(f"The pattern has more than {_MAX_PATTERN} characters: shorten it.")
         options = re2.Options()
         options.case_sensitive = case_sensitive
         options.log_errors = False
@@ -196,176 +313,9 @@ class LineSearch:
 
 
 def _problem(error: Exception, pattern: str) -> str:
-    said = error.args[0] if error.args else error
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    reason = error.args[0] if error.args else error
+    text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
     hint = "write \\ before a sign that is meant itself, such as \\( or \\["
     if "perl operator" in text or "escape sequence" in text:
         hint = "look-around and back-references are not supported; " + hint
     return f"The pattern {pattern[:80]!r} is not a supported regular expression ({text}): {hint}."
-
-
-_SECONDS = 20.0
-_MAX_PATTERN = 1000
-_MAX_PATHS = 10_000
-_MAX_MATCHES = 1000
-
-
-class _GlobArguments(Given):
-    pattern: Annotated[str, Also("glob")]
-    include_dirs: Annotated[bool, Also("include_folders", "dirs")] = False
-    max_results: Annotated[int, Field(ge=1, le=_MAX_PATHS), Also("limit")] = 1000
-
-
-class Glob(StoredTool[_GlobArguments]):
-    """Lists files whose path matches a pattern, sorted; links are not followed and not listed.
-
-    ``{success, matches, count, truncated, pattern}``. ``*`` and ``?`` stay within a name, ``**`` is any number of
-    folders, ``[a-z]`` one character and ``{a,b}`` either; one pattern stands for 256 at the most.
-    """
-
-    tool_name = "Glob"
-    description = "List files by a pattern, such as '**/*.py' or 'src/*.{js,ts}'. Relative to the working folder."
-    model = _GlobArguments
-    max_threads = MAX_SEARCHES
-
-    def _work(
-        self, asked: _GlobArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
-    ) -> dict[str, Any]:
-        if len(asked.pattern) > _MAX_PATTERN:
-            raise ArgumentError(f"The pattern has more than {_MAX_PATTERN} characters: split it.")
-        try:
-            globs = Globs([area.names.pattern(asked.pattern)], ROOTS)
-        except WorkspacePathError as error:
-            raise ArgumentError(f"pattern: {error}") from None
-
-        def enter(name: str, position: Position) -> Position | None:
-            return globs.enter(name, position) or None
-
-        walk: Walk[Position] = Walk(area, enter, seconds=_SECONDS, stop=stop)
-        found: list[str] = []
-        truncated = False
-        with ExitStack() as held:
-            folder = held.enter_context(area.folder(root, area.locate(root, "$WORKSPACE_DIR")))
-            for entry in walk.below(folder, (), globs.start):
-                if entry.is_folder and not asked.include_dirs:
-                    continue
-                if not globs.is_match(entry.parts[-1], entry.position):
-                    continue
-                if len(found) >= asked.max_results:
-                    truncated = True
-                    break
-                found.append(area.names.shown(entry.parts) + ("/" if entry.is_folder else ""))
-        value: dict[str, Any] = {
-            "success": True,
-            "matches": found,
-            "count": len(found),
-            "truncated": truncated or bool(walk.unfinished),
-            "pattern": asked.pattern,
-        }
-        if walk.unfinished:
-            value["note"] = f"the list is incomplete: {walk.unfinished}. Name a folder in the pattern."
-        elif truncated:
-            value["note"] = f"there are more than {asked.max_results}: narrow the pattern, or raise max_results"
-        return value
-
-
-_SHOWN_CHARS = 500
-# Beside all whose names begin with a dot.
-_SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "dist", "build", "target"})
-
-
-class _GrepArguments(Given):
-    pattern: Annotated[str, Field(min_length=1, description="A regular expression, without look-around.")]
-    path: Annotated[str, Also("file_path", "folder", "dir"), Field(description="A file or folder.")] = "."
-    case_sensitive: bool = True
-    max_results: Annotated[int, Field(ge=1, le=_MAX_MATCHES), Also("limit")] = 50
-
-
-class Grep(StoredTool[_GrepArguments]):
-    """Finds lines that match a regular expression, in a file or in all text files below a folder.
-
-    ``{success, matches, total_matches}``, each match a ``{file, line, content}``. Hidden files and folders, folders of
-    packages and of builds, binary files, files above 10 MB and links are left out, unless a file is named itself. The
-    expression is one of RE2: no look-around, no back-references. Of a line the first 32 KiB are searched and 500
-    characters are given. Looks for 20 s at the most; ``note`` says what was left out for that.
-
-    Raises :class:`~flink_skills.errors.ConfigError` where google-re2 is not installed.
-    """
-
-    tool_name = "Grep"
-    description = (
-        "Search files for a regular expression, line by line; hidden files and node_modules and the like are skipped. "
-        "Gives file, line number and text of each match, and how many there are."
-    )
-    model = _GrepArguments
-    max_threads = MAX_SEARCHES
-
-    def __init__(self, cwd: str | None = None) -> None:
-        super().__init__(cwd)
-        load_re2()
-
-    def _work(
-        self, asked: _GrepArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
-    ) -> dict[str, Any]:
-        search = LineSearch(asked.pattern, case_sensitive=asked.case_sensitive)
-        target = area.locate(root, asked.path)
-        kind = area.kind(root, target)
-        if not kind:
-            raise ArgumentError(f"{asked.path!r} does not exist: list the files first, with Glob.")
-        walk: Walk[bool] = Walk(area, _entered, seconds=_SECONDS, stop=stop)
-        matches: list[dict[str, Any]] = []
-        total = 0
-        texts = _one(area, root, target) if kind == "file" else _below(area, root, target, walk)
-        with closing(texts):
-            for parts, text in texts:
-                for number, found in search.lines(text.encode("utf-8", "replace"), walk.goes_on):
-                    total += 1
-                    if len(matches) < asked.max_results:
-                        line = found.decode()
-                        shown = line if len(line) <= _SHOWN_CHARS else line[:_SHOWN_CHARS] + "…"
-                        matches.append({"file": area.names.shown(parts), "line": number, "content": shown})
-                if not walk.goes_on():
-                    break
-        value: dict[str, Any] = {"success": True, "matches": matches, "total_matches": total}
-        notes = []
-        if total > len(matches):
-            notes.append(
-                f"these are the first {len(matches)} of {total}: narrow the pattern or the path, or raise max_results"
-            )
-        if walk.unfinished:
-            notes.append(f"the search is incomplete: {walk.unfinished}. Name a folder or a file as the path.")
-        if notes:
-            value["note"] = "; ".join(notes)
-        return value
-
-
-def _entered(name: str, position: bool) -> bool | None:
-    return None if name.startswith(".") or name in _SKIPPED else True
-
-
-def _one(area: Area, root: int, target: Target) -> Generator[tuple[Parts, str], None, None]:
-    """The file that was named itself."""
-    with area.file(root, target) as descriptor:
-        if os.fstat(descriptor).st_size > MAX_BYTES:
-            raise ArgumentError(f"The file has more than {MAX_BYTES} bytes: search it by Bash (grep -n).")
-        text, _ = load(descriptor)
-    yield target.asked, text.removesuffix("\n")
-
-
-def _below(area: Area, root: int, target: Target, walk: Walk[bool]) -> Generator[tuple[Parts, str], None, None]:
-    """The text files below a folder."""
-    start = target.asked if target.granted else target.parts
-    with area.folder(root, target) as folder:
-        for entry in walk.below(folder, start, True):
-            name = entry.parts[-1]
-            if entry.is_folder or name.startswith("."):
-                continue
-            trusted = bool(target.granted) or is_sealed(entry.parts)
-            try:
-                with area.reach.file(name, entry.parent, shown=repr(name), trusted=trusted) as descriptor:
-                    if os.fstat(descriptor).st_size > MAX_BYTES or is_binary(os.pread(descriptor, 1024, 0)):
-                        continue
-                    text, _ = load(descriptor)
-            except (OSError, WorkspacePathError, ArgumentError):
-                continue  # gone since it was listed, or no text after all
-            yield entry.parts, text.removesuffix("\n")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flink_skills.execution.workspace.staging import folder_name
-from flink_skills.execution.workspace.workspace_paths import READABLE, parts_of
+from flink_skills.execution.workspace.workspace_paths import READABLE, folder_name, parts_of
 from flink_skills.skill.credentials import Credential, credential_message, credential_name, find_credential
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.skills.face import unknown_name

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from flink_skills.tools.files.edit import changed_lines, loose, nearest
-from flink_skills.tools.files.write import Storing
+from flink_skills.tools.files.write import FileChanges
 
 from .conftest import Files
 
@@ -133,14 +133,14 @@ async def test_a_script_stays_one(files: Files) -> None:
 async def test_a_call_made_again_changes_nothing_twice(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     path = files.work / "a"
     path.write_text("x\n")
-    real = Storing.replace
+    real = FileChanges.replace
 
-    def killed(self: Storing, target: object, data: bytes) -> None:
+    def killed(self: FileChanges, target: object, data: bytes) -> None:
         real(self, target, data)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Storing, "replace", killed)
+        patched.setattr(FileChanges, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             await files("Edit", path="a", old_string="x", new_string="xx")
     files.context = replace(files.context, attempt=2)

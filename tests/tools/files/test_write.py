@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import pytest
 
+from flink_skills.execution.workspace import safe_files
 from flink_skills.tools.files import write as write_module
 
 from .conftest import Files
@@ -106,13 +107,14 @@ async def test_the_longest_file(shell_with: Callable[..., object]) -> None:
 
 async def test_a_full_disk_is_a_result(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     await files("Write", path="a", content="before")
-    real = write_module.write_all
+    real = safe_files.write_all
 
     def full(descriptor: int, data: bytes) -> None:
         real(descriptor, data[:2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
+        patched.setattr(safe_files, "write_all", full)
         patched.setattr(write_module, "write_all", full)
         said = await files.error("Write", path="a", content="after")
         assert "no space left (No space left on device). Remove files" in said
@@ -128,14 +130,14 @@ async def test_a_call_made_again_adds_what_is_missing(
     files: Files, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
     (files.work / "log").write_text("first\n")
-    real = write_module.Storing.append
+    real = write_module.FileChanges.append
 
-    def killed(self: write_module.Storing, target: object, data: bytes) -> None:
+    def killed(self: write_module.FileChanges, target: object, data: bytes) -> None:
         real(self, target, data[:written])  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(write_module.Storing, "append", killed)
+        patched.setattr(write_module.FileChanges, "append", killed)
         with pytest.raises(KeyboardInterrupt):
             await files("Write", path="log", content="again\n", append=True)
     files.context = replace(files.context, attempt=2)
