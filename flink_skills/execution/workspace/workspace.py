@@ -45,14 +45,7 @@ from flink_skills.execution.workspace.safe_files import (
     replace_file,
 )
 from flink_skills.execution.workspace.staging import StageableSkill, copy_skill, finish_skill, seal_files
-from flink_skills.execution.workspace.workspace_inputs import (
-    EVENT_FILE,
-    CopySource,
-    Destination,
-    Input,
-    Mode,
-    Placed,
-)
+from flink_skills.execution.workspace.workspace_inputs import EVENT_FILE, CopySource, Destination, Input, Mode, Placed
 from flink_skills.execution.workspace.workspace_paths import (
     FOLDER_VARIABLES,
     READABLE,

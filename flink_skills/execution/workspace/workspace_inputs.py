@@ -161,10 +161,7 @@ class CopySource:
             yield self._source.name, above
 
     def _copy_file(self, name: str, parent: int, to: str, into: int, *, shown: str) -> None:
-        with (
-            _explained(shown),
-            self._reach.file(name, parent, shown=repr(shown), trusted=self._sealed) as reading,
-        ):
+        with _explained(shown), self._reach.file(name, parent, shown=repr(shown), trusted=self._sealed) as reading:
             self.files += 1
             found = os.fstat(reading)
             self._check(found.st_size)

@@ -129,12 +129,7 @@ class Denials:
         return tuple(found.values())
 
     def _note(
-        self,
-        line: str,
-        before: list[str],
-        request: CommandRequest,
-        result: CommandResult,
-        temporary: Temporary,
+        self, line: str, before: list[str], request: CommandRequest, result: CommandResult, temporary: Temporary
     ) -> tuple[str, str]:
         """Return the kind of denial that ``line`` reports and the note on it, or two empty texts."""
         if self._is_network(line, before):

@@ -65,12 +65,7 @@ class Area:
     """
 
     def __init__(
-        self,
-        workspace: Workspace,
-        cwd: Parts,
-        originals: Mapping[str, Path],
-        skills: Collection[str],
-        limits: Limits,
+        self, workspace: Workspace, cwd: Parts, originals: Mapping[str, Path], skills: Collection[str], limits: Limits
     ) -> None:
         self.workspace = workspace
         self.skills = skills

@@ -189,12 +189,7 @@ class WebSearchTool(CheckedTool):
         return self._result(query, results, summary, error, note)
 
     def _result(
-        self,
-        query: str,
-        results: Sequence[Mapping[str, str]] = (),
-        summary: str = "",
-        error: str = "",
-        note: str = "",
+        self, query: str, results: Sequence[Mapping[str, str]] = (), summary: str = "", error: str = "", note: str = ""
     ) -> ToolResult:
         value = {
             "query": query,

@@ -184,11 +184,7 @@ class Google(SearchProvider):
     name = "google"
 
     def __init__(
-        self,
-        api_key: str = "",
-        engine_id: str = "",
-        base_url: str = "",
-        extra_params: Mapping[str, str] | None = None,
+        self, api_key: str = "", engine_id: str = "", base_url: str = "", extra_params: Mapping[str, str] | None = None
     ) -> None:
         self._given_key, self._given_engine = api_key, engine_id
         self._url = base_url or _GOOGLE
