@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx2
@@ -20,20 +21,7 @@ from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.sources.address import host_of, is_reserved
 
-__all__ = [
-    "Code",
-    "DomainLists",
-    "Gate",
-    "Resolver",
-    "WebError",
-    "check_client",
-    "check_proxy",
-    "host_name",
-    "make_client",
-    "parse_url",
-    "same_page",
-    "system_resolver",
-]
+__all__ = ["Code", "DomainLists", "Gate", "HttpClient", "Resolver", "WebError", "host_name", "parse_url", "same_page"]
 
 Code = Literal[
     "INVALID_ARGS",
@@ -157,8 +145,8 @@ _SECRET_HEADERS = ("Authorization", "Cookie")
 _NEVER_PUBLIC = ("localhost", ".localhost", ".local", ".internal", ".home.arpa")
 
 
-async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """The addresses that the system gives for a name."""
+async def _system_resolver(host: str, port: int) -> Sequence[str]:
+    """Return the addresses that the system has for a name."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -172,7 +160,7 @@ class Gate:
 
     def __init__(self, *, block_private: bool, resolver: Resolver | None = None, names_only: bool = False) -> None:
         self._block_private = block_private
-        self._resolver = resolver or system_resolver
+        self._resolver = resolver or _system_resolver
         self._names_only = names_only
 
     async def get(
@@ -220,7 +208,7 @@ class Gate:
 
 
 async def _send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-    # What a client of somebody else carries was not meant for any host that a model names.
+    # Credentials of a job's client are not for any host that a model names.
     for name in _SECRET_HEADERS:
         request.headers.pop(name, None)
     return await client.send(request, stream=True, auth=None, follow_redirects=False)
@@ -232,27 +220,40 @@ def _private(host: str) -> WebError:
     )
 
 
-def check_proxy(url: object, tool: str) -> None:
-    """Check the proxy of a tool. Raises :class:`ConfigError`, which does not show its password."""
-    check_endpoint(url, f"tool {tool!r}: proxy", "http://proxy.example.org:3128", _PROXY_SCHEMES)
+class HttpClient:
+    """The HTTP client of a tool: ``given``, which is used and not closed, or a new one for each call.
 
-
-def check_client(client: object, tool: str) -> None:
-    """Check the HTTP client of a tool, None for its own. Raises :class:`ConfigError` for one of another library."""
-    if client is not None and not isinstance(client, httpx2.AsyncClient):
-        kind = type(client)
-        given = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
-        raise ConfigError(f"tool {tool!r}: http_client must be an httpx2.AsyncClient, not a {given}")
-
-
-def make_client(context: ssl.SSLContext, proxy: str | None = None) -> httpx2.AsyncClient:
-    """A client for one call: no cookies, no settings of the environment, no connection that outlives its request.
-
-    A connection that was kept would be found again by its address, whatever name its certificate was checked for.
+    A new client has no cookies, no settings of the environment, and no connection that outlives its request: a kept
+    connection would be found again by its address, regardless of the name that its certificate was checked for. Raises
+    :class:`ConfigError` for a client of another library, and for an invalid proxy without showing its password.
     """
-    return httpx2.AsyncClient(
-        verify=context,
-        trust_env=False,
-        proxy=proxy,
-        limits=httpx2.Limits(max_connections=4, max_keepalive_connections=0),
-    )
+
+    def __init__(self, tool: str, given: httpx2.AsyncClient | None, proxy: str | None) -> None:
+        if proxy and given:
+            raise ConfigError(
+                f"tool {tool!r}: proxy and http_client exclude each other; configure the proxy in the client"
+            )
+        if given is not None and not isinstance(given, httpx2.AsyncClient):
+            kind = type(given)
+            name = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+            raise ConfigError(f"tool {tool!r}: http_client must be an httpx2.AsyncClient, not a {name}")
+        if proxy:
+            check_endpoint(proxy, f"tool {tool!r}: proxy", "http://proxy.example.org:3128", _PROXY_SCHEMES)
+        self._given = given
+        self._proxy = proxy
+        self._context: ssl.SSLContext | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_context": None}  # created where the tool runs
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[httpx2.AsyncClient]:
+        """Return the client for one call."""
+        if self._given is not None:
+            yield self._given
+            return
+        if self._context is None:
+            self._context = await asyncio.to_thread(httpx2.create_ssl_context, trust_env=False)
+        limits = httpx2.Limits(max_connections=4, max_keepalive_connections=0)
+        async with httpx2.AsyncClient(verify=self._context, trust_env=False, proxy=self._proxy, limits=limits) as new:
+            yield new

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import ssl
 import threading
 import time
 from collections import OrderedDict
@@ -24,14 +23,13 @@ from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.given import Also, Given
 from flink_skills.tools.web.addresses import (
+    Code,
     DomainLists,
     Gate,
+    HttpClient,
     Resolver,
     WebError,
-    check_client,
-    check_proxy,
     host_name,
-    make_client,
     parse_url,
     same_page,
 )
@@ -201,17 +199,13 @@ class WebFetchTool(CheckedTool):
                 f"tool {name!r}: max_content_length, max_response_bytes, max_redirects, cache_ttl_seconds and "
                 "cache_max_bytes must not be negative"
             )
-        if proxy and http_client:
-            raise ConfigError(
-                f"tool {name!r}: proxy and http_client exclude each other; configure the proxy in the client"
-            )
-        check_client(http_client, name)
-        if proxy:
-            check_proxy(proxy, name)
         self._timeout = timeout
-        self._user_agent = user_agent
-        self._proxy = proxy
-        self._client = http_client
+        self._headers = {
+            "User-Agent": user_agent,
+            "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, application/xml;q=0.8, */*;q=0.1",
+            "Accept-Encoding": "gzip, deflate",
+        }
+        self._client = HttpClient(name, http_client, proxy)
         self._max_content_length = max_content_length
         self._max_response_bytes = max_response_bytes
         self._domains = DomainLists(allowed_domains, blocked_domains)
@@ -225,12 +219,11 @@ class WebFetchTool(CheckedTool):
             *(self._domains.blocked, block_private_network, self._max_redirects),
         )
         self._cache = self._find_cache()
-        self._context: ssl.SSLContext | None = None
         self._arguments = Arguments(name, _Arguments)
         self._spec = ToolSpec(name, description, self._arguments.schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_context": None, "_cache": None}  # made, or found, where the tool runs
+        return {**self.__dict__, "_cache": None}  # found again where the tool runs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -252,21 +245,21 @@ class WebFetchTool(CheckedTool):
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         start = time.monotonic()
         try:
-            asked = self._arguments.read(arguments)
+            request = self._arguments.read(arguments)
         except ArgumentError as problem:
             return self.rejected(arguments, problem)
-        page = Page(asked.url[:200], 0, "", "", "")
+        page = Page(request.url[:200], 0, "", "", "")
         cached = False
         note = error = ""
         try:
-            page, cached = await self._page(asked.url)
-            limit = self._max_content_length if asked.max_length is None else asked.max_length
+            page, cached = await self._page(request.url)
+            limit = self._max_content_length if request.max_length is None else request.max_length
             if page.is_cut:
                 note = f"this is the beginning: the page has more than {self._max_response_bytes} bytes"
             if limit and len(page.content) > limit:
                 page = replace(page, content=page.content[:limit])
                 note = f"this is the beginning: give max_length to read more than {limit} characters"
-        except _AnsweredError as failure:
+        except _ResponseError as failure:
             page, error = failure.page, str(failure)
         except WebError as failure:
             error = str(failure)
@@ -305,67 +298,53 @@ class WebFetchTool(CheckedTool):
             raise WebError("BLOCKED_URL", f"pages of {host} are not to be fetched here; use another source")
 
     async def _fetch(self, url: httpx2.URL) -> tuple[Page, bool]:
-        async with AsyncExitStack() as stack:
-            client = self._client or await self._new_client(stack)
+        async with self._client.opened() as client, AsyncExitStack() as stack:
             for _ in range(self._max_redirects + 1):
                 self._check_domain(url)
-                response = await self._gate.get(client, url, self._headers(), self._timeout)
+                response = await self._gate.get(client, url, self._headers, self._timeout)
                 stack.push_async_callback(response.aclose)
                 target = response.headers.get("Location", "")
                 if not (self._follow and response.status_code in _MOVED and target):
                     return await self._read(url, response)
                 await response.aclose()
-                url = self._next(url, target)
+                url = _next_url(url, target)
         raise WebError("HTTP_ERROR", f"more than {self._max_redirects} redirects; give the URL that they lead to")
 
-    def _next(self, url: httpx2.URL, target: str) -> httpx2.URL:
-        try:
-            joined = str(url.join(target))
-        except (httpx2.InvalidURL, ValueError):
-            raise WebError("INVALID_URL", f"{host_name(url)} redirects to an invalid URL: {target[:80]!r}") from None
-        return parse_url(joined)
-
-    def _headers(self) -> dict[str, str]:
-        return {
-            "User-Agent": self._user_agent,
-            "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, application/xml;q=0.8, */*;q=0.1",
-            "Accept-Encoding": "gzip, deflate",
-        }
-
-    async def _new_client(self, stack: AsyncExitStack) -> httpx2.AsyncClient:
-        if self._context is None:
-            self._context = await asyncio.to_thread(httpx2.create_ssl_context, trust_env=False)
-        return await stack.enter_async_context(make_client(self._context, self._proxy))
-
     async def _read(self, url: httpx2.URL, response: httpx2.Response) -> tuple[Page, bool]:
-        said = response.headers.get("Content-Type", "")
-        page = Page(str(url), response.status_code, response.reason_phrase, said, "")
-        if not 200 <= response.status_code < 300:
-            raise _AnsweredError(page, "HTTP_STATUS", _status_text(page, response))
-        media_type = media_type_of(said)
-        kind = kind_of(media_type)
-        if media_type and not kind:
-            raise _AnsweredError(
-                page, "UNSUPPORTED_CONTENT_TYPE", f"{media_type!r} is not text; look for the page as HTML"
-            )
+        """Return the page, and whether it may be cached. Raises :class:`_ResponseError`."""
+        content_type = response.headers.get("Content-Type", "")
+        page = Page(str(url), response.status_code, response.reason_phrase, content_type, "")
         try:
+            if not 200 <= response.status_code < 300:
+                raise WebError("HTTP_STATUS", _status_text(page, response))
+            media_type = media_type_of(content_type)
+            kind = kind_of(media_type)
+            if media_type and not kind:
+                message = f"{media_type!r} is not text; look for the page as HTML"
+                raise WebError("UNSUPPORTED_CONTENT_TYPE", message)
             body, is_cut = await read_body(response, self._max_response_bytes)
+            if is_binary(body):
+                raise WebError("UNSUPPORTED_CONTENT_TYPE", "the server did not send text")
+            content = await asyncio.to_thread(_text, body, content_type, kind or _sniffed_kind(body), page.url)
         except WebError as failure:
-            raise _AnsweredError(page, failure.code, failure.text) from None
-        if is_binary(body):
-            raise _AnsweredError(page, "UNSUPPORTED_CONTENT_TYPE", "the server did not send text")
-        try:
-            content = await asyncio.to_thread(_text, body, said, kind or _looks(body), page.url)
-        except WebError as failure:
-            raise _AnsweredError(page, failure.code, failure.text) from None
+            raise _ResponseError(page, failure.code, failure.text) from None
         can_keep = "no-store" not in response.headers.get("Cache-Control", "").lower()
         return replace(page, content=content, is_cut=is_cut), can_keep
 
 
-class _AnsweredError(WebError):
-    """A failure that the server gave an answer with."""
+def _next_url(url: httpx2.URL, target: str) -> httpx2.URL:
+    """Return the target of a redirect. Raises :class:`WebError`."""
+    try:
+        joined = str(url.join(target))
+    except (httpx2.InvalidURL, ValueError):
+        raise WebError("INVALID_URL", f"{host_name(url)} redirects to an invalid URL: {target[:80]!r}") from None
+    return parse_url(joined)
 
-    def __init__(self, page: Page, code: Any, text: str) -> None:
+
+class _ResponseError(WebError):
+    """A failure after the server responded."""
+
+    def __init__(self, page: Page, code: Code, text: str) -> None:
         super().__init__(code, text)
         self.page = page
 
@@ -377,8 +356,8 @@ def _status_text(page: Page, response: httpx2.Response) -> str:
     return f"{status}; check the URL, or use another page"
 
 
-def _looks(body: bytes) -> str:
-    """The kind of a body of which the server says nothing."""
+def _sniffed_kind(body: bytes) -> str:
+    """Return the kind of a body without a content type."""
     return "html" if body[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")) else "text"
 
 

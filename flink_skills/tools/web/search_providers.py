@@ -6,7 +6,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,10 +15,7 @@ from flink_skills.hints import none_is_default
 from flink_skills.tools.web.addresses import WebError
 
 __all__ = [
-    "API_KEY",
-    "ENGINE_ID",
     "DuckDuckGo",
-    "Get",
     "Google",
     "Response",
     "ScriptedSearch",
@@ -28,6 +25,14 @@ __all__ = [
     "SearchRequest",
     "SearchResults",
 ]
+
+# https://duckduckgo.com/api
+_DUCKDUCKGO = "https://api.duckduckgo.com/"
+_SEARCH_PAGE = "https://duckduckgo.com/"
+# https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list
+_GOOGLE = "https://www.googleapis.com/customsearch/v1"
+_API_KEY, _ENGINE_ID = "GOOGLE_CSE_API_KEY", "GOOGLE_CSE_ENGINE_ID"
+_SET_BY_TOOL = frozenset({"key", "cx", "q", "num", "siteSearch", "siteSearchFilter"})
 
 
 @none_is_default
@@ -106,12 +111,11 @@ class SearchProvider(ABC):
         """Search. Raises :class:`WebError`; anything else that it raises becomes an ``HTTP_ERROR``."""
 
 
-_DUCKDUCKGO = "https://api.duckduckgo.com/"
-_SEARCH_PAGE = "https://duckduckgo.com/"
-
-
 class DuckDuckGo(SearchProvider):
-    """``extra_params`` such as ``kl`` or ``region`` are sent along."""
+    """Instant answers of DuckDuckGo: free, without a key, and only for well-known subjects.
+
+    ``extra_params`` such as ``kl`` or ``region`` are sent along.
+    """
 
     name = "duckduckgo"
 
@@ -120,62 +124,25 @@ class DuckDuckGo(SearchProvider):
         self._extra = {name: str(value) for name, value in (extra_params or {}).items()}
 
     async def search(self, request: SearchRequest, get: Get) -> SearchResults:
-        query = _with_site(request)
-        more = {"kl": _region(request.lang)} if request.lang else {}
+        query = _query_with_site(request)
+        region = {"kl": _region(request.lang)} if request.lang else {}
         fixed = {"q": query, "format": "json", "no_html": "1", "no_redirect": "1", "skip_disambig": "1"}
-        response = await get(self._url, {**self._extra, **more, **fixed}, {})
-        # This interface answers 202 where it has nothing ready.
+        response = await get(self._url, {**self._extra, **region, **fixed}, {})
+        # This interface answers 202 if it has nothing ready.
         if response.status not in (200, 202):
             raise WebError("HTTP_ERROR", f"duckduckgo answered {response.status}; try again later")
-        said = response.json()
-        found = tuple(_results(said))
-        summary = str(said.get("Answer") or said.get("AbstractText") or said.get("Definition") or "")
-        if found:
-            return SearchResults(found, summary)
-        page = f"{_SEARCH_PAGE}?{urlencode({'q': query, **more})}"
+        answer = response.json()
+        hits = tuple(_instant_answers(answer))
+        summary = str(answer.get("Answer") or answer.get("AbstractText") or answer.get("Definition") or "")
+        if hits:
+            return SearchResults(hits, summary)
+        page = f"{_SEARCH_PAGE}?{urlencode({'q': query, **region})}"
         nothing = "No direct answer; the result is the page that lists what was found."
         return SearchResults((SearchHit(f"DuckDuckGo: {request.query}", page, summary),), summary or nothing)
 
 
-def _with_site(request: SearchRequest) -> str:
-    return f"{request.query} site:{request.allowed_domains[0]}" if len(request.allowed_domains) == 1 else request.query
-
-
-def _region(lang: str) -> str:
-    """``de-CH`` as ``ch-de``; of a language alone, all regions."""
-    language, _, country = lang.lower().replace("_", "-").partition("-")
-    return f"{country or 'wt'}-{language if country else 'wt'}"
-
-
-def _results(said: Mapping[str, Any]) -> Iterator[SearchHit]:
-    if said.get("AbstractURL"):
-        yield SearchHit(_text(said, "Heading"), _text(said, "AbstractURL"), _text(said, "AbstractText"))
-    if said.get("DefinitionURL"):
-        yield SearchHit(_text(said, "Heading"), _text(said, "DefinitionURL"), _text(said, "Definition"))
-    for group in ("Results", "RelatedTopics"):
-        entries = said.get(group)
-        for entry in entries if isinstance(entries, list) else ():
-            if not isinstance(entry, dict):
-                continue
-            # Related topics may be in groups, one level deep.
-            topics = entry.get("Topics")
-            for topic in topics if isinstance(topics, list) else (entry,):
-                if isinstance(topic, dict) and topic.get("FirstURL"):
-                    text = _text(topic, "Text")
-                    yield SearchHit(text.partition(" - ")[0], _text(topic, "FirstURL"), text)
-
-
-def _text(entry: Mapping[str, Any], name: str) -> str:
-    return str(entry.get(name) or "")
-
-
-_GOOGLE = "https://www.googleapis.com/customsearch/v1"
-API_KEY, ENGINE_ID = "GOOGLE_CSE_API_KEY", "GOOGLE_CSE_ENGINE_ID"
-_OURS = frozenset({"key", "cx", "q", "num", "siteSearch", "siteSearchFilter"})
-
-
 class Google(SearchProvider):
-    """``api_key`` and ``engine_id`` are read from the environment where the tool runs, unless they are given.
+    """Google's Custom Search. ``api_key`` and ``engine_id`` default to the environment where the tool runs.
 
     ``extra_params``: ``safe``, ``dateRestrict``, ``gl``, ``cr``, ``filter``, ``sort`` and others of the interface.
     Raises :class:`ConfigError` for those that the tool sets itself.
@@ -186,67 +153,55 @@ class Google(SearchProvider):
     def __init__(
         self, api_key: str = "", engine_id: str = "", base_url: str = "", extra_params: Mapping[str, str] | None = None
     ) -> None:
-        self._given_key, self._given_engine = api_key, engine_id
+        self._api_key, self._engine_id = api_key, engine_id
         self._url = base_url or _GOOGLE
         self._extra = {name: str(value) for name, value in (extra_params or {}).items()}
-        if taken := sorted(_OURS & self._extra.keys()):
+        if taken := sorted(_SET_BY_TOOL & self._extra.keys()):
             raise ConfigError(f"google_extra_params cannot contain {', '.join(taken)}; the tool sets it")
 
     @property
     def _key(self) -> str:
-        return self._given_key or os.environ.get(API_KEY, "")
+        return self._api_key or os.environ.get(_API_KEY, "")
 
     @property
     def _engine(self) -> str:
-        return self._given_engine or os.environ.get(ENGINE_ID, "")
+        return self._engine_id or os.environ.get(_ENGINE_ID, "")
 
     @property
     def secrets(self) -> tuple[str, ...]:
         return (self._key,) if self._key else ()
 
     def missing(self) -> str:
-        needed = {f"api_key (or {API_KEY})": self._key, f"engine_id (or {ENGINE_ID})": self._engine}
+        needed = {f"api_key (or {_API_KEY})": self._key, f"engine_id (or {_ENGINE_ID})": self._engine}
         lacking = [name for name, value in needed.items() if not value]
         return f"google needs {' and '.join(lacking)}" if lacking else ""
 
     async def search(self, request: SearchRequest, get: Get) -> SearchResults:
         several = len(request.allowed_domains) > 1 or len(request.blocked_domains) > 1
-        # What is filtered out here is made up for by asking for as many as there may be.
-        asked = {"cx": self._engine, "q": request.query, "num": "10" if several else str(request.count)}
+        # The tool filters by several domains, so the maximum is requested.
+        params = {"cx": self._engine, "q": request.query, "num": "10" if several else str(request.count)}
         if request.lang:
-            asked["hl"] = request.lang
+            params["hl"] = request.lang
         for domains, include in ((request.allowed_domains, "i"), (request.blocked_domains, "e")):
             if len(domains) == 1:
-                asked |= {"siteSearch": domains[0], "siteSearchFilter": include}
+                params |= {"siteSearch": domains[0], "siteSearchFilter": include}
         # In a header: URLs are in logs.
-        response = await get(self._url, {**self._extra, **asked}, {"X-Goog-Api-Key": self._key})
-        said = response.json()
-        if response.status != 200 or "error" in said:
-            raise WebError("HTTP_ERROR", f"google answered {response.status}: {_problem(said)}")
-        items = said.get("items")
-        return SearchResults(
-            tuple(_found(item) for item in (items if isinstance(items, list) else ()) if isinstance(item, dict)),
-            _spelling(said),
-        )
-
-
-def _problem(said: Mapping[str, Any]) -> str:
-    error = said.get("error")
-    return str(error.get("message") or "an error") if isinstance(error, dict) else str(error or "an error")
-
-
-def _spelling(said: Mapping[str, Any]) -> str:
-    spelling = said.get("spelling")
-    better = spelling.get("correctedQuery") if isinstance(spelling, dict) else ""
-    return f"Did you mean: {better}" if better else ""
-
-
-def _found(item: Mapping[str, Any]) -> SearchHit:
-    return SearchHit(str(item.get("title") or ""), str(item.get("link") or ""), str(item.get("snippet") or ""))
+        response = await get(self._url, {**self._extra, **params}, {"X-Goog-Api-Key": self._key})
+        answer = response.json()
+        if response.status != 200 or "error" in answer:
+            error = answer.get("error")
+            reason = (error.get("message") if isinstance(error, dict) else error) or "an error"
+            raise WebError("HTTP_ERROR", f"google answered {response.status}: {reason}")
+        hits = tuple(_hit(item, "title", "link", "snippet") for item in _objects(answer.get("items")))
+        spelling = answer.get("spelling")
+        return SearchResults(hits, _correction(spelling.get("correctedQuery") if isinstance(spelling, dict) else ""))
 
 
 class SearXNG(SearchProvider):
-    """``base_url``: where the instance is, without ``/search``. Raises :class:`ConfigError` without one."""
+    """A SearXNG instance that offers JSON (``search.formats`` in its settings).
+
+    ``base_url``: the address of the instance, without ``/search``. Raises :class:`ConfigError` without one.
+    """
 
     name = "searxng"
 
@@ -256,33 +211,26 @@ class SearXNG(SearchProvider):
         self._url = base_url.rstrip("/") + "/search"
 
     async def search(self, request: SearchRequest, get: Get) -> SearchResults:
-        query = (
-            f"{request.query} site:{request.allowed_domains[0]}" if len(request.allowed_domains) == 1 else request.query
-        )
-        asked = {"q": query, "format": "json"}
+        params = {"q": _query_with_site(request), "format": "json"}
         if request.lang:
-            asked["language"] = request.lang
-        response = await get(self._url, asked, {})
+            params["language"] = request.lang
+        response = await get(self._url, params, {})
         if response.status == 403:
             raise WebError("HTTP_ERROR", "searxng answered 403: its settings must have json in search.formats")
         if response.status != 200:
             raise WebError("HTTP_ERROR", f"searxng answered {response.status}; try again later")
-        said = response.json()
-        results = said.get("results")
-        found = tuple(
-            SearchHit(str(entry.get("title") or ""), str(entry.get("url") or ""), str(entry.get("content") or ""))
-            for entry in (results if isinstance(results, list) else ())
-            if isinstance(entry, dict)
-        )
-        corrections = said.get("corrections")
-        better = corrections[0] if isinstance(corrections, list) and corrections else ""
-        return SearchResults(found, f"Did you mean: {better}" if better else "")
+        answer = response.json()
+        hits = tuple(_hit(entry, "title", "url", "content") for entry in _objects(answer.get("results")))
+        corrections = answer.get("corrections")
+        return SearchResults(hits, _correction(corrections[0] if isinstance(corrections, list) and corrections else ""))
 
 
 class ScriptedSearch(SearchProvider):
-    """Answers without a network, with the same results each time or with those of a function; keeps what was asked.
+    """Search engine for tests, without a network. ``asked`` contains the requests.
 
-    >>> engine = ScriptedSearch([Found("Flink", "https://flink.apache.org/", "Streams.")])
+    ``answer`` contains the results of each search, or is a function that returns them.
+
+    >>> engine = ScriptedSearch([SearchHit("Flink", "https://flink.apache.org/", "Streams.")])
     """
 
     name = "scripted"
@@ -296,3 +244,40 @@ class ScriptedSearch(SearchProvider):
         if callable(self._answer):
             return self._answer(request)
         return self._answer if isinstance(self._answer, SearchResults) else SearchResults(tuple(self._answer))
+
+
+def _query_with_site(request: SearchRequest) -> str:
+    return f"{request.query} site:{request.allowed_domains[0]}" if len(request.allowed_domains) == 1 else request.query
+
+
+def _region(lang: str) -> str:
+    """Return ``ch-de`` for ``de-CH``, and all regions for a language alone."""
+    language, _, country = lang.lower().replace("_", "-").partition("-")
+    return f"{country or 'wt'}-{language if country else 'wt'}"
+
+
+def _instant_answers(answer: Mapping[str, Any]) -> Iterator[SearchHit]:
+    for name in ("Abstract", "Definition"):
+        if answer.get(f"{name}URL"):
+            yield _hit(answer, "Heading", f"{name}URL", "AbstractText" if name == "Abstract" else name)
+    for entry in (*_objects(answer.get("Results")), *_objects(answer.get("RelatedTopics"))):
+        # Related topics can be in groups, one level deep.
+        topics = entry.get("Topics")
+        for topic in _objects(topics) if isinstance(topics, list) else (entry,):
+            if topic.get("FirstURL"):
+                hit = _hit(topic, "Text", "FirstURL", "Text")
+                yield replace(hit, title=hit.title.partition(" - ")[0])
+
+
+def _hit(entry: Mapping[str, Any], *names: str) -> SearchHit:
+    """Return the result with the title, URL and snippet of these names."""
+    return SearchHit(*(str(entry.get(name) or "") for name in names))
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a JSON array, none for any other value."""
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _correction(query: Any) -> str:
+    return f"Did you mean: {query}" if query else ""

@@ -24,6 +24,37 @@ __all__ = ["ReadBody", "charset_of", "decode", "is_binary", "kind_of", "media_ty
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 _RAW_DEFLATE = -zlib.MAX_WBITS
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_AS_IS = frozenset(
+    f"application/{name}"
+    for name in ("ecmascript", "javascript", "json", "ld+json", "ndjson", "toml", "x-ndjson", "x-yaml", "xml", "yaml")
+)
+_IN_PAGE = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
+_IN_XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})""")
+_HEAD_BYTES = 2048
+_GUESS_BYTES = 65_536
+# A decoder lets no other thread run: bytes that do not fit take a second for 5 MB.
+_PART_BYTES = 65_536
+_MAX_HEADER = 1_000
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# Python knows more, among them some that take hours for a page that was made for it (punycode).
+_CODECS = re.compile(
+    r"utf-(8|16|16-le|16-be)|ascii|iso8859-\d{1,2}|cp(125\d|437|8\d\d|9[345]\d|1361)|koi8-[rtu]|mac-\w+|gb2312|gbk|gb18030|hz"
+    r"|big5|big5hkscs|euc_\w+|shift_jis\w*|iso2022_\w+|johab|tis-620"
+)
+# Pages that say these mean the page of Windows, which has more characters and the same others.
+_SUPERSETS = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"}
+_SECONDS = 5.0
+# Processes that wait for the next page. Others end after their page.
+_KEPT = 1
+# The process gets the import path of this one, and no environment: its libraries read hostile text.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
 
 
 class ReadBody(NamedTuple):
@@ -41,19 +72,23 @@ async def read_body(response: httpx2.Response, limit: int) -> ReadBody:
     limit = limit or sys.maxsize - 1
     if response.is_stream_consumed:  # by a hook of the client
         return ReadBody(response.content[:limit], len(response.content) > limit)
-    body = _Body(_coding(response), limit)
+    coding = _coding(response)
+    unpacker = _Unpacker(coding) if coding else None
+    data = bytearray()
     received = 0
     async for part in response.aiter_raw():
-        room = limit - received
-        received += len(part)
-        body.add(part[:room])
-        if received > limit or body.is_full:
-            return ReadBody(body.beginning(), True)
-    return ReadBody(body.end(), False)
+        part, received = part[: limit - received], received + len(part)  # noqa: PLW2901
+        # One byte more than the limit shows that there is more.
+        data += unpacker.unpack(part, limit - len(data) + 1) if unpacker else part
+        if received > limit or len(data) > limit:
+            return ReadBody(bytes(data[:limit]), True)
+    if unpacker and data and not unpacker.is_complete:
+        raise WebError("DECODE_ERROR", "the packed body ends too early; try again")
+    return ReadBody(bytes(data), False)
 
 
 def _coding(response: httpx2.Response) -> str:
-    """One packing at most: several, each within the other, turn few bytes into hours of unpacking."""
+    """Return the only packing: several, each within the other, turn few bytes into hours of unpacking."""
     names = [name.strip().lower() for name in response.headers.get("Content-Encoding", "").split(",")]
     names = [name for name in names if name not in ("", "identity")]
     if len(names) > 1 or (names and names[0] not in ("gzip", "x-gzip", "deflate")):
@@ -63,91 +98,29 @@ def _coding(response: httpx2.Response) -> str:
     return names[0] if names else ""
 
 
-class _Body:
-    """Bytes as they come. Never unpacks more than the limit, and one byte to know that there is more."""
+class _Unpacker:
+    """Unpacks the parts of a body. Bytes after the end of the packed data are ignored."""
 
-    def __init__(self, coding: str, limit: int) -> None:
-        self._limit = limit
-        self._data = bytearray()
-        self._packed = bool(coding)
+    def __init__(self, coding: str) -> None:
         self._may_be_raw = coding == "deflate"
-        self._unpack: Any = zlib.decompressobj(_GZIP_OR_ZLIB)
-
-    def add(self, part: bytes) -> None:
-        if self._packed:
-            part = self._unpacked(part)
-        self._data += part
+        self._zlib: Any = zlib.decompressobj(_GZIP_OR_ZLIB)
 
     @property
-    def is_full(self) -> bool:
-        """True if the body has more bytes than the limit."""
-        return len(self._data) > self._limit
+    def is_complete(self) -> bool:
+        return bool(self._zlib.eof)
 
-    def beginning(self) -> bytes:
-        """Return the bytes within the limit."""
-        return bytes(self._data[: self._limit])
-
-    def _unpacked(self, part: bytes) -> bytes:
-        room = self._limit - len(self._data) + 1
+    def unpack(self, part: bytes, limit: int) -> bytes:
+        """Return at most ``limit`` bytes of the unpacked part. Raises :class:`WebError`."""
         first, self._may_be_raw = self._may_be_raw, False
         try:
-            return self._decompress(part, room)
+            return b"" if self._zlib.eof else bytes(self._zlib.decompress(part, limit))
         except zlib.error as error:
             if first:
-                # Some servers call deflate what lacks the header of zlib.
-                self._unpack = zlib.decompressobj(_RAW_DEFLATE)
-                return self._unpacked(part)
-            raise WebError(
-                "DECODE_ERROR", f"the body cannot be unpacked ({error}); the server sends it broken"
-            ) from None
-
-    def _decompress(self, part: bytes, room: int) -> bytes:
-        if self._unpack.eof:  # what stands behind the end is not looked at
-            return b""
-        return bytes(self._unpack.decompress(part, room))
-
-    def end(self) -> bytes:
-        if self._packed and self._data and not self._unpack.eof:
-            raise WebError("DECODE_ERROR", "the packed body ends too early; try again")
-        return bytes(self._data)
-
-
-_HTML = frozenset({"text/html", "application/xhtml+xml"})
-_AS_IS = frozenset(
-    {
-        "application/ecmascript",
-        "application/javascript",
-        "application/json",
-        "application/ld+json",
-        "application/ndjson",
-        "application/toml",
-        "application/x-ndjson",
-        "application/x-yaml",
-        "application/xml",
-        "application/yaml",
-    }
-)
-_IN_PAGE = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
-_IN_XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})""")
-_LOOKED_AT = 2048
-_GUESSED_FROM = 65_536
-# A decoder lets no other thread run: bytes that do not fit take a second for 5 MB.
-_DECODED_TOGETHER = 65_536
-_MAX_HEADER = 1_000
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-# Python knows more, among them some that take hours for a page that was made for it (punycode).
-_KNOWN = re.compile(
-    r"utf-(8|16|16-le|16-be)|ascii|iso8859-\d{1,2}|cp(125\d|437|8\d\d|9[345]\d|1361)|koi8-[rtu]|mac-\w+|gb2312|gbk|gb18030|hz"
-    r"|big5|big5hkscs|euc_\w+|shift_jis\w*|iso2022_\w+|johab|tis-620"
-)
-# Pages that say these mean the page of Windows, which has more characters and the same others.
-_MEANT = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"}
+                # Some servers send as deflate what has no header of zlib.
+                self._zlib = zlib.decompressobj(_RAW_DEFLATE)
+                return self.unpack(part, limit)
+            message = f"the body cannot be unpacked ({error}); the server sends it broken"
+            raise WebError("DECODE_ERROR", message) from None
 
 
 def media_type_of(content_type: str) -> str:
@@ -173,55 +146,48 @@ def kind_of(media_type: str) -> str:
 
 def is_binary(data: bytes) -> bool:
     """Whether the bytes are no text, whatever was said of them."""
-    head = data[:_LOOKED_AT]
-    return b"\0" in head and not head.startswith(tuple(mark for mark, _ in _MARKS)) and not _like_utf16(head)
+    head = data[:_HEAD_BYTES]
+    return b"\0" in head and not head.startswith(tuple(mark for mark, _ in _BOMS)) and not _is_utf16(head)
 
 
-def _like_utf16(head: bytes) -> bool:
+def _is_utf16(head: bytes) -> bool:
     """Every other byte a zero: plain text in two bytes a character, without a mark."""
     return len(head) >= 4 and any(set(head[at::2]) == {0} and 0 not in head[1 - at :: 2] for at in (0, 1))
 
 
 def decode(data: bytes, charset: str, *, html: bool) -> str:
     """The text. Bytes that do not fit become U+FFFD, so that one of them does not hide a page."""
-    for mark, name in _MARKS:
+    for mark, name in _BOMS:
         if data.startswith(mark):
-            return _decoded(data, name)
-    head = data[:_LOOKED_AT]
+            return _decode_parts(data, name)
+    head = data[:_HEAD_BYTES]
     found = (_IN_PAGE.search(head) if html else None) or _IN_XML.search(head)
     for said in (charset, found[1].decode("ascii") if found else ""):
-        name = _known(said)
+        name = _codec(said)
         # What a page says of itself is read as bytes of ASCII, so it is no UTF-16.
         if name and (said is charset or not name.startswith("utf-16")):
-            return _decoded(data, name)
+            return _decode_parts(data, name)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        guess = from_bytes(data[:_GUESSED_FROM]).best()
-        return _decoded(data, (guess and _known(guess.encoding)) or "cp1252")
+        guess = from_bytes(data[:_GUESS_BYTES]).best()
+        return _decode_parts(data, (guess and _codec(guess.encoding)) or "cp1252")
 
 
-def _decoded(data: bytes, name: str) -> str:
+def _decode_parts(data: bytes, name: str) -> str:
     """Decode in pieces, between which other threads run."""
     decoder = codecs.getincrementaldecoder(name)("replace")
-    starts = range(0, len(data), _DECODED_TOGETHER)
-    texts = [decoder.decode(data[start : start + _DECODED_TOGETHER]) for start in starts]
+    starts = range(0, len(data), _PART_BYTES)
+    texts = [decoder.decode(data[start : start + _PART_BYTES]) for start in starts]
     return "".join([*texts, decoder.decode(b"", final=True)])
 
 
-def _known(label: str) -> str:
+def _codec(label: str) -> str:
     try:
         name = codecs.lookup(label.strip()).name if label.strip() and label.isascii() else ""
     except (LookupError, ValueError):
         return ""
-    return _MEANT.get(name, name) if _KNOWN.fullmatch(name) else ""
-
-
-_SECONDS = 5.0
-# Processes that wait for the next page. Others end after their page.
-_KEPT = 1
-# The process gets the import path of this one, and no environment: its libraries read hostile text.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
+    return _SUPERSETS.get(name, name) if _CODECS.fullmatch(name) else ""
 
 
 def to_markdown(text: str, base_url: str, *, seconds: float = _SECONDS) -> str:
