@@ -82,7 +82,7 @@ async def sandboxed_program(
         cwd=None if cwd is None else Path(cwd),
         env=env,
         timeout=_LIFE,
-        judged=False,
+        apply_policy=False,
     )
 
     async def outcome() -> str:

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import pytest
 
-from flink_skills.execution.workspace import safe_files
 from flink_skills.tools.files import write as write_module
 
 from .conftest import Files
@@ -107,15 +106,14 @@ async def test_the_longest_file(shell_with: Callable[..., object]) -> None:
 
 async def test_a_full_disk_is_a_result(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     await files("Write", path="a", content="before")
-    real = safe_files.write_all
+    real = os.write
 
-    def full(descriptor: int, data: bytes) -> None:
+    def full(descriptor: int, data: bytes) -> int:
         real(descriptor, data[:2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(safe_files, "write_all", full)
-        patched.setattr(write_module, "write_all", full)
+        patched.setattr(os, "write", full)
         said = await files.error("Write", path="a", content="after")
         assert "no space left (No space left on device). Remove files" in said
         # The note of the call is a file, too.
