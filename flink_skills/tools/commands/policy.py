@@ -60,31 +60,29 @@ def split_words(text: str, shown: Mapping[str, str]) -> list[str]:
         if sign in _BLANKS:
             if word is not None:
                 words.append("".join(word))
-            word = None
-            at += 1
-        elif sign == "#" and word is None:
+            word, at = None, at + 1
+            continue
+        if sign == "#" and word is None:
             end = text.find("\n", at)
             at = len(text) if end < 0 else end
-        elif sign == "$":
+            continue
+        if sign == "$":
             raise ArgumentError(_no_variables(text, at, shown))
-        elif sign in _ADVICE:
+        if sign in _ADVICE:
             raise ArgumentError(_no_shell(sign))
-        elif sign in "'\"":
+        if sign in "'\"":
             part, at = (_single if sign == "'" else _double)(text, at, shown)
-            word = word or []
-            word.append(part)
         elif sign == "\\":
-            # At the very end a shell keeps it; before a line break it joins the lines.
-            if text[at + 1 : at + 2] != "\n":
-                word = word or []
-                word.append(text[at + 1 : at + 2] or sign)
-            at += 2
+            # At the end a shell keeps it. Before a line break it joins the lines.
+            part, at = text[at + 1 : at + 2] or sign, at + 2
+            if part == "\n":
+                continue
         else:
             plain = _PLAIN.match(text, at)
             part = plain.group() if plain else sign
-            word = word or []
-            word.append(part)
             at += len(part)
+        word = word or []
+        word.append(part)
     return words if word is None else [*words, "".join(word)]
 
 
@@ -329,15 +327,15 @@ def _located(path: Path) -> Path:
 
 
 def _permits(entry: _Entry, path: Path, place: CommandPlace) -> bool:
-    wanted = entry.locate(place)
+    path_of_entry = entry.locate(place)
     if entry.of_skill and entry.skill is not None:
         # A skill's folder leads to where commands may write: what lies there is no file of the skill.
-        real = Path(os.path.realpath(wanted))
+        real = Path(os.path.realpath(path_of_entry))
         if not real.is_relative_to(os.path.realpath(place.skill_folder(entry.skill))):
             return False
         if any(real.is_relative_to(os.path.realpath(folder)) for folder in place.writable):
             return False
-    return wanted in _links(path)
+    return path_of_entry in _links(path)
 
 
 def _links(path: Path) -> list[Path]:

@@ -7,8 +7,8 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -51,7 +51,7 @@ class Near:
 
 
 def exact(text: str, old: str, new: str) -> list[Match]:
-    """Where ``old`` is in ``text``, as far as 50 places; they may overlap."""
+    """Return the first 50 matches of ``old`` in ``text``, which may overlap."""
     found: list[Match] = []
     at = text.find(old)
     while at >= 0 and len(found) < _MAX_FOUND:
@@ -61,9 +61,9 @@ def exact(text: str, old: str, new: str) -> list[Match]:
 
 
 def loose(text: str, old: str, new: str) -> list[Match]:
-    """Where the lines of ``old`` are when blanks count for nothing but being there: whole lines, as far as 50 places.
+    """Return the first 50 matches of the lines of ``old``, if the amount of whitespace is ignored.
 
-    What is to stand there is indented as the lines are that it replaces.
+    The replacement is indented as the replaced lines are.
 
     >>> loose("  if x:\\n    y()\\n", "if x:\\n  y()", "if x:\\n  z()")[0].new
     '  if x:\\n    z()'
@@ -76,31 +76,30 @@ def loose(text: str, old: str, new: str) -> list[Match]:
     if not wanted:
         return []
     lines = text.split("\n")
-    needle = "\n" + "\n".join(map(_plain, wanted)) + "\n"
-    plain = "\n" + "\n".join(map(_plain, lines)) + "\n"
-    starts = _starts(lines)
+    needle = "\n" + "\n".join(map(_single_spaced, wanted)) + "\n"
+    plain = "\n" + "\n".join(map(_single_spaced, lines)) + "\n"
+    starts = [0, *accumulate(len(line) + 1 for line in lines)]
     found: list[Match] = []
-    # A search in one text takes time that grows with its length; the line is then counted from the last place.
+    # A search in one text takes time that grows with its length. The line is then counted from the last match.
     at, counted, line = plain.find(needle), 0, 0
     while at >= 0 and len(found) < _MAX_FOUND:
         line += plain.count("\n", counted, at)
         counted = at
         last = line + len(wanted) - 1
-        there = lines[line : last + 1]
-        found.append(Match(starts[line], starts[last] + len(lines[last]), _indented(new, wanted, there)))
+        replacement = _indented(new, wanted, lines[line : last + 1])
+        found.append(Match(starts[line], starts[last] + len(lines[last]), replacement))
         at = plain.find(needle, at + 1)
     return found
 
 
 def nearest(text: str, old: str) -> list[Near]:
-    """The three places that are most like ``old``, at least 90 %. Looks for a second at the most."""
+    """Return the three places that resemble ``old`` most, by at least 90 %. Search for at most a second."""
     wanted = old.strip("\n").split("\n")
     lines = text.split("\n")
-    compared = "\n".join(wanted)[:_COMPARED_CHARS]
     deadline = time.monotonic() + _SECONDS
     matcher = difflib.SequenceMatcher(autojunk=True)
-    # What is kept about the second text is reckoned once.
-    matcher.set_seq2(compared)
+    # The matcher analyzes its second text one time.
+    matcher.set_seq2("\n".join(wanted)[:_COMPARED_CHARS])
     found = []
     for first in range(max(len(lines) - len(wanted) + 1, 0)):
         if time.monotonic() > deadline:
@@ -116,56 +115,44 @@ def nearest(text: str, old: str) -> list[Near]:
 
 
 def changed_lines(old: list[str], new: list[str], first: int) -> list[list[int]]:
-    """The lines of ``new``, whose first has the number ``first``, that differ from ``old``, as ranges.
+    """Return the ranges of lines of ``new``, numbered from ``first``, that differ from ``old``.
 
-    Where lines are only taken away it is the line that has come into their place.
+    For removed lines it is the line that follows them.
     """
     if len(old) + len(new) > _MAX_COMPARED_LINES:
         return [[first, first + max(len(new), 1) - 1]]
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    return [list(_range(first, start, end)) for tag, _, _, start, end in matcher.get_opcodes() if tag != "equal"]
+    changes = (change for change in matcher.get_opcodes() if change[0] != "equal")
+    return [[first + start, first + max(end - 1, start)] for _, _, _, start, end in changes]
 
 
-def _range(first: int, start: int, end: int) -> Iterator[int]:
-    yield first + start
-    yield first + max(end - 1, start)
-
-
-def _plain(line: str) -> str:
+def _single_spaced(line: str) -> str:
     return " ".join(line.split())
 
 
-def _starts(lines: list[str]) -> list[int]:
-    starts, at = [], 0
-    for line in lines:
-        starts.append(at)
-        at += len(line) + 1
-    return starts
-
-
-def _indented(new: str, wanted: list[str], there: list[str]) -> str | None:
-    """Return ``new`` with the indentation of the lines ``there``. None: that of a line is not known.
+def _indented(new: str, wanted: list[str], replaced: list[str]) -> str | None:
+    """Return ``new`` with the indentation of the ``replaced`` lines. Return None if that of a line is unknown.
 
     A line of the file keeps its indentation. Another line is indented as the lines are that have its indentation
     in ``wanted``.
     """
     indents: dict[str, set[str]] = {}
-    own: dict[str, set[str]] = {}
-    for ours, theirs in zip(wanted, there, strict=True):
+    by_line: dict[str, set[str]] = {}
+    for ours, theirs in zip(wanted, replaced, strict=True):
         if ours.strip():
             indents.setdefault(_indent(ours), set()).add(_indent(theirs))
-            own.setdefault(_plain(theirs), set()).add(_indent(theirs))
+            by_line.setdefault(_single_spaced(theirs), set()).add(_indent(theirs))
     lines = []
     for line in new.strip("\n").split("\n"):
-        kept = own.get(_plain(line), set())
-        given = _indent(line)
-        known = max((indent for indent in indents if given.startswith(indent)), key=len, default=None)
-        if line.strip() and len(kept) == 1:
-            line = next(iter(kept)) + line[len(given) :]  # noqa: PLW2901
-        elif line.strip() and known is not None:
-            if len(indents[known]) > 1:
+        same_line = by_line.get(_single_spaced(line), set())
+        indent = _indent(line)
+        longest = max((other for other in indents if indent.startswith(other)), key=len, default=None)
+        if line.strip() and len(same_line) == 1:
+            line = next(iter(same_line)) + line[len(indent) :]  # noqa: PLW2901
+        elif line.strip() and longest is not None:
+            if len(indents[longest]) > 1:
                 return None
-            line = next(iter(indents[known])) + line[len(known) :]  # noqa: PLW2901
+            line = next(iter(indents[longest])) + line[len(longest) :]  # noqa: PLW2901
         lines.append(line)
     return "\n".join(lines)
 

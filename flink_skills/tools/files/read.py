@@ -47,11 +47,11 @@ class _ReadArguments(Given):
 
 
 class Read(StoredTool[_ReadArguments]):
-    """Gives lines of a text file, each after its number and `` | ``.
+    """Returns lines of a text file, each after its number and `` | ``.
 
     ``{success, content, total_lines, read_range}``; ``read_range`` is such as ``"1-40"``. At most 10,000 lines and
-    256 Ki characters a call, and not more than the job allows for a result: what is left is told in ``note``, and
-    ``next_line`` is where to go on. Of files above 10 MB the lines are read in parts.
+    256 Ki characters a call, and not more than the job allows for a result. ``note`` states what is missing, and
+    ``next_line`` is where to continue. Of files above 10 MB the lines are read in parts.
 
     ``path`` may be a reference: ``skill://name/path``, ``workspace://path`` or ``artifact://name[@version]``. Of these,
     files of skills and artifacts have 10 MB at most.
@@ -155,15 +155,15 @@ def _start(request: _ReadArguments) -> int:
     return start
 
 
-def _result(request: _ReadArguments, page: LinePage, most: int) -> dict[str, Any]:
-    """Return the result, with as many lines as ``most`` characters of JSON can have, 0 for all."""
+def _result(request: _ReadArguments, page: LinePage, limit: int) -> dict[str, Any]:
+    """Return the result, with as many lines as ``limit`` characters of JSON can have, 0 for all."""
     start = _start(request)
     if start > max(page.total, 1):
         raise ArgumentError(f"{request.path!r} has {page.total} lines, and start_line is {start}.")
     value = _value(request, page)
-    while most and len(page.lines) > 1 and (size := len(json.dumps(value, ensure_ascii=False))) > most:
+    while limit and len(page.lines) > 1 and (size := len(json.dumps(value, ensure_ascii=False))) > limit:
         # A little less than the share that fits, as lines differ in length.
-        page = replace(page, lines=page.lines[: max(1, len(page.lines) * most * 9 // (size * 10))], cut=0)
+        page = replace(page, lines=page.lines[: max(1, len(page.lines) * limit * 9 // (size * 10))], cut=0)
         value = _value(request, page)
     return value
 

@@ -230,28 +230,28 @@ def _streamed(descriptor: int, start: int, last: int, size: int) -> LinePage:
             f"The file has {size} bytes of {encoding.name}, and above {MAX_BYTES} bytes only files whose lines end "
             f"with a plain line feed are read in parts: convert it first (iconv -f {encoding.name} -t utf-8)."
         )
-    number, wanted, kept, deadline = 1, bytearray(), MAX_CHARS * 4, time.monotonic() + _SECONDS
+    number, wanted_bytes, max_bytes, deadline = 1, bytearray(), MAX_CHARS * 4, time.monotonic() + _SECONDS
     ended = True
     while chunk := os.read(descriptor, _CHUNK):
         if time.monotonic() > deadline:
             raise ArgumentError(f"The file has {size} bytes and takes too long to read: use Bash (sed -n '1,99p').")
         at = 0
         if number <= last:
-            # Skip to the line that is wanted, and take what is needed of this chunk.
+            # Skip to the line that is wanted_bytes, and take what is needed of this chunk.
             while number < start and (found := chunk.find(b"\n", at)) >= 0:
                 number, at = number + 1, found + 1
             while start <= number <= last and at < len(chunk):
                 found = chunk.find(b"\n", at)
                 until = len(chunk) if found < 0 else found + 1
-                if len(wanted) <= kept:
-                    wanted += chunk[at:until]
+                if len(wanted_bytes) <= max_bytes:
+                    wanted_bytes += chunk[at:until]
                 number, at = number + (found >= 0), until
         number += chunk.count(b"\n", at)
         ended = chunk.endswith(b"\n")
     total = number - ended
-    text = decode(bytes(wanted), encoding if start == 1 else Encoding(encoding.name), "replace")
+    text = decode(bytes(wanted_bytes), encoding if start == 1 else Encoding(encoding.name), "replace")
     lines = text.removesuffix("\n").split("\n") if text else []
-    if len(wanted) > kept and len(lines) > 1:
+    if len(wanted_bytes) > max_bytes and len(lines) > 1:
         lines.pop()  # perhaps not all of it
     page, cut = _fitting([line.removesuffix("\r") for line in lines])
     return LinePage(page, start, total, encoding.name, cut)
@@ -268,8 +268,8 @@ def _fitting(lines: list[str]) -> tuple[list[str], int]:
     return lines, 0
 
 
-def _read(descriptor: int, most: int) -> bytes:
-    parts, left = [], most
+def _read(descriptor: int, limit: int) -> bytes:
+    parts, left = [], limit
     while left > 0 and (part := os.read(descriptor, min(_CHUNK, left))):
         parts.append(part)
         left -= len(part)

@@ -88,8 +88,8 @@ def same_page(url: str, *, query: bool = True) -> str:
     place = f"[{host}]" if ":" in host else host.removeprefix("www.")
     if port is not None and port != _PORTS.get(scheme):
         place += f":{port}"
-    asked = f"?{parts.query}" if query and parts.query else ""
-    return f"{scheme}://{place}{parts.path.rstrip('/')}{asked}"
+    search = f"?{parts.query}" if query and parts.query else ""
+    return f"{scheme}://{place}{parts.path.rstrip('/')}{search}"
 
 
 class DomainLists:
@@ -221,25 +221,25 @@ def _private(host: str) -> WebError:
 
 
 class HttpClient:
-    """The HTTP client of a tool: ``given``, which is used and not closed, or a new one for each call.
+    """The HTTP client of a tool: ``client``, which is used and not closed, or a new one for each call.
 
     A new client has no cookies, no settings of the environment, and no connection that outlives its request: a kept
     connection would be found again by its address, regardless of the name that its certificate was checked for. Raises
     :class:`ConfigError` for a client of another library, and for an invalid proxy without showing its password.
     """
 
-    def __init__(self, tool: str, given: httpx2.AsyncClient | None, proxy: str | None) -> None:
-        if proxy and given:
+    def __init__(self, tool: str, client: httpx2.AsyncClient | None, proxy: str | None) -> None:
+        if proxy and client:
             raise ConfigError(
                 f"tool {tool!r}: proxy and http_client exclude each other; configure the proxy in the client"
             )
-        if given is not None and not isinstance(given, httpx2.AsyncClient):
-            kind = type(given)
+        if client is not None and not isinstance(client, httpx2.AsyncClient):
+            kind = type(client)
             name = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
             raise ConfigError(f"tool {tool!r}: http_client must be an httpx2.AsyncClient, not a {name}")
         if proxy:
             check_endpoint(proxy, f"tool {tool!r}: proxy", "http://proxy.example.org:3128", _PROXY_SCHEMES)
-        self._given = given
+        self._client = client
         self._proxy = proxy
         self._context: ssl.SSLContext | None = None
 
@@ -249,8 +249,8 @@ class HttpClient:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[httpx2.AsyncClient]:
         """Return the client for one call."""
-        if self._given is not None:
-            yield self._given
+        if self._client is not None:
+            yield self._client
             return
         if self._context is None:
             self._context = await asyncio.to_thread(httpx2.create_ssl_context, trust_env=False)

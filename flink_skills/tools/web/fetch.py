@@ -270,8 +270,8 @@ class WebFetchTool(CheckedTool):
         url = parse_url(text)
         self._check_domain(url)
         key = same_page(str(url))
-        if self._cache is not None and (kept := self._cache.get(key)):
-            return kept, True
+        if self._cache is not None and (cached := self._cache.get(key)):
+            return cached, True
         try:
             page, keep = await asyncio.wait_for(self._fetch(url), self._timeout)
         except WebError:

@@ -78,7 +78,7 @@ class WebSearchTool(CheckedTool):
     for fewer or more results than it gets.
 
     ``provider``: ``duckduckgo``, ``google``, ``searxng`` (with ``base_url``) or a :class:`SearchProvider`. Key and
-    engine of Google come from ``GOOGLE_CSE_API_KEY`` and ``GOOGLE_CSE_ENGINE_ID`` where they are not given.
+    engine of Google come from ``GOOGLE_CSE_API_KEY`` and ``GOOGLE_CSE_ENGINE_ID`` by default.
     ``results_num``: 1 to 10; ``snippet_len`` (1 to 1000) and ``title_len`` (1 to 200): characters. A number out of its
     range becomes the next one in it, with a warning in the log. ``timeout``: seconds
     for a call. ``dedup_urls`` leaves out what has the scheme, host and path of an earlier result. ``http_client`` is
@@ -260,8 +260,8 @@ class WebSearchTool(CheckedTool):
 
 
 def _clamped(key: str, number: int) -> int:
-    least, most = _RANGES[key]
-    return max(least, min(most, number))
+    low, high = _RANGES[key]
+    return max(low, min(high, number))
 
 
 def _within(tool: str, key: str, number: int) -> int:
@@ -285,8 +285,8 @@ def sources_policy(today: date) -> str:
     )
 
 
-def _plain(text: str, most: int) -> str:
-    """Without markup, on one line, cut to ``most`` characters."""
+def _plain(text: str, limit: int) -> str:
+    """Without markup, on one line, truncated to ``limit`` characters."""
     shown = _CHARACTER.sub(lambda found: html.unescape(found[0]), _MARKUP.sub("", text[:20_000]))
     shown = " ".join(_NOT_SHOWN.sub("", shown).split())
-    return shown if len(shown) <= most else shown[: most - 1].rstrip() + "…"
+    return shown if len(shown) <= limit else shown[: limit - 1].rstrip() + "…"

@@ -162,10 +162,10 @@ def decode(data: bytes, charset: str, *, html: bool) -> str:
             return _decode_parts(data, name)
     head = data[:_HEAD_BYTES]
     found = (_IN_PAGE.search(head) if html else None) or _IN_XML.search(head)
-    for said in (charset, found[1].decode("ascii") if found else ""):
-        name = _codec(said)
+    for label in (charset, found[1].decode("ascii") if found else ""):
+        name = _codec(label)
         # What a page says of itself is read as bytes of ASCII, so it is no UTF-16.
-        if name and (said is charset or not name.startswith("utf-16")):
+        if name and (label is charset or not name.startswith("utf-16")):
             return _decode_parts(data, name)
     try:
         return data.decode("utf-8")
