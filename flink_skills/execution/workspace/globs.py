@@ -19,7 +19,7 @@ from flink_skills.execution.workspace.workspace_paths import WorkspacePathError,
 
 __all__ = ["MAX_DEPTH", "MAX_ENTRIES", "Globs", "Position", "Walk", "WalkEntry"]
 
-#: Maximum number of files and folders of a walk, and of folders above a file.
+#: Maximum entries in a walk, and folders above a file.
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 48
 
@@ -147,9 +147,8 @@ class Globs:
         texts: list[str] = []
         for pattern in patterns:
             if len(pattern) > _MAX_PATTERN:
-                raise WorkspacePathError(
-                    f"pattern {pattern[:80]!r} has more than {_MAX_PATTERN} characters: shorten it", "invalid"
-                )
+                message = f"pattern {pattern[:80]!r} has more than {_MAX_PATTERN} characters: shorten it"
+                raise WorkspacePathError(message, "invalid")
             texts += _alternatives(pattern)
             if len(texts) > _MAX_PATTERNS:
                 raise WorkspacePathError(f"the patterns stand for more than {_MAX_PATTERNS}: give fewer", "invalid")
@@ -193,24 +192,17 @@ class Globs:
 
 
 def _alternatives(pattern: str) -> Iterator[str]:
-    """A pattern for each choice in its braces."""
-    waiting, made = [pattern], 0
+    """Yield a pattern for each choice in its braces."""
+    waiting, count = [pattern], 0
     while waiting:
         text = waiting.pop()
-        found = _braces(text)
-        if found is None:
-            made += 1
-            if made > _MAX_PATTERNS:
-                raise WorkspacePathError(
-                    f"pattern {pattern[:80]!r} stands for more than {_MAX_PATTERNS}: split it", "invalid"
-                )
+        start, end, choices = _braces(text) or (0, 0, [])
+        count += not choices
+        if max(count, len(waiting) + len(choices)) > _MAX_PATTERNS:
+            message = f"pattern {pattern[:80]!r} stands for more than {_MAX_PATTERNS}: split it"
+            raise WorkspacePathError(message, "invalid")
+        if not choices:
             yield text
-            continue
-        start, end, choices = found
-        if len(waiting) + len(choices) > _MAX_PATTERNS:
-            raise WorkspacePathError(
-                f"pattern {pattern[:80]!r} stands for more than {_MAX_PATTERNS}: split it", "invalid"
-            )
         waiting += [text[:start] + choice + text[end:] for choice in reversed(choices)]
 
 

@@ -47,7 +47,7 @@ __all__ = [
 DOOMED = ".gone-"
 """Prefix of the names of trees that are being removed. Any process may remove what a crash left of them."""
 
-#: Errors of a file system without hard links, of one that has no more for a file, and of a kernel that denies one.
+#: Errors if the file system or the kernel allows no hard link.
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.EMLINK, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
 
 _PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -171,7 +171,7 @@ def restore_folder(path: str | os.PathLike[str], mode: int = stat.S_IRWXU) -> No
 
 
 def read_restored(name: str, folder: int, limit: int) -> bytes:
-    """Return at most ``limit`` bytes of a file in an open folder, even if a command of the worker's user closed it.
+    """Return at most ``limit`` bytes from a file in an open folder, even if a command removed its permissions.
 
     Raises:
         FileNotFoundError: There is no regular file of this user of that name.

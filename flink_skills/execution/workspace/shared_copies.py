@@ -52,7 +52,7 @@ _MIN_LINKED_BYTES = 64 << 10
 
 
 class FileState(NamedTuple):
-    """Metadata of a file. Size in bytes, time of modification in nanoseconds since 1970."""
+    """File metadata. Size in bytes, modification time in nanoseconds since 1970."""
 
     mode: int
     size: int
@@ -286,7 +286,7 @@ def _repair_folder(path: str | os.PathLike[str]) -> None:
 
 
 def _repair_folders(root: Path) -> None:
-    """Restore the modes of ``root`` and of all folders below it. Raises :class:`OSError`."""
+    """Restore the modes in ``root`` and below. Raises :class:`OSError`."""
     _repair_folder(root)
     for entry in walk(root):
         if entry.is_dir(follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""Put a skill's files into a folder: a checked copy of its source, read-only, with what commands need around it."""
+"""Staging of skills: a verified read-only copy of the source, with the links and folders that commands need."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ _CHUNK = 1 << 20
 
 
 class StageableSkill(Protocol):
-    """What staging needs of a skill. ``path`` is its folder, or None for a skill that exists in memory only;
-    that one needs ``instructions`` and ``resources`` as well. ``files.manifest()``, where a skill has it, gives
-    size and sha256 by path, and a copy that differs is refused."""
+    """Skill attributes that staging uses.
+
+    ``path`` is its folder. A skill that exists only in memory has None, and ``instructions`` and ``resources``. An
+    optional ``files.manifest()`` returns size and sha256 by path. A copy that differs is rejected.
+    """
 
     @property
     def name(self) -> str: ...
@@ -36,8 +38,8 @@ class StageableSkill(Protocol):
 def copy_skill(skill: StageableSkill, target: Path) -> None:
     """Copy the files of ``skill`` to the new folder ``target``.
 
-    Links that lead out of the skill, and anything but files and folders, are left out. Raises
-    :class:`OSError`, and :class:`ExecutionError` for a file that is not the one that the digest was taken of.
+    Links that lead out of the skill, and everything except files and folders, are omitted. Raises :class:`OSError`,
+    and :class:`ExecutionError` for a file that differs from the manifest.
     """
     if skill.path is None:
         _write_from_memory(skill, target)
@@ -72,7 +74,7 @@ def copy_skill(skill: StageableSkill, target: Path) -> None:
 
 
 def walk(root: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
-    """Everything below ``root``, a folder before what is in it. Links are not followed; any depth will do."""
+    """Yield all entries below ``root``, a folder before its entries. Links are not followed. Any depth is supported."""
     waiting: list[str | os.PathLike[str]] = [root]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -83,7 +85,7 @@ def walk(root: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
 
 
 def seal_files(root: Path, ownership: Ownership) -> None:
-    """Make all files below ``root`` read-only, executable as far as they were."""
+    """Make all files below ``root`` read-only. Executable files stay executable."""
     for entry in walk(root):
         if entry.is_file(follow_symlinks=False):
             executable = entry.stat(follow_symlinks=False).st_mode & 0o111
@@ -93,8 +95,8 @@ def seal_files(root: Path, ownership: Ownership) -> None:
 def finish_skill(root: Path, ownership: Ownership, previous: Path | None) -> bool:
     """Add the links and a folder for a virtual environment, and make the folders of the tree read-only.
 
-    The latter is no link, because ``python -m venv .venv`` refuses one. It moves here from ``previous``, the tree
-    that this one is to replace. False if the skill has a ``.venv`` of its own, which is read-only like the rest.
+    The latter is not a link, because ``python -m venv .venv`` rejects one. It moves here from ``previous``, the tree
+    that this one replaces. Return False if the skill contains a ``.venv``, which is read-only like its other files.
     """
     for name, to in _LINKS.items():
         if not os.path.lexists(root / name):
@@ -104,7 +106,7 @@ def finish_skill(root: Path, ownership: Ownership, previous: Path | None) -> boo
     writable = not os.path.lexists(venv)
     if writable:
         if previous is not None:
-            _take_venv(previous, venv, ownership)
+            _move_venv(previous, venv, ownership)
         with pinned(root) as folder, folder_in(folder, VENV, ownership.open):
             pass  # created or repaired
     for path in (*folders, str(root)):
@@ -112,7 +114,7 @@ def finish_skill(root: Path, ownership: Ownership, previous: Path | None) -> boo
     return writable
 
 
-def _take_venv(previous: Path, venv: Path, ownership: Ownership) -> None:
+def _move_venv(previous: Path, venv: Path, ownership: Ownership) -> None:
     try:
         previous.chmod(0o700)  # a command of the worker's own user may have closed it
         with pinned(previous / VENV) as folder:
@@ -123,7 +125,7 @@ def _take_venv(previous: Path, venv: Path, ownership: Ownership) -> None:
 
 
 def _copy_file(source: str, to: Path) -> tuple[int, str]:
-    """Copy a file; its size and sha256."""
+    """Copy a file, and return its size and sha256."""
     digest = hashlib.sha256()
     size = 0
     reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -31,7 +31,7 @@ __all__ = [
 WRITABLE = ("work", "out", "runs")
 #: The folders from which a single file can be read.
 READABLE = (*WRITABLE, "skills")
-#: The folder of a virtual environment in the folder of a skill.
+#: The virtual environment in a skill's folder.
 VENV = ".venv"
 
 #: The folders that commands have variables for, as parts below the workspace.

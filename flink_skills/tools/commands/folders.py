@@ -92,9 +92,9 @@ def stage_skills(workspace: Workspace, names: Iterable[str], view: SkillView) ->
 
 
 def real_path(path: Path | str) -> Path:
-    """Return ``path`` with all links resolved, in a folder where commands may create links meanwhile.
+    """Return ``path`` with all links resolved, in a folder where commands create links.
 
-    Raises :class:`OSError` if a link is replaced meanwhile, or if there are too many of them.
+    Raises :class:`OSError` if a link is replaced during the call, or if there are too many of them.
     """
     try:
         return Path(os.path.realpath(path))

@@ -60,8 +60,8 @@ class Area:
         workspace: The workspace of the key.
         cwd: Parts of the folder that relative paths start at.
         originals: Copies of loaded skills in the workspace, by the folders that the skills' texts name.
-        skills: Folders of the skills that the model has.
-        limits: Limits of files and of the workspace.
+        skills: Folders for the model's skills.
+        limits: The job's limits.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class _SearchWalk(Walk[P]):
 
     @property
     def unfinished(self) -> str:
-        """Why the search is incomplete, or an empty string."""
+        """The reason why the search is incomplete, or an empty string."""
         return "the search took too long" if self._is_late else next(map(_LIMITS.__getitem__, self.limits), "")
 
     def continues(self) -> bool:

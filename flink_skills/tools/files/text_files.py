@@ -33,7 +33,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Of a guess only these: each is in wide use, and decodes to the same text for everybody.
+# Encodings that are guessed. Each is common, and decodes to the same text everywhere.
 _GUESSES = ["cp1252", "cp1250", "cp1251", "gb18030", "big5", "shift_jis", "euc_jp", "euc_kr", "koi8_r"]
 _SAMPLE = 64 << 10
 _LOOKED_AT = 8192
@@ -43,13 +43,13 @@ _MANY, _FEW = 0.4, 0.05
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a file is encoded: the name of a codec, and the mark at its beginning."""
+    """Encoding of a file: the name of a codec, and the byte order mark."""
 
     name: str = "utf-8"
     bom: bytes = b""
 
     def encode(self, text: str) -> bytes:
-        """``text`` in this encoding, without the mark; raises :class:`ArgumentError` where it cannot be."""
+        """Return the bytes of ``text`` without the mark. Raises :class:`ArgumentError` if it cannot be encoded."""
         try:
             return text.encode(self.name)
         except UnicodeEncodeError as error:
@@ -72,10 +72,10 @@ def decode(data: bytes, encoding: Encoding, errors: Literal["strict", "replace"]
 
 
 def detect(data: bytes, *, whole: bool = True) -> Encoding | None:
-    """The encoding of a file that begins with ``data``, or is it (``whole``); None for what is no text.
+    """Return the encoding of a file that starts with ``data``, or is ``data`` (``whole``).
 
-    By its mark; else UTF-8 where that fits; UTF-16 by where its zeros are; else the likeliest of the older ones, and
-    at last ``latin-1``, which fits anything.
+    The first that fits of: its mark, UTF-16 by the positions of zeros, UTF-8, the most likely of the older encodings,
+    and ``latin-1``. Return None if it is not text.
 
     >>> detect("grün".encode("utf-16")).name, detect("grün".encode()).name
     ('utf-16-le', 'utf-8')
@@ -92,7 +92,7 @@ def detect(data: bytes, *, whole: bool = True) -> Encoding | None:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether a file that begins with ``data`` holds zeros, as no text does but one of 16 or 32 bits."""
+    """Return True if the start of a file contains zeros. Of texts, only UTF-16 and UTF-32 do."""
     return b"\0" in data[:_LOOKED_AT]
 
 

@@ -128,24 +128,24 @@ class FileChanges:
 
     def _check_limits(self, target: Target, size: int, more: int, *, is_new: bool) -> None:
         """Raise :class:`WorkspacePathError` for a file of ``size`` bytes, ``more`` than now, above the limits."""
-        limits, workspace = self._area.limits, self._area.workspace
-        problem = ""
+        limits, shown = self._area.limits, self._area.quoted(target)
+        message = ""
         if limits.file_size and size > limits.file_size:
-            problem = f"it would have {size} bytes, and the maximum is {limits.file_size}"
+            message = f"{shown} was not written: it would have {size} bytes, and the maximum is {limits.file_size}"
         elif more > 0 or is_new:
-            use = folder_use(workspace.writable, limits.workspace_files)
+            use = folder_use(self._area.workspace.writable, limits.workspace_files)
             if limits.workspace_bytes and use.size + more > limits.workspace_bytes:
-                problem = (
-                    f"the workspace contains {use.size} of at most {limits.workspace_bytes} bytes. Remove files from "
-                    "$WORK_DIR that are no longer needed."
+                message = (
+                    f"{shown} was not written: the workspace contains {use.size} of at most {limits.workspace_bytes} "
+                    "bytes. Remove files from $WORK_DIR that are no longer needed."
                 )
             elif limits.workspace_files and use.files + is_new > limits.workspace_files:
-                problem = (
-                    f"the workspace contains its maximum of {limits.workspace_files} files and folders. Remove some "
-                    "from $WORK_DIR."
+                message = (
+                    f"{shown} was not written: the workspace contains its maximum of {limits.workspace_files} files "
+                    "and folders. Remove some from $WORK_DIR."
                 )
-        if problem:
-            raise WorkspacePathError(f"{self._area.quoted(target)} was not written: {problem}", "too-large")
+        if message:
+            raise WorkspacePathError(message, "too-large")
 
 
 class OperationLog:
@@ -192,10 +192,10 @@ class _WriteArguments(Given):
 
 
 class Write(StoredTool[_WriteArguments]):
-    """Writes a file, with the folders above it, at once or not at all; or adds to its end.
+    """Writes a file atomically, with the folders above it, or adds to its end.
 
-    ``{success, message, path}``. New files are UTF-8; what is added has the encoding that the file has. A call that is
-    made again after a crash adds nothing a second time, and completes what was begun.
+    ``{success, message, path}``. New files are UTF-8. Added text has the encoding of the file. A call that is repeated
+    after a crash adds nothing a second time, and completes an interrupted write.
     """
 
     tool_name = "Write"
@@ -252,5 +252,5 @@ def _missing(data: bytes, start: Any, target: Target, changes: FileChanges, size
     written = changes.part(target, start, len(data))
     if written == data:
         return b""
-    # A write that the crash interrupted. Other content belongs to another call, and the data is not there.
+    # A crash interrupted the write. Other content was written by another call.
     return data[len(written) :] if data.startswith(written) and start + len(written) == size else data

@@ -52,7 +52,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def parse_url(text: str) -> httpx2.URL:
-    """The URL without its fragment; raises :class:`WebError` for one that cannot be fetched."""
+    """Return the URL without its fragment. Raises :class:`WebError` for one that cannot be fetched."""
     text = text.strip()
     if len(text) > _MAX_LENGTH:
         raise WebError("INVALID_URL", f"the URL has {len(text)} characters, more than {_MAX_LENGTH}")
@@ -69,12 +69,12 @@ def parse_url(text: str) -> httpx2.URL:
 
 
 def host_name(url: httpx2.URL) -> str:
-    """The host as connections use it: ASCII, lower case, without a last dot."""
+    """Return the host as connections use it: ASCII, lower case, without a final dot."""
     return url.raw_host.decode("ascii").lower().rstrip(".")
 
 
 def same_page(url: str, *, query: bool = True) -> str:
-    """A text that is equal for URLs of the same page.
+    """Return a string that is equal for URLs of the same page.
 
     >>> same_page("HTTPS://www.Example.org:443/a/#b")
     'https://example.org/a'
@@ -93,9 +93,9 @@ def same_page(url: str, *, query: bool = True) -> str:
 
 
 class DomainLists:
-    """Which domains may be used. A domain stands for itself and all below it; a refusal wins over a permission.
+    """Allowed and blocked domains. A domain includes all below it. A blocked domain overrides an allowed one.
 
-    Raises :class:`ConfigError` for what is no domain.
+    Raises :class:`ConfigError` for an invalid domain.
 
     >>> DomainLists(["example.org"], ["private.example.org"]).allows("docs.example.org")
     True
@@ -106,13 +106,13 @@ class DomainLists:
         self.blocked = tuple(dict.fromkeys(_domain(name) for name in blocked))
 
     def allows(self, host: str) -> bool:
-        """Whether a host (as :func:`host_name` gives it) may be used."""
+        """Return True if a host, as :func:`host_name` returns it, may be used."""
         if _within(host, self.blocked):
             return False
         return not self.allowed or _within(host, self.allowed)
 
     def allows_url(self, url: str) -> bool:
-        """The same for a URL, also one that nothing was checked of."""
+        """Return True if the host of a URL may be used. The URL need not be valid."""
         try:
             return self.allows(host_of(url))
         except ConfigError:
@@ -152,10 +152,10 @@ async def _system_resolver(host: str, port: int) -> Sequence[str]:
 
 
 class Gate:
-    """Sends a request where its host may lead.
+    """Sends requests to allowed addresses.
 
-    ``names_only``: the connection is made by a proxy, which looks up names itself; only literal addresses and names
-    that are never public can be judged here.
+    ``names_only``: a proxy connects and resolves names. Only literal addresses and names that are never public can be
+    checked here.
     """
 
     def __init__(self, *, block_private: bool, resolver: Resolver | None = None, names_only: bool = False) -> None:
@@ -166,9 +166,9 @@ class Gate:
     async def get(
         self, client: httpx2.AsyncClient, url: httpx2.URL, headers: Mapping[str, str], timeout: float
     ) -> httpx2.Response:
-        """A response whose body was not read yet; the caller closes it. ``timeout``: seconds without a byte.
+        """Return a response whose body is not read. The caller closes it. ``timeout``: seconds without a byte.
 
-        Raises :class:`WebError` where the host may not be reached, and the errors of httpx.
+        Raises :class:`WebError` for a host that is not allowed, and the errors of httpx.
         """
         host = host_name(url)
         self._check_name(host)

@@ -45,13 +45,13 @@ from flink_skills.tools.web.web_pages import (
 
 __all__ = ["USER_AGENT", "Page", "PageCache", "WebFetchTool", "shared_cache"]
 
-# What an entry costs beside its texts, about.
+# Approximate bytes of an entry in addition to its texts.
 _OVERHEAD = 512
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page as it was fetched, before it is cut to a length. ``is_cut`` is True for the beginning of a larger body."""
+    """A fetched page, before it is truncated to a length. ``is_cut`` is True for the beginning of a larger body."""
 
     url: str
     status_code: int
@@ -62,20 +62,20 @@ class Page:
 
     @property
     def cost(self) -> int:
-        """Bytes of memory, about. Characters beyond Latin-1 take up to four each."""
+        """Approximate bytes of memory. Characters outside Latin-1 use up to four each."""
         wide = 1 if self.content.isascii() else 4
         return wide * len(self.content) + len(self.url) + _OVERHEAD
 
 
 class PageCache:
-    """Keeps pages for ``ttl`` seconds and within ``max_bytes``; those not used for longest go first."""
+    """Stores pages for ``ttl`` seconds and within ``max_bytes``. The least recently used ones are evicted."""
 
     def __init__(self, ttl: float, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._ttl = ttl
         self._max_bytes = max_bytes
         self._clock = clock
         self._pages: OrderedDict[str, tuple[float, Page]] = OrderedDict()
-        # Agents of one process may have loops of their own. Nobody waits for long: nothing here does.
+        # Agents of one process can have separate event loops.
         self._lock = threading.Lock()
         self.used = 0
 
@@ -83,7 +83,7 @@ class PageCache:
         return len(self._pages)
 
     def get(self, key: str) -> Page | None:
-        """The page, if it is there and not too old; one that is too old is removed."""
+        """Return a stored page. Return None if it is missing or expired. An expired page is removed."""
         with self._lock:
             if key not in self._pages:
                 return None
@@ -95,7 +95,7 @@ class PageCache:
             return page
 
     def put(self, key: str, page: Page) -> None:
-        """Keep a page; one that is larger than everything together may be is not kept."""
+        """Store a page, unless it exceeds the limit of all pages."""
         with self._lock:
             if key in self._pages:
                 self._remove(key)
@@ -111,16 +111,15 @@ class PageCache:
         self.used -= page.cost
 
 
-# Those that some tool of this process still has.
+# Caches that a tool of this process uses.
 _caches: WeakValueDictionary[Hashable, PageCache] = WeakValueDictionary()
 _caches_lock = threading.Lock()
 
 
 def shared_cache(fetched_by: Hashable, ttl: float, max_bytes: int, clock: Callable[[], float]) -> PageCache:
-    """The cache of all tools of this process that fetch in the same way, so that a worker has one, however many copies
-    of a tool it has.
+    """Return the cache of all tools of this process that fetch in the same way, for example the copies of a tool.
 
-    ``fetched_by`` is all that decides what a URL gives: what one tool may read must not come to one that may not.
+    ``fetched_by`` are all settings that affect the page of a URL: a tool must not receive what it may not read.
     """
     with _caches_lock:
         key = (fetched_by, ttl, max_bytes, clock)

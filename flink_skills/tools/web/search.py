@@ -286,7 +286,7 @@ def sources_policy(today: date) -> str:
 
 
 def _plain(text: str, limit: int) -> str:
-    """Without markup, on one line, truncated to ``limit`` characters."""
+    """Return the text without markup, on one line, truncated to ``limit`` characters."""
     shown = _CHARACTER.sub(lambda found: html.unescape(found[0]), _MARKUP.sub("", text[:20_000]))
     shown = " ".join(_NOT_SHOWN.sub("", shown).split())
     return shown if len(shown) <= limit else shown[: limit - 1].rstrip() + "…"

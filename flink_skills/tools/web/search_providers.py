@@ -40,8 +40,8 @@ _SET_BY_TOOL = frozenset({"key", "cx", "q", "num", "siteSearch", "siteSearchFilt
 class SearchRequest:
     """A search. ``count``: results that are wanted, 1 to 10; ``lang``: such as ``en`` or ``de-CH``, may be empty.
 
-    Of ``allowed_domains`` and ``blocked_domains`` one at most is given. The tool filters by them whatever a provider
-    does; ``site`` may still spare an engine from finding what is then left out.
+    At most one of ``allowed_domains`` and ``blocked_domains`` is set. The tool filters the results by them. A provider
+    can restrict its search in addition.
     """
 
     query: str
@@ -54,7 +54,7 @@ class SearchRequest:
 @none_is_default
 @dataclass(frozen=True)
 class SearchHit:
-    """One result, as the engine gives it: texts may have markup, which the tool takes out."""
+    """A result of an engine. The tool removes markup in its texts."""
 
     title: str
     url: str
@@ -64,7 +64,7 @@ class SearchHit:
 @none_is_default
 @dataclass(frozen=True)
 class SearchResults:
-    """The results, best first, and what else the engine says, such as a better spelling."""
+    """The results, best first, and a message of the engine, such as a better spelling."""
 
     results: tuple[SearchHit, ...] = ()
     summary: str = ""
@@ -72,13 +72,13 @@ class SearchResults:
 
 @dataclass(frozen=True)
 class Response:
-    """What a server answered."""
+    """Response of a server."""
 
     status: int
     body: bytes = field(repr=False)
 
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object; raises :class:`WebError`."""
+        """Return the body as a JSON object. Raises :class:`WebError`."""
         try:
             value = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -98,17 +98,17 @@ class SearchProvider(ABC):
     name: str = ""
 
     def missing(self) -> str:
-        """What has to be set before it can search, for a model to pass on; empty if nothing."""
+        """Return the settings that are missing, for the model to report. Return an empty string if there are none."""
         return ""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts that must not be in results, whatever a server sends back."""
+        """Values that are removed from results."""
         return ()
 
     @abstractmethod
     async def search(self, request: SearchRequest, get: Get) -> SearchResults:
-        """Search. Raises :class:`WebError`; anything else that it raises becomes an ``HTTP_ERROR``."""
+        """Search. Raises :class:`WebError`. Any other exception becomes an ``HTTP_ERROR``."""
 
 
 class DuckDuckGo(SearchProvider):

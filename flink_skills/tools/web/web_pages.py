@@ -124,12 +124,12 @@ class _Unpacker:
 
 
 def media_type_of(content_type: str) -> str:
-    """``text/html`` of ``Text/HTML; charset=utf-8``."""
+    """Return ``text/html`` for ``Text/HTML; charset=utf-8``."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def charset_of(content_type: str) -> str:
-    """The charset parameter, or an empty text."""
+    """Return the charset parameter, or an empty string."""
     header = Message()
     # The parser of headers takes quadratic time for some.
     header["Content-Type"] = content_type[:_MAX_HEADER]
@@ -137,7 +137,7 @@ def charset_of(content_type: str) -> str:
 
 
 def kind_of(media_type: str) -> str:
-    """``html``, ``text`` for what is given as it is, or an empty text for what is no text."""
+    """Return ``html``, ``text`` for what is returned verbatim, or an empty string for other types."""
     if media_type in _HTML:
         return "html"
     suffixed = media_type.startswith("application/") and media_type.endswith(("+json", "+xml", "+yaml"))
@@ -145,18 +145,18 @@ def kind_of(media_type: str) -> str:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether the bytes are no text, whatever was said of them."""
+    """Return True if the bytes are not text."""
     head = data[:_HEAD_BYTES]
     return b"\0" in head and not head.startswith(tuple(mark for mark, _ in _BOMS)) and not _is_utf16(head)
 
 
 def _is_utf16(head: bytes) -> bool:
-    """Every other byte a zero: plain text in two bytes a character, without a mark."""
+    """Return True if every other byte is a zero, as in UTF-16 without a mark."""
     return len(head) >= 4 and any(set(head[at::2]) == {0} and 0 not in head[1 - at :: 2] for at in (0, 1))
 
 
 def decode(data: bytes, charset: str, *, html: bool) -> str:
-    """The text. Bytes that do not fit become U+FFFD, so that one of them does not hide a page."""
+    """Return the text. Invalid bytes become U+FFFD, so that one of them does not hide a page."""
     for mark, name in _BOMS:
         if data.startswith(mark):
             return _decode_parts(data, name)
@@ -164,7 +164,7 @@ def decode(data: bytes, charset: str, *, html: bool) -> str:
     found = (_IN_PAGE.search(head) if html else None) or _IN_XML.search(head)
     for label in (charset, found[1].decode("ascii") if found else ""):
         name = _codec(label)
-        # What a page says of itself is read as bytes of ASCII, so it is no UTF-16.
+        # The declaration in a page is read as ASCII, so the page is not UTF-16.
         if name and (label is charset or not name.startswith("utf-16")):
             return _decode_parts(data, name)
     try:
