@@ -13,6 +13,9 @@ from flink_skills.errors import ExecutionError
 
 __all__ = [
     "FOLDER_VARIABLES",
+    "MAX_NAME",
+    "MAX_PARTS",
+    "MAX_PATH",
     "READABLE",
     "VENV",
     "WRITABLE",
@@ -50,9 +53,8 @@ _DRIVE = re.compile(r"[A-Za-z]:(/|$)")
 _INVALID = re.compile("[\0\ud800-\udfff]")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_MAX_LENGTH = 4096
-_MAX_PART = 255
-_MAX_DEPTH = 64
+#: Maximum characters in a path, bytes in a name, and folders in a path.
+MAX_PATH, MAX_NAME, MAX_PARTS = 4096, 255, 64
 
 
 class WorkspacePathError(ExecutionError):
@@ -76,10 +78,8 @@ def parts_of(path: str, roots: Collection[str]) -> tuple[str, ...]:
     ('work', 'inputs', 'a.txt')
     """
     text = path.replace("\\", "/")
-    if len(text) > _MAX_LENGTH or has_invalid_characters(text):
-        message = (
-            f"{path[:80]!r} is not a path: it has a NUL, an unpaired surrogate or more than {_MAX_LENGTH} characters"
-        )
+    if len(text) > MAX_PATH or has_invalid_characters(text):
+        message = f"{path[:80]!r} is not a path: it has a NUL, an unpaired surrogate or more than {MAX_PATH} characters"
         raise WorkspacePathError(message, "invalid")
     shown_roots = " or ".join(f"{root}/…" for root in roots)
     if text.startswith(("/", "~")) or _DRIVE.match(text):
@@ -92,11 +92,11 @@ def parts_of(path: str, roots: Collection[str]) -> tuple[str, ...]:
     if not parts or parts[0] not in roots:
         message = f"{path!r} is in none of the folders that are for this: write {shown_roots}"
         raise WorkspacePathError(message, "invalid")
-    if any(len(part.encode()) > _MAX_PART for part in parts):
-        message = f"{path[:80]!r}… has a name of more than {_MAX_PART} bytes: use shorter names"
+    if any(len(part.encode()) > MAX_NAME for part in parts):
+        message = f"{path[:80]!r}… has a name of more than {MAX_NAME} bytes: use shorter names"
         raise WorkspacePathError(message, "invalid")
-    if len(parts) > _MAX_DEPTH:
-        raise WorkspacePathError(f"{path[:80]!r}… is more than {_MAX_DEPTH} folders deep", "invalid")
+    if len(parts) > MAX_PARTS:
+        raise WorkspacePathError(f"{path[:80]!r}… is more than {MAX_PARTS} folders deep", "invalid")
     return parts
 
 

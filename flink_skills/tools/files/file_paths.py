@@ -21,6 +21,9 @@ from flink_skills.execution import Limits, Workspace
 from flink_skills.execution.workspace.safe_files import Reach, closing, pinned
 from flink_skills.execution.workspace.workspace_paths import (
     FOLDER_VARIABLES,
+    MAX_NAME,
+    MAX_PARTS,
+    MAX_PATH,
     WorkspacePathError,
     has_invalid_characters,
     is_sealed,
@@ -37,9 +40,6 @@ WRITE_ROOTS = ("work", "out", "runs", "tmp", "home")
 ROOTS = (*WRITE_ROOTS, "skills")
 
 _MAX_LINKS = 40
-_MAX_LENGTH = 4096
-_MAX_PART = 255
-_MAX_DEPTH = 64
 _ADVICE = "Give a path relative to the working folder, or one that begins with $WORK_DIR, $OUTPUT_DIR or $SKILLS_DIR."
 
 
@@ -334,10 +334,10 @@ def check_path(text: str, what: str) -> None:
     if has_invalid_characters(text):
         raise ArgumentError(f"{what} {text[:80]!r} holds characters that no path can have: write it without them.")
     parts = text.split("/")
-    if len(text) > _MAX_LENGTH or len(parts) > _MAX_DEPTH or any(len(part.encode()) > _MAX_PART for part in parts):
+    if len(text) > MAX_PATH or len(parts) > MAX_PARTS or any(len(part.encode()) > MAX_NAME for part in parts):
         raise ArgumentError(
-            f"{what} {text[:80]!r}… is too long: at most {_MAX_LENGTH} characters, {_MAX_DEPTH} folders, and "
-            f"{_MAX_PART} bytes for a name."
+            f"{what} {text[:80]!r}… is too long: at most {MAX_PATH} characters, {MAX_PARTS} folders, and "
+            f"{MAX_NAME} bytes for a name."
         )
 
 

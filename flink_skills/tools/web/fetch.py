@@ -54,10 +54,10 @@ class Page:
     """A fetched page, before it is truncated to a length. ``is_cut`` is True for the beginning of a larger body."""
 
     url: str
-    status_code: int
-    status_text: str
-    content_type: str
-    content: str
+    status_code: int = 0
+    status_text: str = ""
+    content_type: str = ""
+    content: str = ""
     is_cut: bool = False
 
     @property
@@ -151,19 +151,19 @@ class _Arguments(Given):
 class WebFetchTool(CheckedTool):
     """Fetches pages for a model.
 
-    The value of a result has ``url`` (where redirects led), ``status_code``, ``status_text``, ``content_type``,
+    The value of a result has ``url`` (after redirects), ``status_code``, ``status_text``, ``content_type``,
     ``content``, whose first line is the title, ``bytes`` (of the content in UTF-8), ``duration_ms``, ``cached``,
-    ``truncated`` and ``error``: an empty text, or ``CODE: what is wrong``. If the content is the beginning of a page,
-    ``note`` says why. A failure is a result with ``is_error``, never an exception.
+    ``truncated`` and ``error``: an empty string, or ``CODE: reason``. If the content is the beginning of a page,
+    ``note`` states why. A failure is a result with ``is_error``, never an exception.
 
-    ``timeout``: seconds for a call with all its redirects, looking up names and converting. ``max_content_length``:
-    characters of content, 0 for all; the call's ``max_length`` overrides it. ``max_response_bytes``: the most that is
-    read of a body, packed and unpacked, 0 for all. A domain in ``allowed_domains`` and ``blocked_domains`` stands for
-    all below it. ``resolver``: looks up names instead of the system. ``http_client`` is used and not closed; what it
-    carries in its ``Authorization`` and ``Cookie`` headers is not sent. With ``proxy``, names are looked up there, and
-    only literal addresses are refused here.
+    ``timeout``: seconds for a call with redirects, name resolution and conversion. ``max_content_length``: characters
+    of content, 0 means no limit; the call's ``max_length`` overrides it. ``max_response_bytes``: maximum bytes of a
+    body, packed and unpacked, 0 means no limit. A domain in ``allowed_domains`` and ``blocked_domains`` includes all
+    below it. ``resolver`` replaces the system's name resolution. ``http_client`` is used and not closed; its
+    ``Authorization`` and ``Cookie`` headers are not sent. A ``proxy`` resolves names, and only literal addresses are
+    rejected here.
 
-    Raises :class:`ConfigError` for limits below zero, for what is no domain, and for a proxy beside a client.
+    Raises :class:`ConfigError` for limits below zero, invalid domains, and a proxy together with a client.
 
     >>> WebFetchTool(allowed_domains=["example.org"]).spec.name
     'web_fetch'
@@ -229,7 +229,7 @@ class WebFetchTool(CheckedTool):
         self._cache = self._find_cache()
 
     def _find_cache(self) -> PageCache | None:
-        """The pages of this process; of this tool alone where its resolver or client cannot be compared."""
+        """Return the cache of this process, or a separate one if the resolver or client cannot be compared."""
         if self._cache_settings is None:
             return None
         try:
@@ -238,8 +238,8 @@ class WebFetchTool(CheckedTool):
             return PageCache(*self._cache_settings)
 
     def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
-        page = Page(str(arguments.get("url") or "")[:200], 0, "", "", "")
-        return _result(page, str(WebError("INVALID_ARGS", str(error))), 0.0)
+        url = str(arguments.get("url") or "")[:200]
+        return _result(Page(url), str(WebError("INVALID_ARGS", str(error))), 0.0)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         start = time.monotonic()
@@ -247,7 +247,7 @@ class WebFetchTool(CheckedTool):
             request = self._arguments.read(arguments)
         except ArgumentError as problem:
             return self.rejected(arguments, problem)
-        page = Page(request.url[:200], 0, "", "", "")
+        page = Page(request.url[:200])
         cached = False
         note = error = ""
         try:
@@ -265,7 +265,7 @@ class WebFetchTool(CheckedTool):
         return _result(page, error, time.monotonic() - start, cached=cached, note=note)
 
     async def _page(self, text: str) -> tuple[Page, bool]:
-        """The page, and whether it was kept from an earlier call. Raises :class:`WebError`."""
+        """Return the page, and whether it is from the cache. Raises :class:`WebError`."""
         url = parse_url(text)
         self._check_domain(url)
         key = same_page(str(url))
@@ -312,7 +312,7 @@ class WebFetchTool(CheckedTool):
     async def _read(self, url: httpx2.URL, response: httpx2.Response) -> tuple[Page, bool]:
         """Return the page, and whether it may be cached. Raises :class:`_ResponseError`."""
         content_type = response.headers.get("Content-Type", "")
-        page = Page(str(url), response.status_code, response.reason_phrase, content_type, "")
+        page = Page(str(url), response.status_code, response.reason_phrase, content_type)
         try:
             if not 200 <= response.status_code < 300:
                 raise WebError("HTTP_STATUS", _status_text(page, response))
