@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.registry import get_tool as get_tool
     from flink_skills.tools.dynamic.registry import register_tool as register_tool
     from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
-    from flink_skills.tools.files import FileToolSet as FileToolSet
+    from flink_skills.tools.files.file_toolset import FileToolSet as FileToolSet
     from flink_skills.tools.streaming.function import StreamingFunctionTool as StreamingFunctionTool
     from flink_skills.tools.web.fetch import WebFetchTool as WebFetchTool
     from flink_skills.tools.web.search import WebSearchTool as WebSearchTool
 
 _HOMES = {
     "BaseToolSet": "dynamic.toolset_base",
-    "FileToolSet": "files",
+    "FileToolSet": "files.file_toolset",
     "StreamingFunctionTool": "streaming.function",
     "WebFetchTool": "web.fetch",
     "WebSearchTool": "web.search",

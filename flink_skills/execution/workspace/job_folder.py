@@ -27,7 +27,7 @@ from flink_skills.execution.workspace.safe_files import (
     read_restored,
     restore_folder,
 )
-from flink_skills.execution.workspace.shared_copies import SharedCopies
+from flink_skills.execution.workspace.staging import SharedCopies
 from flink_skills.options import SkillOptions
 from flink_skills.sources.locking import Lease
 from flink_skills.sources.os_errors import NO_DESCRIPTORS, os_error_hint

@@ -239,7 +239,7 @@ async def test_a_page_that_holds_the_converter_ends_it_and_nothing_else() -> Non
     while not converting.done():
         await asyncio.sleep(0.01)
         ticks += 1
-    with pytest.raises(WebError, match="takes more than 0.3 s of CPU time to convert to text") as failure:
+    with pytest.raises(WebError, match=r"takes more than 0\.3 s of CPU time to convert to text") as failure:
         await converting
     assert failure.value.code == "DECODE_ERROR"
     # The page would hold Python's lock for this time and longer.
