@@ -53,7 +53,7 @@ _Part = tuple[_One, ...]
 
 @dataclass(frozen=True)
 class WalkEntry(Generic[P]):
-    """A file or folder: its path, its name in the open folder ``parent``, and the position of that folder."""
+    """A file or folder: its path, its name in the open folder ``parent``, and the position there."""
 
     parts: tuple[str, ...]
     parent: int
@@ -64,7 +64,7 @@ class WalkEntry(Generic[P]):
 class Walk(ABC, Generic[P]):
     """Walk over regular files and folders in the order of their paths. Folders are held open, links are not followed.
 
-    Each folder has a position, which :meth:`enter` derives from its name and from the position of the folder above.
+    Each folder has a position, which :meth:`enter` derives from its name and from the parent folder's position.
     ``limits`` are the limits that were reached: ``max_entries`` and ``max_depth``.
     """
 

@@ -166,7 +166,7 @@ class JobFolder:
                 folder.rmdir()
 
     def restore(self) -> None:
-        """Undo changes of modes of folders by commands of the worker's own user, which lock out all keys.
+        """Undo changes of modes of folders by commands with the worker's own user, which lock out all keys.
 
         Landlock does not cover modes. Folders above the job's get the mode back that they had when the job's folder
         was created, if their owner lacks some of it. The job's own folders are closed to other users again.

@@ -80,12 +80,12 @@ class ClockAges:
 
 
 class LastUses:
-    """Times of last use (seconds since 1970), by the folder names of workspaces.
+    """Times of last use (seconds since 1970), by the workspace folder names.
 
     They are read from ``metadata.json``, because below
-    :attr:`~flink_skills.execution.IsolationLevel.NAMESPACE` a command of the worker's user can change the times and
+    :attr:`~flink_skills.execution.IsolationLevel.NAMESPACE` a command with the worker's user can change the times and
     modes of any file whose path it has. A time that was read is stored, so a young workspace is not read at each sweep.
-    ``closed`` are the rights of a workspace's folder.
+    ``closed`` are a workspace folder's rights.
     """
 
     def __init__(self, closed: Rights) -> None:

@@ -57,7 +57,7 @@ class Metadata:
     def last_use(cls, folder: int) -> float | None:
         """Return the time of access that the file in the open ``folder`` contains, in seconds since 1970.
 
-        The file's own times are not used: a command of the worker's user can set them for any key. Return None for a
+        The file's own times are not used: a command with the worker's user can set them for any key. Return None for a
         file that is missing or spoiled. Raises :class:`PermissionError` if a command closes it again and again.
         """
         found = cls._read(folder)

@@ -1,4 +1,4 @@
-"""Files of a workspace, where commands may have put anything: links are never followed, and writes are atomic.
+"""Files in a workspace, where commands may have put anything: links are never followed, and writes are atomic.
 
 A worker that is root runs commands as another user. The worker's files are root's, with the group of the commands for
 reading. The commands' files are theirs, with the group of the worker, so that the worker needs no right to override
@@ -101,7 +101,7 @@ class Ownership:
         passage: Folders above a workspace: commands pass, and cannot list them.
         closed: Folders that commands can read and cannot write.
         sealed: Folders of complete skills.
-        program, data: Files of skills.
+        program, data: Skill files.
         open: Folders that commands can write.
         handed: Files that the worker leaves to commands.
     """
@@ -124,7 +124,7 @@ class Ownership:
 
 
 def can_pass(user: CommandUser, found: os.stat_result) -> bool:
-    """Return True if the mode of the folder ``found`` allows ``user`` to reach what is in it.
+    """Return True if the mode for the folder ``found`` allows ``user`` to reach what is in it.
 
     >>> can_pass(CommandUser(65534, 65534), os.stat("/"))
     True
@@ -137,7 +137,7 @@ def can_pass(user: CommandUser, found: os.stat_result) -> bool:
 
 
 def is_own_folder(path: str | os.PathLike[str]) -> bool:
-    """Return True for a folder of this user. Another user could read what is put in theirs."""
+    """Return True for this user's folder. Another user could read what is put in theirs."""
     found = os.lstat(path)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
@@ -159,9 +159,9 @@ def pinned(name: str | os.PathLike[str], parent: int | None = None) -> Iterator[
 
 
 def restore_folder(path: str | os.PathLike[str], mode: int = stat.S_IRWXU) -> None:
-    """Restore the ``mode`` of a folder of this user if its owner lacks rights that the mode has.
+    """Restore the ``mode`` of this user's folder if its owner lacks rights that the mode has.
 
-    Landlock does not cover modes: a command of the worker's user can take them away by path. Raises :class:`OSError`
+    Landlock does not cover modes: a command with the worker's user can take them away by path. Raises :class:`OSError`
     if the folder cannot be reached.
     """
     found = os.lstat(path)
@@ -321,8 +321,8 @@ def move_in(root: int, building: str, folder: int, name: str) -> None:
 class Reach:
     """Opens files and folders that commands may have put there, even if they belong to another user.
 
-    Only regular files and folders are opened. ``user`` is the user of the commands, None for the worker's own. In the
-    folders that commands can write, a file of another user is rejected: it is a hard link that a command made to a file
+    Only regular files and folders are opened. ``user`` is the commands' user, None for the worker's own. In the
+    folders that commands can write, another user's file is rejected: it is a hard link that a command made to a file
     that it cannot read.
     """
 

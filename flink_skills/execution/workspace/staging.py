@@ -1,6 +1,6 @@
 """Staging of skills: verified read-only copies, which the workspaces of a job share as views.
 
-Commands of the worker's own user can change the metadata of files that they may only read: no Landlock rule covers
+Commands with the worker's own user can change the metadata of files that they may only read: no Landlock rule covers
 it. A linked file is the same in all views, so its metadata is recorded, compared and restored.
 """
 
@@ -47,7 +47,7 @@ _TRIES = 20
 _BUILDING = ".new-"
 _FILES = "files"
 _STATES = "states.json"
-# The time of the last use, in seconds since 1970. Times of files can be set by commands of the worker's user.
+# The time of the last use, in seconds since 1970. File times can be set by commands of the worker's user.
 _USED = "used"
 # Commands of the worker's own user can change the metadata of files. Each key has its own copies of the small ones, so
 # that the linked ones are few, and can be checked before each use.
@@ -318,7 +318,7 @@ class SharedCopies:
                 building.mkdir(mode=_PRIVATE)
                 copy_skill(skill, building / _FILES)
                 seal_files(building / _FILES, self._ownership)
-                # Names of files need not be valid text.
+                # File names need not be valid text.
                 (building / _STATES).write_text(json.dumps(_states_of(building / _FILES)), encoding="ascii")
                 building.rename(copy)
             except BaseException:

@@ -1,4 +1,4 @@
-"""Inputs of a workspace: built aside, without links and within limits, then moved atomically."""
+"""Inputs in a workspace: built aside, without links and within limits, then moved atomically."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def name_inputs(paths: tuple[str, ...]) -> tuple[Input, ...]:
 
 
 class CopySource:
-    """A file or folder of a workspace, or one of the machine that the job grants, to be copied or linked.
+    """A file or folder in a workspace, or one of the machine that the job grants, to be copied or linked.
 
     A path of the machine must be real: no link on the way may choose what is read. After :meth:`copy`, ``files`` and
     ``size`` (bytes) count the copied files, and ``skipped`` the entries of a folder that are not copied, such as links
-    and pipes. After :meth:`link_text`, ``size`` is the size of the target, of a folder up to the limits of a copy.
-    Raises :class:`WorkspacePathError` for a path of the workspace that may not be read.
+    and pipes. After :meth:`link_text`, ``size`` is the target's size, of a folder up to the limits of a copy.
+    Raises :class:`WorkspacePathError` for a path in the workspace that may not be read.
     """
 
     def __init__(self, source: Path, workspace: Path, ownership: Ownership, *, max_files: int, max_bytes: int) -> None:

@@ -116,7 +116,7 @@ def split_variable(text: str) -> tuple[str, str]:
 
 
 def is_sealed(parts: Sequence[str]) -> bool:
-    """Return True if no command can write at this path: in the folder of a skill, outside its virtual environment."""
+    """Return True if no command can write at this path: in a skill's folder, outside its virtual environment."""
     return parts[0] == "skills" and VENV not in parts
 
 
@@ -127,7 +127,7 @@ def kind_of(mode: int) -> str:
 
 
 def folder_name(skill_name: str) -> str:
-    """Return the folder of a skill below ``skills/``: its name, or a hash of a name that could be read as a path."""
+    """Return a skill's folder below ``skills/``: its name, or a hash of a name that could be read as a path."""
     if _PLAIN_NAME.fullmatch(skill_name):
         return skill_name
     return "skill-" + hashlib.sha256(skill_name.encode("utf-8", "surrogatepass")).hexdigest()[:16]

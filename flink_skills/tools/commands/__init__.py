@@ -1,4 +1,4 @@
-"""Commands as models run them: the shell, the policy of a job, variables of skills, results in words."""
+"""Commands as models run them: the shell, a job's policy, variables of skills, results in words."""
 
 from __future__ import annotations
 

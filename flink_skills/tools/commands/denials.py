@@ -230,7 +230,7 @@ def _programs(texts: list[str]) -> Iterator[str]:
 
 
 def _script(word: str, request: CommandRequest, entered: list[str]) -> str | None:
-    """Return the file of the workspace that a command means by ``word``. Return None if there is no such file.
+    """Return the file in the workspace that a command means by ``word``. Return None if there is no such file.
 
     ``entered`` are the folders that the command changes to.
     """

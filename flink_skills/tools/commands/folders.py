@@ -103,7 +103,7 @@ def real_path(path: Path | str) -> Path:
 
 
 def copy_of(path: str, originals: Mapping[str, Path]) -> str:
-    """Return ``path`` in the copy of a skill if it is in the skill's original folder."""
+    """Return ``path`` in a skill's copy if it is in the skill's original folder."""
     for original, copy in originals.items():
         if path == original or path.startswith(f"{original}/"):
             return str(copy) + path[len(original) :]

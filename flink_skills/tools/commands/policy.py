@@ -155,7 +155,7 @@ class CommandPlace:
         skill: Whose command it is; None outside of skills.
         cwd: The folder that it runs in.
         env: The variables of the command: ``PATH``, and the folders that a refusal may name.
-        skill_folder: The copy of a skill in the workspace, by name; it need not be there.
+        skill_folder: A skill's copy in the workspace, by name; it need not be there.
         writable: The folders that commands can write.
         interpreters: Interpreters by name, which precede the programs of that name on the path.
     """
@@ -222,7 +222,7 @@ class CommandPolicy:
 
     @classmethod
     def of(cls, config: SkillConfig) -> CommandPolicy:
-        """Return the policy of a job. A list of permitted programs that is set and empty permits none."""
+        """Return a job's policy. A list of permitted programs that is set and empty permits none."""
         allowed: tuple[str, ...] = config.get(SkillOptions.SHELL_ALLOWED_COMMANDS)
         denied: tuple[str, ...] = config.get(SkillOptions.SHELL_DENIED_COMMANDS)
         return cls(allowed if config.is_set(SkillOptions.SHELL_ALLOWED_COMMANDS) else None, denied)
@@ -296,7 +296,7 @@ class CommandPolicy:
 
     def _is_denied(self, path: Path, place: CommandPlace) -> bool:
         return any(
-            # A file of a skill is denied to all: another skill's commands can reach it too.
+            # A file in a skill is denied to all: another skill's commands can reach it too.
             (entry.of_skill or entry.skill in (None, place.skill)) and _same_file(entry.locate(place), path)
             for entry in self._denied
         )
@@ -329,7 +329,7 @@ def _located(path: Path) -> Path:
 def _permits(entry: _Entry, path: Path, place: CommandPlace) -> bool:
     path_of_entry = entry.locate(place)
     if entry.of_skill and entry.skill is not None:
-        # A skill's folder leads to where commands may write: what lies there is no file of the skill.
+        # A skill's folder leads to where commands may write: what lies there is no file in the skill.
         real = Path(os.path.realpath(path_of_entry))
         if not real.is_relative_to(os.path.realpath(place.skill_folder(entry.skill))):
             return False

@@ -105,7 +105,7 @@ class WorkspaceProcess(LiveProcess):
 
 @dataclass(frozen=True)
 class _Call:
-    """One call, with the limits of the job applied."""
+    """One call, with the job's limits applied."""
 
     command: str | Sequence[str]
     workspace: Workspace
@@ -118,7 +118,7 @@ class _Call:
 
 
 class ShellRunner:
-    """Runs commands in workspaces, under the policy and the limits of the job.
+    """Runs commands in workspaces, under the policy and the job's limits.
 
     ``backend`` is started and ``report`` contains its verified level, as :meth:`start` does. ``gathering`` limits
     concurrent collections of output files. Raises :class:`~flink_skills.errors.ConfigError` for options that cannot be
@@ -179,7 +179,7 @@ class ShellRunner:
         except BaseException:
             await backend.close()
             raise
-        # One copy of a skill for all keys is only as safe as commands are unable to write to it.
+        # One skill copy for all keys is only as safe as commands are unable to write to it.
         workspaces.share_files = report.level >= IsolationLevel.LANDLOCK
         return shell
 

@@ -150,5 +150,5 @@ def _what_runs(policy: CommandPolicy) -> str:
 
 
 def _no_variables(policy: CommandPolicy) -> str:
-    # The folders of a workspace are variables in all texts of skills, and a program gets none of them replaced.
+    # The folders in a workspace are variables in all texts of skills, and a program gets none of them replaced.
     return " In the folder of a skill, out/, work/ and inputs/ lead to these folders." if policy else ""

@@ -61,7 +61,7 @@ class SkillVariables:
         return skill in self._references
 
     def names(self, skill: str | None) -> Container[str]:
-        """Return the names of the variables of ``skill``."""
+        """Return the variable names of ``skill``."""
         return self._references.get(skill or "", {}).keys()
 
     def learn(self) -> None:
@@ -116,7 +116,7 @@ def name_problem(name: str, taken: Container[str] = ()) -> str:
 def call_variables(env: Mapping[str, str], workspace: Workspace, taken: Container[str] = ()) -> dict[str, str]:
     """Check and return the variables that a model requests for one call.
 
-    ``taken`` are names that the job sets for the skill. ``OUTPUT_DIR`` can be another folder of the workspace that
+    ``taken`` are names that the job sets for the skill. ``OUTPUT_DIR`` can be another folder in the workspace that
     commands can write, also relative to the workspace. Raises :class:`ArgumentError`.
 
     >>> call_variables({"MODE": "fast", "OUTPUT_DIR": "out/today"}, workspace)

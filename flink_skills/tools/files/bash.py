@@ -41,7 +41,7 @@ class _BashArguments(Given):
 
 
 class Bash(FileTool[_BashArguments]):
-    """Runs a command as ``execute_shell_command`` does: in the sandbox, under the policy and the limits of the job.
+    """Runs a command as ``execute_shell_command`` does: in the sandbox, under the policy and the job's limits.
 
     ``{success, stdout, stderr, return_code, command, cwd}``, with ``error`` where ``success`` is false: for an exit
     code that is not 0, a time-out, a limit. In a folder outside of the tool's own only one of ``ls``, ``pwd``, ``cat``,

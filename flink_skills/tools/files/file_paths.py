@@ -1,4 +1,4 @@
-"""Paths of the file tools: what a model writes, as a file of the workspace.
+"""Paths of the file tools: what a model writes, as a file in the workspace.
 
 A path is relative to the tool's folder, or starts with a variable of commands or with the path that commands see. It is
 resolved link by link, inside the workspace only. The result is then opened part by part through held folders, without
@@ -35,7 +35,7 @@ __all__ = ["ROOTS", "WRITE_ROOTS", "Area", "Parts", "Target", "cwd_parts"]
 
 Parts = tuple[str, ...]
 
-#: The folders of a workspace that file tools change, and those that they read.
+#: The folders in a workspace that file tools change, and those that they read.
 WRITE_ROOTS = ("work", "out", "runs", "tmp", "home")
 ROOTS = (*WRITE_ROOTS, "skills")
 

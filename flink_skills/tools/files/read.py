@@ -1,4 +1,4 @@
-"""Tool ``Read``: lines of a file of the workspace or of a skill, or of an artifact."""
+"""Tool ``Read``: lines of a file in the workspace or of a skill, or of an artifact."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Read(StoredTool[_ReadArguments]):
     ``next_line`` is where to continue. Of files above 10 MB the lines are read in parts.
 
     ``path`` may be a reference: ``skill://name/path``, ``workspace://path`` or ``artifact://name[@version]``. Of these,
-    files of skills and artifacts have 10 MB at most.
+    skill files and artifacts have 10 MB at most.
     """
 
     tool_name = "Read"
@@ -90,7 +90,7 @@ class Read(StoredTool[_ReadArguments]):
 
 
 async def _read_reference(reference: Reference, start: int, end: int | None, context: ToolContext) -> LinePage | None:
-    """Return the lines ``start`` to ``end`` of a file of a skill, or of an artifact.
+    """Return the lines ``start`` to ``end`` of a file in a skill, or of an artifact.
 
     Return None if the file is in the workspace: a skill's folder there has a link ``inputs`` to the event's inputs.
 

@@ -43,7 +43,7 @@ _MANY, _FEW = 0.4, 0.05
 
 @dataclass(frozen=True)
 class Encoding:
-    """Encoding of a file: the name of a codec, and the byte order mark."""
+    """Encoding of a file: a codec name, and the byte order mark."""
 
     name: str = "utf-8"
     bom: bytes = b""
@@ -92,7 +92,7 @@ def detect(data: bytes, *, whole: bool = True) -> Encoding | None:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return True if the start of a file contains zeros. Of texts, only UTF-16 and UTF-32 do."""
+    """Return True if a file's start contains zeros. Of texts, only UTF-16 and UTF-32 do."""
     return b"\0" in data[:_LOOKED_AT]
 
 

@@ -53,7 +53,7 @@ class FileChanges:
         self._ownership = Ownership(area.workspace.user)
 
     def replace(self, target: Target, data: bytes) -> None:
-        """Write the content of the file atomically. Missing folders above it are created."""
+        """Write the file's content atomically. Missing folders above it are created."""
         with self._folder(target) as folder:
             found = self._stat(folder, target)
             old = found.st_size if found is not None else 0
@@ -64,7 +64,7 @@ class FileChanges:
             replace_file(self._root, folder, target.parts[-1], data, rights)
 
     def size(self, target: Target) -> int:
-        """Return the bytes of the file, 0 if it does not exist."""
+        """Return the file's bytes, 0 if it does not exist."""
         with self._folder(target) as folder:
             found = self._stat(folder, target)
             return found.st_size if found is not None else 0
@@ -75,7 +75,7 @@ class FileChanges:
             return os.pread(descriptor, size, offset)
 
     def append(self, target: Target, data: bytes) -> None:
-        """Write ``data`` at the end of the file. It is created if it is missing, and restored after a failure."""
+        """Write ``data`` at the file's end. It is created if it is missing, and restored after a failure."""
         with self._folder(target) as folder:
             found = self._stat(folder, target)
             size = found.st_size if found is not None else 0
@@ -94,7 +94,7 @@ class FileChanges:
                     raise
 
     def _stat(self, folder: int, target: Target) -> os.stat_result | None:
-        """Return the status of the file. Return None if it does not exist."""
+        """Return the file's status. Return None if it does not exist."""
         try:
             found = os.stat(target.parts[-1], dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -149,7 +149,7 @@ class FileChanges:
 
 
 class OperationLog:
-    """Log of one call's changes that must not happen twice, in a file of the workspace that no command writes.
+    """Log of one call's changes that must not happen twice, in a file in the workspace that no command writes.
 
     A call that was running when its worker crashed is repeated with the same call id. To append or to replace text
     again would do harm. The call therefore logs the change before, and its repetition reads the log. Another machine
