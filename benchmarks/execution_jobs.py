@@ -23,7 +23,7 @@ from flink_skills.execution import WorkspaceManager, create_backend
 from flink_skills.execution.configuration import settings_from
 from flink_skills.execution.isolation.selection import open_backend
 from flink_skills.execution.workspace import Workspace
-from flink_skills.execution.workspace.removal import remove_tree
+from flink_skills.execution.workspace.safe_files import remove_tree
 from flink_skills.skill import load_folder
 
 _WARM_UP = 3

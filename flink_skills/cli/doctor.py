@@ -43,7 +43,7 @@ def doctor(
         flink-skills doctor --min-level NAMESPACE --format json --set skills.shell.backend=bwrap
     """
     from flink_skills.cli.output import print_json
-    from flink_skills.execution.workspace.scratch import check_commands
+    from flink_skills.execution.workspace.job_workspaces import check_commands
 
     config = configuration(set_)
     required = _required_level(min_level, config)
@@ -82,7 +82,7 @@ def _examine(config: SkillConfig) -> IsolationReport:
     from flink_skills.errors import ExecutionError
     from flink_skills.execution import WorkspaceManager
     from flink_skills.execution.isolation.selection import choose_backend
-    from flink_skills.execution.workspace.scratch import scratch_workspaces
+    from flink_skills.execution.workspace.job_workspaces import scratch_workspaces
 
     reports: list[IsolationReport] = []
 

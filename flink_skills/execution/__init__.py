@@ -8,7 +8,7 @@ from flink_skills.execution.live import LiveProcess
 from flink_skills.execution.registry import backend_names, create_backend, register_backend, unregister_backend
 from flink_skills.execution.request import CommandRequest, CommandResult, CommandUser, Limits
 from flink_skills.execution.workspace import Workspace, WorkspaceManager, folder_name, open_workspaces
-from flink_skills.execution.workspace.removal import remove_tree
+from flink_skills.execution.workspace.safe_files import remove_tree
 
 __all__ = [
     "BackendSettings",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from flink_skills.documents.problems import Path as ProblemPath
 from flink_skills.documents.problems import Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
-from flink_skills.execution.workspace.scratch import check_commands, scratch_workspaces
+from flink_skills.execution.workspace.job_workspaces import check_commands, scratch_workspaces
 from flink_skills.models.registry import create_model
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools import ShellRunner

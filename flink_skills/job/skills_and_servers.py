@@ -18,7 +18,7 @@ from flink_skills.agents.open.opening import tool_inspectors
 from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import SkillsError, UnknownNameError
-from flink_skills.execution.workspace.scratch import scratch_workspaces
+from flink_skills.execution.workspace.job_workspaces import scratch_workspaces
 from flink_skills.manager import AgentSkillManager, SkillScope, SkillView
 from flink_skills.manager.unavailable import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.tool_registry import get_tool as get_tool
     from flink_skills.tools.dynamic.tool_registry import register_tool as register_tool
     from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
-    from flink_skills.tools.files.toolset import FileToolSet as FileToolSet
+    from flink_skills.tools.files.file_toolset import FileToolSet as FileToolSet
     from flink_skills.tools.web.fetch import WebFetchTool as WebFetchTool
     from flink_skills.tools.web.search import WebSearchTool as WebSearchTool
 
 _HOMES = {
     "BaseToolSet": "dynamic.toolset_base",
-    "FileToolSet": "files.toolset",
+    "FileToolSet": "files.file_toolset",
     "WebFetchTool": "web.fetch",
     "WebSearchTool": "web.search",
     "get_tool": "dynamic.tool_registry",

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from flink_skills.errors import ConfigError, ExecutionError, ResourceError, SkillsError
 from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.workspace.scratch import check_commands, scratch_workspaces
+from flink_skills.execution.workspace.job_workspaces import check_commands, scratch_workspaces
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill

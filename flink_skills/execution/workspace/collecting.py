@@ -1,22 +1,20 @@
 """Files that commands left, by patterns and within limits, whatever else they left there."""
 
-# Files are opened in held folders here, which pathlib cannot work with.
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Generator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flink_skills.execution.workspace.globs import Globs, Position
+from flink_skills.execution.workspace.globs import Globs, Position, Walk, WalkEntry
 from flink_skills.execution.workspace.media_type import media_type
-from flink_skills.execution.workspace.places import Reach, WorkspacePathError, is_sealed, parts_of
+from flink_skills.execution.workspace.safe_files import Reach
+from flink_skills.execution.workspace.workspace_paths import WorkspacePathError, is_sealed, parts_of
 
 __all__ = ["Collected", "CollectedFile", "FilePart", "collect_files", "read_part"]
 
-_MAX_ENTRIES = 200_000
-_MAX_DEPTH = 48
 _MAX_PROBLEMS = 8
 _CHUNK = 1 << 20
 
@@ -67,41 +65,42 @@ def collect_files(
     max_file_bytes: int,
     max_total_bytes: int,
 ) -> Collected:
-    """The files below the open workspace ``root`` that match. Raises :class:`OSError` only for ``root`` itself."""
-    walk = _Walk(globs, reach)
+    """Return the files below the open workspace ``root`` that match. Raises :class:`OSError` only for ``root``."""
+    walk = _MatchingWalk(globs, reach)
     files: list[CollectedFile] = []
-    left = max_total_bytes
-    with closing(walk.matches(root, sorted(roots))) as matches:
-        for name, entry, folder in matches:
+    remaining = max_total_bytes
+    with closing(walk.files(root, sorted(roots))) as entries:
+        for entry in entries:
             if len(files) >= max_files:
                 walk.limits.add("max_files")
                 break
-            if left <= 0 and max_total_bytes:
+            if remaining <= 0 and max_total_bytes:
                 walk.limits.add("max_total_bytes")
                 break
-            most = min(max_file_bytes, left)
-            shown = _printable(name)
+            limit = min(max_file_bytes, remaining)
+            name = "/".join(entry.parts)
+            shown, trusted = _printable(name), is_sealed(entry.parts)
             try:
-                with reach.file(entry, folder, shown=shown, trusted=is_sealed(name.split("/"))) as descriptor:
-                    data, size = _read(descriptor, 0, most)
+                with reach.file(entry.parts[-1], entry.parent, shown=shown, trusted=trusted) as descriptor:
+                    data, size = _read(descriptor, 0, limit)
                     changed = os.fstat(descriptor).st_ctime_ns
             except FileNotFoundError:
                 continue  # removed since it was listed
             except WorkspacePathError as error:
-                walk.failed(str(error))
+                walk.add_problem(str(error))
                 continue
             except OSError as error:
-                walk.failed(_unreadable(shown, error))
+                walk.failed(entry.parts, error)
                 continue
             if size > len(data):
-                walk.limits.add("max_file_bytes" if most == max_file_bytes else "max_total_bytes")
-            left -= len(data)
+                walk.limits.add("max_file_bytes" if limit == max_file_bytes else "max_total_bytes")
+            remaining -= len(data)
             files.append(CollectedFile(name, size, media_type(name, data), data, size > len(data), changed))
-    return Collected(tuple(files), tuple(sorted(walk.limits)), walk.told())
+    return Collected(tuple(files), tuple(sorted(walk.limits)), walk.problems())
 
 
 def read_part(root: int, path: str, roots: Collection[str], reach: Reach, *, offset: int, limit: int) -> FilePart:
-    """At most ``limit`` bytes from ``offset`` of one file. Raises :class:`WorkspacePathError`."""
+    """Return at most ``limit`` bytes from ``offset`` of one file. Raises :class:`WorkspacePathError`."""
     parts = parts_of(path, roots)
     shown = "/".join(parts)
     if len(parts) == 1:
@@ -113,9 +112,8 @@ def read_part(root: int, path: str, roots: Collection[str], reach: Reach, *, off
         ):
             return FilePart(*_read(descriptor, offset, limit))
     except FileNotFoundError:
-        raise WorkspacePathError(
-            f"{shown!r} does not exist in the workspace: list the files first", "missing"
-        ) from None
+        message = f"{shown!r} does not exist in the workspace: list the files first"
+        raise WorkspacePathError(message, "missing") from None
     except NotADirectoryError:
         message = f"{shown!r} has no folder above it, or a link in its place, and links are not followed"
         raise WorkspacePathError(f"{message}: name the file itself", "missing") from None
@@ -123,80 +121,50 @@ def read_part(root: int, path: str, roots: Collection[str], reach: Reach, *, off
         raise WorkspacePathError(_unreadable(repr(shown), error), "unreadable") from None
 
 
-class _Walk:
-    """One walk over a tree that may change meanwhile. Folders are held open while they are walked."""
+class _MatchingWalk(Walk[Position]):
+    """Walk over the files that match, which records what cannot be read."""
 
     def __init__(self, globs: Globs, reach: Reach) -> None:
+        super().__init__(reach)
         self._globs = globs
-        self._reach = reach
-        self._entries = 0
         self._problems: list[str] = []
         self._failures = 0
-        self.limits: set[str] = set()
 
-    def failed(self, problem: str) -> None:
+    def files(self, root: int, roots: Collection[str]) -> Generator[WalkEntry[Position], None, None]:
+        """Yield the files in the folders ``roots`` of the open ``root``, in the order of their paths."""
+        for name in roots:
+            position = self.enter(name, self._globs.start)
+            if position is not None:
+                yield from (entry for entry in self.folder((name,), root, position) if not entry.is_folder)
+
+    def enter(self, name: str, position: Position) -> Position | None:
+        return self._globs.enter(name, position) or None
+
+    def accepts(self, entry: os.DirEntry[str], parts: tuple[str, ...], position: Position) -> bool:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if not (self._globs.enter if is_folder else self._globs.is_match)(entry.name, position):
+            return False
+        path = "/".join((*parts, entry.name))
+        if not _is_utf8(entry.name):
+            self.add_problem(f"{_printable(path)} has a name that is not UTF-8")
+            return False
+        if entry.is_symlink():
+            self.add_problem(f"{_printable(path)} is a link, and links are not followed")
+        return is_folder or entry.is_file(follow_symlinks=False)
+
+    def failed(self, parts: tuple[str, ...], error: OSError) -> None:
+        self.add_problem(_unreadable(_printable("/".join(parts)), error))
+
+    def add_problem(self, problem: str) -> None:
         """Record that a file or folder cannot be read."""
         self._failures += 1
         if len(self._problems) < _MAX_PROBLEMS:
             self._problems.append(problem)
 
-    def told(self) -> tuple[str, ...]:
-        """The problems, as many as are worth reading."""
+    def problems(self) -> tuple[str, ...]:
+        """Return the first problems, and how many more there are."""
         more = self._failures - len(self._problems)
         return (*self._problems, *([f"{more} more files or folders cannot be read"] if more else []))
-
-    def matches(self, root: int, roots: Collection[str]) -> Generator[tuple[str, str, int], None, None]:
-        """Path, name and open folder of each file that matches, in the order of the paths."""
-        start = self._globs.start
-        for name in roots:
-            position = self._globs.enter(name, start)
-            if position:
-                yield from self._folder(name, name, root, position)
-
-    def _folder(
-        self, path: str, name: str, parent: int, position: Position
-    ) -> Generator[tuple[str, str, int], None, None]:
-        with ExitStack() as held:
-            try:
-                folder = held.enter_context(self._reach.folder(name, parent))
-                entries = self._listed(folder, path, position)
-            except FileNotFoundError:
-                return
-            except OSError as error:
-                self.failed(_unreadable(_printable(path), error))
-                return
-            for key, entry, below in entries:
-                inner = f"{path}/{entry}"
-                if not key.endswith("/"):
-                    yield inner, entry, folder
-                elif inner.count("/") > _MAX_DEPTH:
-                    self.limits.add("max_depth")
-                else:
-                    yield from self._folder(inner, entry, folder, below)
-
-    def _listed(self, folder: int, path: str, position: Position) -> list[tuple[str, str, Position]]:
-        """What is worth looking at in a folder, sorted as the paths are: a folder by its name and ``/``."""
-        found: list[tuple[str, str, Position]] = []
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                self._entries += 1
-                if self._entries > _MAX_ENTRIES:
-                    self.limits.add("max_entries")
-                    break
-                is_folder = entry.is_dir(follow_symlinks=False)
-                below = self._globs.enter(entry.name, position) if is_folder else frozenset()
-                if not below and (is_folder or not self._globs.is_match(entry.name, position)):
-                    continue
-                shown = f"{path}/{entry.name}"
-                if not _is_utf8(entry.name):
-                    self.failed(f"{_printable(shown)} has a name that is not UTF-8")
-                elif is_folder:
-                    found.append((f"{entry.name}/", entry.name, below))
-                elif entry.is_file(follow_symlinks=False):
-                    found.append((entry.name, entry.name, below))
-                elif entry.is_symlink():
-                    self.failed(f"{_printable(shown)} is a link, and links are not followed")
-        return sorted(found)
 
 
 def _read(descriptor: int, offset: int, limit: int) -> tuple[bytes, int]:

@@ -1,17 +1,29 @@
-"""Patterns of files, matched part by part while a tree is walked, in time that grows with pattern times name only.
+"""Patterns of files, and walks over folders that may change meanwhile.
 
-``*`` and ``?`` stay within a name, ``**`` is any number of folders, ``[a-z]`` one character of a set (``[!…]`` none of
-it) and ``{a,b}`` either. Names that begin with a dot are names like others.
+Patterns are matched part by part during a walk, in time that grows only with pattern times name. ``*`` and ``?`` stay
+within a name, ``**`` is any number of folders, ``[a-z]`` one character of a set (``[!…]`` none of it) and ``{a,b}``
+either. Names that start with a dot are names like others.
 """
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from flink_skills.execution.workspace.places import WorkspacePathError, parts_of
+from flink_skills.execution.workspace.safe_files import Reach
+from flink_skills.execution.workspace.workspace_paths import WorkspacePathError, parts_of
 
-__all__ = ["Globs", "Position"]
+__all__ = ["MAX_DEPTH", "MAX_ENTRIES", "Globs", "Position", "Walk", "WalkEntry"]
+
+#: Maximum entries in a walk, and folders above a file.
+MAX_ENTRIES = 200_000
+MAX_DEPTH = 48
+
+P = TypeVar("P")
 
 _MAX_PATTERNS = 256
 _MAX_PATTERN = 1000
@@ -39,6 +51,88 @@ _ANY = _One()
 _Part = tuple[_One, ...]
 
 
+@dataclass(frozen=True)
+class WalkEntry(Generic[P]):
+    """A file or folder: its path, its name in the open folder ``parent``, and the position there."""
+
+    parts: tuple[str, ...]
+    parent: int
+    position: P
+    is_folder: bool
+
+
+class Walk(ABC, Generic[P]):
+    """Walk over regular files and folders in the order of their paths. Folders are held open, links are not followed.
+
+    Each folder has a position, which :meth:`enter` derives from its name and from the parent folder's position.
+    ``limits`` are the limits that were reached: ``max_entries`` and ``max_depth``.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self.limits: set[str] = set()
+        self._reach = reach
+        self._entries = 0
+
+    @abstractmethod
+    def enter(self, name: str, position: P) -> P | None:
+        """Return the position of a folder. Return None to omit what is in it."""
+
+    @abstractmethod
+    def accepts(self, entry: os.DirEntry[str], parts: tuple[str, ...], position: P) -> bool:
+        """Return True for an entry of the folder ``parts`` that the walk yields."""
+
+    def continues(self) -> bool:
+        """Return False to end the walk early."""
+        return True
+
+    def failed(self, parts: tuple[str, ...], error: OSError) -> None:
+        """Handle a folder that cannot be opened. By default it is omitted."""
+
+    def folder(self, parts: tuple[str, ...], parent: int, position: P) -> Iterator[WalkEntry[P]]:
+        """Yield the entries below the folder ``parts`` in the open folder ``parent``. Omit it if it is missing."""
+        with ExitStack() as stack:
+            try:
+                descriptor = stack.enter_context(self._reach.folder(parts[-1], parent))
+                entries = self._listed(descriptor, parts, position)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                self.failed(parts, error)
+                return
+            yield from self._walk(entries, descriptor, parts, position)
+
+    def below(self, folder: int, parts: tuple[str, ...], position: P) -> Iterator[WalkEntry[P]]:
+        """Yield the entries below a folder that is open as ``folder``. A folder precedes its entries."""
+        return self._walk(self._listed(folder, parts, position), folder, parts, position)
+
+    def _walk(
+        self, entries: list[tuple[str, str]], folder: int, parts: tuple[str, ...], position: P
+    ) -> Iterator[WalkEntry[P]]:
+        for key, name in entries:
+            if not self.continues():
+                return
+            inner, is_folder = (*parts, name), key.endswith("/")
+            yield WalkEntry(inner, folder, position, is_folder)
+            if is_folder and (below := self.enter(name, position)) is not None:
+                if len(inner) > MAX_DEPTH + 1:
+                    self.limits.add("max_depth")
+                else:
+                    yield from self.folder(inner, folder, below)
+
+    def _listed(self, folder: int, parts: tuple[str, ...], position: P) -> list[tuple[str, str]]:
+        """Return keys and names of entries, sorted as their paths: the key of a folder ends with ``/``."""
+        found: list[tuple[str, str]] = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                self._entries += 1
+                if self._entries > MAX_ENTRIES:
+                    self.limits.add("max_entries")
+                    break
+                if self.accepts(entry, parts, position):
+                    found.append((f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name, entry.name))
+        return sorted(found)
+
+
 class Globs:
     """Several patterns relative to a workspace, each beginning with one of ``roots`` or with a wildcard.
 
@@ -53,9 +147,8 @@ class Globs:
         texts: list[str] = []
         for pattern in patterns:
             if len(pattern) > _MAX_PATTERN:
-                raise WorkspacePathError(
-                    f"pattern {pattern[:80]!r} has more than {_MAX_PATTERN} characters: shorten it", "invalid"
-                )
+                message = f"pattern {pattern[:80]!r} has more than {_MAX_PATTERN} characters: shorten it"
+                raise WorkspacePathError(message, "invalid")
             texts += _alternatives(pattern)
             if len(texts) > _MAX_PATTERNS:
                 raise WorkspacePathError(f"the patterns stand for more than {_MAX_PATTERNS}: give fewer", "invalid")
@@ -99,24 +192,17 @@ class Globs:
 
 
 def _alternatives(pattern: str) -> Iterator[str]:
-    """A pattern for each choice in its braces."""
-    waiting, made = [pattern], 0
+    """Yield a pattern for each choice in its braces."""
+    waiting, count = [pattern], 0
     while waiting:
         text = waiting.pop()
-        found = _braces(text)
-        if found is None:
-            made += 1
-            if made > _MAX_PATTERNS:
-                raise WorkspacePathError(
-                    f"pattern {pattern[:80]!r} stands for more than {_MAX_PATTERNS}: split it", "invalid"
-                )
+        start, end, choices = _braces(text) or (0, 0, [])
+        count += not choices
+        if max(count, len(waiting) + len(choices)) > _MAX_PATTERNS:
+            message = f"pattern {pattern[:80]!r} stands for more than {_MAX_PATTERNS}: split it"
+            raise WorkspacePathError(message, "invalid")
+        if not choices:
             yield text
-            continue
-        start, end, choices = found
-        if len(waiting) + len(choices) > _MAX_PATTERNS:
-            raise WorkspacePathError(
-                f"pattern {pattern[:80]!r} stands for more than {_MAX_PATTERNS}: split it", "invalid"
-            )
         waiting += [text[:start] + choice + text[end:] for choice in reversed(choices)]
 
 

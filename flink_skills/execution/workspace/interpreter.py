@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flink_skills.execution.request import CommandUser
-from flink_skills.execution.workspace.inputs import put_file
-from flink_skills.execution.workspace.rights import Ownership, can_pass, folder_in
+from flink_skills.execution.workspace.safe_files import Ownership, can_pass, folder_in, replace_file
 
 __all__ = ["PROGRAMS", "CommandPython", "command_python", "make_programs"]
 
@@ -79,7 +78,7 @@ def make_programs(root: int, programs: Mapping[str, str], ownership: Ownership) 
     if programs:
         with folder_in(root, PROGRAMS, ownership.closed) as folder:
             for name, script in programs.items():
-                put_file(root, folder, name, script.encode(), ownership.program)
+                replace_file(root, folder, name, script.encode(), ownership.program, force=True)
 
 
 def _without(path: str, python: str, user: CommandUser | None) -> CommandPython:

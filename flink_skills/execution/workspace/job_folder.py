@@ -1,10 +1,12 @@
-"""The folder of all workspaces of one agent of one job, and how its workers share it."""
+"""Folder of all workspaces of one agent of one job, and how its workers share it."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import logging
 import os
+import secrets
 import stat
 import threading
 import time
@@ -14,43 +16,53 @@ from pathlib import Path
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandUser
-from flink_skills.execution.workspace.key_names import KeyNames
-from flink_skills.execution.workspace.rights import Ownership, can_pass, pinned, restore_folder
-from flink_skills.execution.workspace.shared import SharedCopies
+from flink_skills.execution.workspace.safe_files import (
+    NO_HARD_LINKS,
+    Ownership,
+    can_pass,
+    closing,
+    created,
+    is_own_folder,
+    pinned,
+    read_restored,
+    restore_folder,
+)
+from flink_skills.execution.workspace.staging import SharedCopies
 from flink_skills.options import SkillOptions
 from flink_skills.sources.locking import Lease
 from flink_skills.sources.os_errors import NO_DESCRIPTORS, os_error_hint
 
-__all__ = ["SHARED_SKILLS", "JobFolder", "left_alone"]
+__all__ = ["NAMES_FILE", "SHARED_SKILLS", "JobFolder", "is_workspace", "without_workers"]
 
 SHARED_SKILLS = ".skills"
+NAMES_FILE = ".names"
+_PREFIX = "ws_"
+_SECRET_BYTES = 32
 _TRIES = 20
-_SAY_AGAIN_SECONDS = 60.0
+_LOG_INTERVAL_SECONDS = 60.0
 _log = logging.getLogger("flink_skills.workspace")
 
 
-class Troubles:
-    """Tells the operator what is wrong with the machine: models are told and go on, so nobody else would hear of it."""
-
-    def __init__(self) -> None:
-        self._said = -_SAY_AGAIN_SECONDS
-
-    def say(self, message: str) -> None:
-        """Log it, once in a while: a full disk concerns each command of each turn."""
-        now = time.monotonic()
-        if now - self._said >= _SAY_AGAIN_SECONDS:
-            self._said = now
-            _log.warning("%s", message)
+def is_workspace(name: str) -> bool:
+    """Return True if ``name`` is the folder name of a key."""
+    return name.startswith(_PREFIX)
 
 
 class JobFolder:
-    """Makes the folder when it is first needed, and holds a lock on it until it is released.
+    """Creates the folder when it is first needed, and holds a lock on it until it is released.
 
-    Whoever finds a folder without a lock knows that its workers are dead. ``top`` is the first folder, from the
-    root of the file system, that belongs to the job; ``passages`` are folders above it that are the job's as well
-    and that others remove. ``share_files`` says that skills are staged as views of one copy. ``programs`` are the
-    scripts that ``bin/`` of each workspace contains, by name. ``interpreters`` are those that some of the scripts
-    start. ``names`` gives the workspaces their names, after :meth:`ensure`.
+    The workers of a folder without a lock are dead. The workers share a secret in the file ``.names``.
+
+    Args:
+        path: The folder.
+        user: The user of the commands, None for the worker's own.
+        share_files: Whether skills are staged as views of one copy.
+        top: The first folder, from the root of the file system, that belongs to the job.
+        passages: Folders above ``top`` that belong to the job, and that are removed elsewhere.
+
+    Attributes:
+        programs: Scripts in ``bin/`` of each workspace, by name.
+        interpreters: Paths of the interpreters that some of the scripts start, by name.
     """
 
     def __init__(
@@ -67,19 +79,21 @@ class JobFolder:
         self.share_files = share_files
         self.ownership = Ownership(user)
         self.shared = SharedCopies(path / SHARED_SKILLS, self.ownership)
-        self.names = KeyNames(path)
-        self.troubles = Troubles()
         self.programs: Mapping[str, str] = {}
         self.interpreters: Mapping[str, str] = {}
-        self._top = top or path
         self._passages = passages
+        above = [folder for folder in path.parents if folder.is_relative_to(top or path)]
+        # From the top down to the folder itself.
+        self._folders = (*reversed(above), path)
         # The modes of this user's folders above the job's, from the root of the file system down.
         self._above: dict[Path, int] = {}
+        self._secret = b""
+        self._logged = -_LOG_INTERVAL_SECONDS
         self._lease: Lease | None = None
         self._lock = threading.Lock()
 
     def ensure(self) -> None:
-        """Make the folder and take the lock. Raises :class:`OSError` and :class:`ExecutionError`."""
+        """Create the folder and take the lock. Raises :class:`OSError` and :class:`ExecutionError`."""
         with self._lock:
             self.restore()
             for _ in range(_TRIES):
@@ -90,12 +104,41 @@ class JobFolder:
                     self._make()
                     self._lease = Lease.take(str(self.path))
                     if self._lease is not None:
-                        self.names.load()
+                        self._load_secret()
         raise ExecutionError(f"creating the folder of workspaces {self.path} failed: it was removed repeatedly")
+
+    def workspace_name(self, key_text: str) -> str:
+        """Return the folder name of a key. The first call creates the folder. Raises :class:`ExecutionError`.
+
+        Landlock denies access to contents and listings, not to metadata by path. If the name depended on the key alone,
+        a command could compute the path of another key's workspace, and change its mode and times.
+        """
+        if not self._secret:
+            with self.failing(f"the folder of workspaces {self.path} cannot be created"):
+                self.ensure()
+        text = key_text.encode("utf-8", "surrogatepass")
+        return _PREFIX + hashlib.blake2b(text, key=self._secret, digest_size=16).hexdigest()
+
+    def _load_secret(self) -> None:
+        """Read the secret, or create it. Raises :class:`OSError`, and :class:`ExecutionError` for a spoiled file."""
+        with pinned(self.path) as folder:
+            secret = _read_secret(folder)
+            if secret is None:
+                _create_secret(folder, self._secret or secrets.token_bytes(_SECRET_BYTES))
+                secret = _read_secret(folder)
+        if secret is None or len(secret) != _SECRET_BYTES or self._secret not in (b"", secret):
+            raise ExecutionError(
+                f"the file {self.path / NAMES_FILE} was changed while the job ran, so workspaces cannot be found: "
+                "stop the job and remove the folder"
+            )
+        self._secret = secret
 
     @contextmanager
     def failing(self, what: str) -> Iterator[None]:
-        """Turn an :class:`OSError` into the :class:`ExecutionError` that says what failed, and how to fix it."""
+        """Turn an :class:`OSError` into an :class:`ExecutionError` with the failed operation and the fix.
+
+        What an operator can fix is also logged, at most one time per interval: models receive the error and continue.
+        """
         try:
             yield
         except OSError as error:
@@ -105,39 +148,33 @@ class JobFolder:
             if error.errno not in NO_DESCRIPTORS:
                 fix += f" there, or set {SkillOptions.WORKSPACE_DIR.key} to another folder"
             message = f"{what} ({error.strerror}): {fix}"
-            self.troubles.say(message)
+            if time.monotonic() - self._logged >= _LOG_INTERVAL_SECONDS:
+                self._logged = time.monotonic()
+                _log.warning("%s", message)
             raise ExecutionError(message) from error
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lease is not None:
             self._lease.close()
             self._lease = None
 
     def remove_folders(self) -> None:
-        """Remove the folder and those above it up to the first of the job's, as far as they are empty."""
-        folder = self.path
+        """Remove the folder and those of the job above it, if they are empty."""
         with suppress(OSError):  # another job's folder, or a file that is not ours
-            folder.rmdir()
-            while folder != self._top:
-                folder = folder.parent
+            for folder in reversed(self._folders):
                 folder.rmdir()
 
-    def _own_folders(self) -> list[Path]:
-        """From the top down to the folder itself."""
-        above = [folder for folder in self.path.parents if folder.is_relative_to(self._top)]
-        return [*reversed(above), self.path]
-
     def restore(self) -> None:
-        """Undo what commands of the worker's own user did to the modes of folders, which shuts out all keys.
+        """Undo changes of modes of folders by commands with the worker's own user, which lock out all keys.
 
         Landlock does not cover modes. Folders above the job's get the mode back that they had when the job's folder
-        was made, if their owner lacks some of it. The job's own folders are closed to other users again.
+        was created, if their owner lacks some of it. The job's own folders are closed to other users again.
         """
         for folder, mode in self._above.items():
             with suppress(FileNotFoundError, NotADirectoryError):
                 restore_folder(folder, mode)
-        for folder in (*self._passages, *self._own_folders()):
+        for folder in (*self._passages, *self._folders):
             with suppress(FileNotFoundError, NotADirectoryError):
                 found = folder.lstat()
                 rights, wrong = self.ownership.passage, stat.S_IRWXU & ~found.st_mode
@@ -148,40 +185,35 @@ class JobFolder:
                         rights.apply(descriptor)
 
     def _make(self) -> None:
-        missing = [folder for folder in reversed(self._top.parents) if not folder.exists()]
-        for folder in missing:
-            folder.mkdir(mode=0o711 if self.user else 0o700, exist_ok=True)
-            if self.user is not None:
-                folder.chmod(0o711)
-        for folder in self._own_folders():
+        top = self._folders[0]
+        for folder in reversed(top.parents):
+            if not folder.exists():
+                folder.mkdir(mode=0o711 if self.user else 0o700, exist_ok=True)
+                if self.user is not None:
+                    folder.chmod(0o711)
+        for folder in self._folders:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
-            self._check_ours(folder)
-        for folder in reversed(self._top.parents):
+            # A folder of another user, created before ours, would be readable for them.
+            if not is_own_folder(folder):
+                raise ExecutionError(
+                    f"{folder} is not a folder of this user, so workspaces in it would not be private: remove it, or "
+                    "set skills.workspace.dir to another folder"
+                )
+        for folder in reversed(top.parents):
             found = folder.stat()
             if found.st_uid == os.geteuid() and folder not in self._passages:
                 self._above.setdefault(folder, stat.S_IMODE(found.st_mode))
         if self.user is not None:
-            self._let_pass(self.user)
-            self._check_passage(self.user)
+            self._allow_passage(self.user)
 
-    def _let_pass(self, user: CommandUser) -> None:
-        for folder in (*self._passages, *self._own_folders()):
+    def _allow_passage(self, user: CommandUser) -> None:
+        """Allow ``user`` to pass the job's folders. Raises :class:`ExecutionError` if it cannot pass those above."""
+        for folder in (*self._passages, *self._folders):
             found = folder.lstat()
             if found.st_uid == os.geteuid() and not can_pass(user, found):
                 with pinned(folder) as descriptor:
                     self.ownership.passage.apply(descriptor)
-
-    def _check_ours(self, folder: Path) -> None:
-        # Somebody else's folder of that name, made before ours, would be theirs to read.
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise ExecutionError(
-                f"{folder} is not a folder of this user, so workspaces in it would not be private: remove it, or set "
-                "skills.workspace.dir to another folder"
-            )
-
-    def _check_passage(self, user: CommandUser) -> None:
         closed = [str(folder) for folder in reversed(self.path.parents) if not can_pass(user, folder.stat())]
         if closed:
             raise ExecutionError(
@@ -190,18 +222,43 @@ class JobFolder:
             )
 
 
-@contextmanager
-def left_alone(folder: Path) -> Iterator[bool]:
-    """Hold a folder of workspaces for removal; False if a worker that lives has it.
+def _read_secret(folder: int) -> bytes | None:
+    try:
+        return read_restored(NAMES_FILE, folder, _SECRET_BYTES + 1)
+    except FileNotFoundError:
+        return None
 
-    Where the file system has no locks nobody can tell, and the one who asks is taken for the last.
+
+def _create_secret(folder: int, secret: bytes) -> None:
+    """Create the file with all of its content, unless another worker was quicker."""
+    building = f"{NAMES_FILE}-{secrets.token_hex(8)}"
+    with created(building, folder) as descriptor:
+        try:
+            os.write(descriptor, secret)
+            os.link(building, NAMES_FILE, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            pass  # the other worker's secret is the one of the job
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS:
+                raise
+            os.rename(building, NAMES_FILE, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(building, dir_fd=folder)
+
+
+@contextmanager
+def without_workers(folder: Path) -> Iterator[bool]:
+    """Hold a folder of workspaces for removal. Return False if a live worker uses it.
+
+    If the file system has no locks, it counts as unused.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         yield False
         return
-    try:
+    with closing(descriptor):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             free = True
@@ -210,5 +267,3 @@ def left_alone(folder: Path) -> Iterator[bool]:
         except OSError:
             free = True
         yield free
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The workspaces of a job: made for keys, removed when they are old and at the end."""
+"""Workspaces of a job: created for keys, removed when they are old and when the job ends."""
 
 from __future__ import annotations
 
@@ -8,31 +8,114 @@ import os
 import random
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution.environment import base_environment
 from flink_skills.execution.request import CommandUser
-from flink_skills.execution.workspace.ages import Ages
-from flink_skills.execution.workspace.inputs import name_inputs
 from flink_skills.execution.workspace.interpreter import command_python
-from flink_skills.execution.workspace.job_folder import SHARED_SKILLS, JobFolder, left_alone
-from flink_skills.execution.workspace.key_names import NAMES_FILE, is_workspace
-from flink_skills.execution.workspace.last_use import LastUses
-from flink_skills.execution.workspace.removal import DOOMED, remove_tree, set_aside
-from flink_skills.execution.workspace.rights import restore_folder
+from flink_skills.execution.workspace.job_folder import (
+    NAMES_FILE,
+    SHARED_SKILLS,
+    JobFolder,
+    is_workspace,
+    without_workers,
+)
+from flink_skills.execution.workspace.metadata import Metadata
+from flink_skills.execution.workspace.safe_files import (
+    DOOMED,
+    Rights,
+    is_own_folder,
+    pinned,
+    remove_tree,
+    restore_folder,
+    set_aside,
+)
 from flink_skills.execution.workspace.workspace import Workspace
+from flink_skills.execution.workspace.workspace_inputs import name_inputs
 from flink_skills.sources.locking import unleased
 
 __all__ = ["WorkspaceManager", "remove_abandoned"]
 
 _SWEEPS_PER_TTL = 4
-_SHORTEST_PAUSE = 0.5
+_MIN_PAUSE = 0.5
 _MAX_PAUSE = 60.0
+_MIN_JUMP_SECONDS = 1.0
 _log = logging.getLogger("flink_skills.workspace")
+
+
+class ClockAges:
+    """Ages of times (seconds since 1970) on a machine whose clock may be set. Jumps are detected at each update.
+
+    A clock that is set forward makes nothing older. One that is set back makes what was used before younger, so that
+    nothing is removed too early. Jumps are forgotten after ``max_age`` seconds.
+    """
+
+    def __init__(self, max_age: float) -> None:
+        self._max_age = max_age
+        self._wall, self._steady = time.time(), time.monotonic()
+        self._latest = self._wall
+        # The latest time before the clock was set forward, by how much, and when that was by the monotonic clock.
+        self._jumps: list[tuple[float, float, float]] = []
+
+    def update(self) -> None:
+        """Detect whether the clock was set since the last update."""
+        wall, steady = time.time(), time.monotonic()
+        expected = self._wall + (steady - self._steady)
+        self._wall, self._steady = wall, steady
+        # Includes what was used before the clock was set back, and is in the future since then.
+        self._latest = max(self._latest, expected)
+        if wall - expected > _MIN_JUMP_SECONDS:
+            self._jumps.append((self._latest, wall - expected, steady))
+        # What was used before those is old by any clock.
+        self._jumps = [jump for jump in self._jumps if steady - jump[2] < self._max_age]
+
+    def age(self, moment: float) -> float:
+        """Return the seconds since ``moment``, negative if it is in the future."""
+        return time.time() - moment - sum(by for at, by, _ in self._jumps if moment <= at)
+
+
+class LastUses:
+    """Times of last use (seconds since 1970), by the workspace folder names.
+
+    They are read from ``metadata.json``, because below
+    :attr:`~flink_skills.execution.IsolationLevel.NAMESPACE` a command with the worker's user can change the times and
+    modes of any file whose path it has. A time that was read is stored, so a young workspace is not read at each sweep.
+    ``closed`` are a workspace folder's rights.
+    """
+
+    def __init__(self, closed: Rights) -> None:
+        self._closed = closed
+        self._stored: dict[str, float] = {}
+
+    def stored(self, workspace: Path) -> float | None:
+        """Return the time that the last :meth:`read` found. Return None if there was none."""
+        return self._stored.get(workspace.name)
+
+    def read(self, workspace: Path) -> float:
+        """Read the time again, after the modes of the folder and of the file are restored.
+
+        A workspace without a readable file counts as used when this object first saw it. One whose file a command
+        closes repeatedly counts as used now. Raises :class:`FileNotFoundError` for one that was removed.
+        """
+        try:
+            with pinned(workspace) as folder:
+                if os.fstat(folder).st_uid == os.geteuid():
+                    self._closed.apply(folder)
+                found = Metadata.last_use(folder)
+        except PermissionError:
+            return time.time()
+        moment = self._stored.get(workspace.name, time.time()) if found is None else found
+        self._stored[workspace.name] = moment
+        return moment
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget all workspaces except ``names``."""
+        self._stored = {name: moment for name, moment in self._stored.items() if name in names}
 
 
 class WorkspaceManager:
@@ -80,10 +163,10 @@ class WorkspaceManager:
             passages=tuple(map(_real, passages)),
         )
         self._inputs = name_inputs(inputs)
-        self.input_names = frozenset(given.name for given in self._inputs)
+        self.input_names = frozenset(one.name for one in self._inputs)
         """Names in ``work/inputs`` that belong to the job."""
         self._ttl = ttl
-        self._ages = Ages(ttl)
+        self._ages = ClockAges(ttl)
         self._uses = LastUses(self._job.ownership.closed)
         self._base_env = base_environment(os.environ, sys.executable) if base_env is None else dict(base_env)
         self.remarks: tuple[str, ...] = ()
@@ -112,17 +195,13 @@ class WorkspaceManager:
         self._job.share_files = share
 
     def for_key(self, key_text: str) -> Workspace:
-        """Return the workspace of a key. Any text will do.
+        """Return the workspace of a key. Any string is a key.
 
-        The folder's name tells nothing about the key, and no command can compute it, see
-        :class:`~flink_skills.execution.workspace.key_names.KeyNames`. The first call makes the folder of all
-        workspaces. Raises :class:`ExecutionError` if that cannot be made.
+        The folder's name reveals nothing about the key, and no command can compute it. The first call creates the
+        folder of all workspaces. Raises :class:`ExecutionError` if that is not possible.
         """
         with self._lock:
-            if not self._job.names.is_loaded:
-                with self._job.failing(f"the folder of workspaces {self.root} cannot be created"):
-                    self._job.ensure()
-            name = self._job.names.name(key_text)
+            name = self._job.workspace_name(key_text)
             found = self._live.get(name)
             if found is None:
                 found = self._live[name] = Workspace(self.root / name, self._job, self._base_env, self._inputs)
@@ -131,7 +210,7 @@ class WorkspaceManager:
     def start(self) -> None:
         """Sweep now and then in the running loop, until :meth:`aclose`. Does nothing without a ``ttl``."""
         if self._ttl and self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().create_task(self._sweep_now_and_then())
+            self._sweeper = asyncio.get_running_loop().create_task(self._sweep_periodically())
 
     def sweep(self) -> int:
         """Remove workspaces that nobody used for ``ttl`` seconds; returns how many. Call it from a thread.
@@ -143,7 +222,7 @@ class WorkspaceManager:
             return 0
         removed = 0
         problems = []
-        self._ages.look()
+        self._ages.update()
         self._job.restore()
         entries = _entries(self.root)
         self._uses.keep({path.name for path in entries})
@@ -164,17 +243,16 @@ class WorkspaceManager:
         return removed
 
     def _remove_if_old(self, path: Path) -> bool:
-        known = self._uses.known(path)
-        if known is not None and self._ages.since(known) < self._ttl:
+        stored = self._uses.stored(path)
+        if stored is not None and self._ages.age(stored) < self._ttl:
             return False
         try:
-            if self._ages.since(self._uses.read(path)) < self._ttl:
+            if self._ages.age(self._uses.read(path)) < self._ttl:
                 return False
             with unleased(str(path)) as free:
-                # Read again: no worker can begin to use it now.
-                if not free or self._ages.since(self._uses.read(path)) < self._ttl:
-                    return False
-                doomed = set_aside(path)
+                # Read again: no worker can start to use it now.
+                old = free and self._ages.age(self._uses.read(path)) >= self._ttl
+                doomed = set_aside(path) if old else None
         except FileNotFoundError:  # another worker sweeps too
             return False
         if doomed is None:
@@ -182,8 +260,8 @@ class WorkspaceManager:
         remove_tree(doomed)
         return True
 
-    async def _sweep_now_and_then(self) -> None:
-        pause = min(max(self._ttl / _SWEEPS_PER_TTL, _SHORTEST_PAUSE), _MAX_PAUSE)
+    async def _sweep_periodically(self) -> None:
+        pause = min(max(self._ttl / _SWEEPS_PER_TTL, _MIN_PAUSE), _MAX_PAUSE)
         while True:
             await asyncio.sleep(pause * random.uniform(0.9, 1.1))
             try:
@@ -217,7 +295,7 @@ class WorkspaceManager:
         self._job.release()
         with suppress(OSError):  # has gone
             self._job.restore()
-        with left_alone(self.root) as free:
+        with without_workers(self.root) as free:
             if free:
                 _remove_all(self.root)
         if free:
@@ -225,14 +303,14 @@ class WorkspaceManager:
 
 
 def remove_abandoned(folder: Path) -> bool:
-    """Remove a folder of workspaces whose workers are dead; False if one lives, or it is somebody else's."""
+    """Remove a folder of workspaces whose workers are dead. Return False if one is alive, or another user owns it."""
     try:
-        if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
+        if not is_own_folder(folder):
             return False
         restore_folder(folder)
     except FileNotFoundError:
         return False
-    with left_alone(folder) as free:
+    with without_workers(folder) as free:
         if free:
             _remove_all(folder)
             with suppress(OSError):  # something in it is not ours

@@ -1,19 +1,15 @@
 """``metadata.json`` of a workspace: which skills and inputs are in it, and when it was used."""
 
-# Files are opened in held folders here, which pathlib cannot work with.
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from flink_skills.execution.workspace.rights import Rights, open_restored
+from flink_skills.execution.workspace.safe_files import Rights, read_restored, replace_file
 
 __all__ = ["METADATA_FILE", "Metadata", "StagedSkill"]
 
@@ -23,7 +19,6 @@ _VERSION = 1
 _MAX_BYTES = 4 << 20
 _MAX_RECORDS = 256
 _INPUT_FIELDS = ("from", "to", "resolved", "version", "mode", "ts")
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ class Metadata:
     def last_use(cls, folder: int) -> float | None:
         """Return the time of access that the file in the open ``folder`` contains, in seconds since 1970.
 
-        The file's own times are not used: a command of the worker's user can set them for any key. Return None for a
+        The file's own times are not used: a command with the worker's user can set them for any key. Return None for a
         file that is missing or spoiled. Raises :class:`PermissionError` if a command closes it again and again.
         """
         found = cls._read(folder)
@@ -76,19 +71,12 @@ class Metadata:
     @classmethod
     def _read(cls, folder: int) -> Metadata | None:
         try:
-            descriptor = open_restored(METADATA_FILE, folder)
+            data = read_restored(METADATA_FILE, folder, _MAX_BYTES + 1)
+            return cls._from_json(json.loads(data)) if len(data) <= _MAX_BYTES else None
         except PermissionError:
             raise
-        except OSError:
-            return None
-        try:
-            if os.fstat(descriptor).st_size > _MAX_BYTES:
-                return None
-            return cls._from_json(json.loads(os.read(descriptor, _MAX_BYTES)))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return None  # of another version, or spoiled: skills are staged again
-        finally:
-            os.close(descriptor)
+            return None  # missing, of another version, or spoiled: skills are staged again
 
     @classmethod
     def _from_json(cls, data: Any) -> Metadata:
@@ -98,62 +86,50 @@ class Metadata:
             created_at=str(data["created_at"]),
             updated_at=str(data["updated_at"]),
             last_access=str(data["last_access"]),
-            skills={str(name): StagedSkill(**_texts(record)) for name, record in data["skills"].items()},
+            skills={str(name): StagedSkill(**_typed(record)) for name, record in data["skills"].items()},
             inputs=[dict(record) for record in data["inputs"]],
             outputs=[dict(record) for record in data["outputs"]],
         )
 
     def write(self, folder: int, rights: Rights) -> None:
-        """Replace the file in the open ``folder``, at once or not at all, with the time of access."""
+        """Replace the file in the open ``folder`` atomically, with the time of access."""
         self.last_access = now()
-        building = f".metadata-{secrets.token_hex(8)}"
-        descriptor = os.open(building, _WRITE, 0o600, dir_fd=folder)
-        try:
-            try:
-                data = memoryview(json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode())
-                while data:
-                    data = data[os.write(descriptor, data) :]
-                rights.apply(descriptor)
-            finally:
-                os.close(descriptor)
-            os.rename(building, METADATA_FILE, src_dir_fd=folder, dst_dir_fd=folder)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(building, dir_fd=folder)
-            raise
+        data = json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode()
+        replace_file(folder, folder, METADATA_FILE, data, rights)
 
     @property
     def granted(self) -> list[str]:
-        """Where the inputs that the job grants led to when they were linked."""
+        """Targets that the links to the inputs of the job had when they were created."""
         return [str(record["resolved"]) for record in self.inputs if _is_granted(record)]
 
-    def granted_are(self, records: Iterable[Mapping[str, Any]]) -> None:
+    def set_granted(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replace the records of the inputs that the job grants."""
         placed = [record for record in self.inputs if not _is_granted(record)]
         self.inputs = [*map(dict, records), *placed]
-        self.changed()
+        self.updated_at = now()
 
     def has_input(self, to: str) -> bool:
-        """Whether something was put at a place."""
+        """Return True if there is a record of an input at this path."""
         return any(record.get("to") == to for record in self.inputs)
 
-    def note_input(self, record: Mapping[str, Any]) -> None:
-        """Note what was put at ``record["to"]``; what was there before is forgotten."""
+    def add_skill(self, skill: StagedSkill) -> None:
+        """Add or replace the record of a skill."""
+        self.skills[skill.name] = skill
+        self.updated_at = now()
+
+    def add_input(self, record: Mapping[str, Any]) -> None:
+        """Add the record of an input at ``record["to"]``. It replaces an earlier record of this path."""
         plain = {**dict.fromkeys(_INPUT_FIELDS), **record, "ts": now()}
         others = [other for other in self.inputs if other.get("to") != plain["to"]]
         granted = sum(map(_is_granted, others))
-        # The oldest that somebody placed go first: a workspace may live as long as its key.
+        # The oldest placed ones are removed first: a workspace may live as long as its key.
         excess = max(0, len(others) - granted - _MAX_RECORDS + 1)
         self.inputs = [*others[:granted], *others[granted + excess :], plain]
-        self.changed()
+        self.updated_at = now()
 
-    def note_output(self, record: Mapping[str, Any]) -> None:
-        """Note what was collected."""
+    def add_output(self, record: Mapping[str, Any]) -> None:
+        """Add the record of collected files."""
         self.outputs = [*self.outputs, {**record, "ts": now()}][-_MAX_RECORDS:]
-        self.changed()
-
-    def changed(self) -> None:
-        """Note that what is in the workspace changed now."""
         self.updated_at = now()
 
 
@@ -163,9 +139,9 @@ def now() -> str:
 
 
 def _is_granted(record: Mapping[str, Any]) -> bool:
-    """Whether it is a link that the job's options ask for: what is placed from the machine is copied."""
+    """Return True for a link that the job's options request: other files of the machine are copied."""
     return record.get("mode") == "link" and str(record.get("from", "")).startswith("host://")
 
 
-def _texts(record: Mapping[str, Any]) -> dict[str, Any]:
+def _typed(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: bool(value) if name in ("mounted", "venv") else str(value) for name, value in record.items()}

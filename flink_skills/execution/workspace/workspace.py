@@ -22,37 +22,43 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.collecting import Collected, FilePart, collect_files, read_part
-from flink_skills.execution.workspace.copying import CopySource
 from flink_skills.execution.workspace.globs import Globs
-from flink_skills.execution.workspace.inputs import EVENT_FILE, Input, put_file, put_link
 from flink_skills.execution.workspace.interpreter import PROGRAMS, make_programs
 from flink_skills.execution.workspace.job_folder import JobFolder
 from flink_skills.execution.workspace.metadata import Metadata, StagedSkill, now
-from flink_skills.execution.workspace.places import READABLE, WRITABLE, Reach, WorkspacePathError
-from flink_skills.execution.workspace.placing import Destination, Mode, Placed
-from flink_skills.execution.workspace.removal import remove_tree
-from flink_skills.execution.workspace.rights import folder_in, pinned
-from flink_skills.execution.workspace.staging import (
+from flink_skills.execution.workspace.safe_files import (
+    Reach,
+    closing,
+    folder_in,
+    folders_in,
+    is_own_folder,
+    pinned,
+    put_link,
+    remove_tree,
+    replace_file,
+)
+from flink_skills.execution.workspace.staging import StageableSkill, copy_skill, finish_skill, seal_files
+from flink_skills.execution.workspace.workspace_inputs import EVENT_FILE, CopySource, Destination, Input, Mode, Placed
+from flink_skills.execution.workspace.workspace_paths import (
+    FOLDER_VARIABLES,
+    READABLE,
     VENV,
-    StageableSkill,
-    copy_skill,
-    finish_skill,
+    WRITABLE,
+    WorkspacePathError,
     folder_name,
-    seal_files,
 )
 from flink_skills.sources.locking import Lease
 
 __all__ = ["Workspace"]
 
 _TRIES = 20
-_HOLD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNFINISHED = ".new-"
 
 
@@ -65,13 +71,15 @@ class Workspace:
 
     def __init__(self, root: Path, job: JobFolder, base_env: Mapping[str, str], inputs: tuple[Input, ...]) -> None:
         self.root = root
-        self.skills_dir = root / "skills"
-        self.work_dir = root / "work"
-        self.inputs_dir = root / "work" / "inputs"
-        self.out_dir = root / "out"
+        self.variables = {name: root.joinpath(*parts) for name, parts in FOLDER_VARIABLES.items()}
+        """The folders that commands have variables for, by the names of these."""
+        self.skills_dir = self.variables["SKILLS_DIR"]
+        self.work_dir = self.variables["WORK_DIR"]
+        self.inputs_dir = self.work_dir / "inputs"
+        self.out_dir = self.variables["OUTPUT_DIR"]
         self.runs_dir = root / "runs"
-        self.tmp_dir = root / "tmp"
-        self.home_dir = root / "home"
+        self.tmp_dir = self.variables["TMPDIR"]
+        self.home_dir = self.variables["HOME"]
         self._job = job
         self._ownership = job.ownership
         self._base_env = base_env
@@ -108,26 +116,19 @@ class Workspace:
         All folders in :attr:`writable` count against the quota.
         """
         own = folder_name(skill_name) if skill_name else ""
-        venvs = {str(self.skills_dir / name / VENV): name for name in self._staged_names()}
-        return tuple(path for path in self.writable if venvs.get(path, own) == own)
-
-    def _staged_names(self) -> list[str]:
         with self._lock:
-            return [Path(skill.rel_path).name for skill in self._metadata.skills.values()]
+            names = [Path(skill.rel_path).name for skill in self._metadata.skills.values()]
+        venvs = {str(self.skills_dir / name / VENV): name for name in names}
+        return tuple(path for path in self.writable if venvs.get(path, own) == own)
 
     @property
     def readable(self) -> tuple[str, ...]:
         """The paths that commands can read: the workspace and the inputs of the job."""
-        return (str(self.root), *(given.resolved for given in self._inputs))
+        return (str(self.root), *(one.resolved for one in self._inputs))
 
     def ensure(self) -> None:
         """Create missing directories and restore what a command damaged. Raises :class:`ExecutionError`."""
-        with (
-            self._lock,
-            self._job.failing(f"workspace {self.root} cannot be created"),
-            self._held_root() as root,
-            self._made_folders(root),
-        ):
+        with self._opened(f"workspace {self.root} cannot be created"):
             return
 
     def stage(self, skill: StageableSkill) -> Path:
@@ -153,12 +154,8 @@ class Workspace:
         """Create a folder for one command."""
         name = f"run_{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}_{secrets.token_hex(8)}"
         with (
-            self._lock,
-            self._job.failing(f"workspace {self.root} cannot be used"),
-            self._held_root() as root,
-            self._made_folders(root),
-            folder_in(root, "runs", self._ownership.open) as runs,
-            folder_in(runs, name, self._ownership.open),
+            self._opened(f"workspace {self.root} cannot be used") as (root, _),
+            folders_in(root, ("runs", name), self._ownership.open),
         ):
             return self.runs_dir / name
 
@@ -175,12 +172,7 @@ class Workspace:
         """
         env = {
             **self._base_env,
-            "HOME": str(self.home_dir),
-            "TMPDIR": str(self.tmp_dir),
-            "WORKSPACE_DIR": str(self.root),
-            "SKILLS_DIR": str(self.skills_dir),
-            "WORK_DIR": str(self.work_dir),
-            "OUTPUT_DIR": str(self.out_dir),
+            **{name: str(folder) for name, folder in self.variables.items()},
             "RUN_DIR": str(run_dir),
             "SKILL_NAME": skill_name or "",
             "FLINK_SKILLS_CALL_ID": call_id,
@@ -201,13 +193,8 @@ class Workspace:
     def write_event(self, data: bytes) -> Path:
         """Write ``work/inputs/event.json`` atomically. Raises :class:`ExecutionError`."""
         target = self.inputs_dir / EVENT_FILE
-        with (
-            self._lock,
-            self._job.failing(f"the event cannot be written to {target}"),
-            self._held_root() as root,
-            self._made_folders(root) as inputs,
-        ):
-            put_file(root, inputs, EVENT_FILE, data, self._ownership.handed)
+        with self._opened(f"the event cannot be written to {target}") as (root, inputs):
+            replace_file(root, inputs, EVENT_FILE, data, self._ownership.handed, force=True)
         return target
 
     def hold(self) -> Callable[[], None]:
@@ -218,24 +205,24 @@ class Workspace:
         with self._lock, self._job.failing(f"workspace {self.root} cannot be used"):
             with self._held_root():
                 self._holds += 1
-            let_go = False
+            released = False
 
-        def end() -> None:
-            nonlocal let_go
+        def release() -> None:
+            nonlocal released
             with self._lock:
-                if let_go:
+                if released:
                     return
-                let_go = True
+                released = True
                 self._holds -= 1
                 if not self._holds and self._released:
                     self.release()
 
-        return end
+        return release
 
     @property
     def input_names(self) -> frozenset[str]:
         """The reserved names in ``work/inputs``: the event's file, and the inputs that the job grants."""
-        return frozenset((EVENT_FILE, *(given.name for given in self._inputs)))
+        return frozenset((EVENT_FILE, *(one.name for one in self._inputs)))
 
     def collect(
         self,
@@ -254,8 +241,8 @@ class Workspace:
         """
         globs = Globs(patterns, roots)
         limits = {"max_files": max_files, "max_file_bytes": max_file_bytes, "max_total_bytes": max_total_bytes}
-        with self._job.failing(f"files of workspace {self.root} cannot be collected"), self._looked_at() as root:
-            return collect_files(root, globs, roots, self._reach, **limits)
+        with self._job.failing(f"files of workspace {self.root} cannot be collected"), self._read_root() as root:
+            return collect_files(root, globs, roots, Reach(self.user), **limits)
 
     def read(self, path: str, limit: int, *, roots: Collection[str] = READABLE) -> bytes:
         """Return the content of one file with at most ``limit`` bytes. Raises like :meth:`read_part`."""
@@ -271,8 +258,8 @@ class Workspace:
 
         ``inputs/x`` is ``work/inputs/x``. Blocks. Raises :class:`WorkspacePathError` with the ``reason``.
         """
-        with self._job.failing(f"{path!r} of workspace {self.root} cannot be read"), self._looked_at() as root:
-            return read_part(root, path, roots, self._reach, offset=offset, limit=limit)
+        with self._job.failing(f"{path!r} of workspace {self.root} cannot be read"), self._read_root() as root:
+            return read_part(root, path, roots, Reach(self.user), offset=offset, limit=limit)
 
     def place(
         self,
@@ -304,38 +291,40 @@ class Workspace:
         """
         if (data is None) == (source is None):
             raise ValueError("place() accepts either data or a source")
-        at = Destination(to, self.root, self._ownership, self.input_names)
-        what = f"{at.shown} of workspace {self.root} cannot be written"
-        with self._lock, self._job.failing(what), self._held_root() as root, self._made_folders(root):
-            again = replace or self._metadata.has_input(at.shown)
+        target = Destination(to, self.root, self._ownership, self.input_names)
+        with self._opened(f"{target.shown} of workspace {self.root} cannot be written") as (root, _):
+            again = replace or self._metadata.has_input(target.shown)
             if source is None:
-                placed = at.put_data(root, data or b"", replace=again)
+                placed = target.put_data(root, data or b"", replace=again)
             else:
-                limits = {"max_files": max_files, "max_bytes": max_bytes}
-                placed = at.put(root, CopySource(source, self.root, self._ownership, **limits), mode, replace=again)
-            self._metadata.note_input({**record, "to": placed.to, "mode": placed.mode})
+                original = CopySource(source, self.root, self._ownership, max_files=max_files, max_bytes=max_bytes)
+                placed = target.put(root, original, mode, replace=again)
+            self._metadata.add_input({**record, "to": placed.to, "mode": placed.mode})
             self._metadata.write(root, self._ownership.data)
         return placed
 
     def note_outputs(self, record: Mapping[str, Any]) -> None:
         """Add a record about collected files to ``metadata.json``: globs, names, versions, limits."""
         with self._lock, self._job.failing(f"workspace {self.root} cannot be used"), self._held_root() as root:
-            self._metadata.note_output(record)
+            self._metadata.add_output(record)
             self._metadata.write(root, self._ownership.data)
 
-    @property
-    def _reach(self) -> Reach:
-        return Reach(self.user)
+    @contextmanager
+    def _opened(self, failure: str) -> Iterator[tuple[int, int]]:
+        """Lock the workspace, take it into use, and restore its folders. Return descriptors: root, ``work/inputs``.
+
+        Raises :class:`ExecutionError` with the message ``failure``.
+        """
+        with self._lock, self._job.failing(failure), self._held_root() as root, self._made_folders(root) as inputs:
+            yield root, inputs
 
     @contextmanager
-    def _looked_at(self) -> Iterator[int]:
+    def _read_root(self) -> Iterator[int]:
         """Return a root descriptor for long operations, which do not hold the lock."""
         with self._lock, self._held_root() as root, self._made_folders(root):
-            held = os.dup(root)
-        try:
-            yield held
-        finally:
-            os.close(held)
+            descriptor = os.dup(root)
+        with closing(descriptor):
+            yield descriptor
 
     def release(self) -> None:
         """End the use by a turn. The time until it may be removed starts now, or when the last hold ends."""
@@ -363,43 +352,35 @@ class Workspace:
     def _held_root(self) -> Iterator[int]:
         """Return a root descriptor, and take the root into use. Create the root if it is missing."""
         self._released = False
-        for _ in range(_TRIES):
-            begins = self._lease is None
-            try:
-                self._job.ensure()
-                if begins:
-                    with suppress(FileExistsError):
-                        self.root.mkdir(mode=0o700)
-                    self._check_ours()
-                descriptor = os.open(self.root, _HOLD)
+        with ExitStack() as stack:
+            for _ in range(_TRIES):
+                is_new_use = self._lease is None
                 try:
-                    # Each time, because commands of the worker's own user may close it: Landlock does not cover modes.
-                    self._ownership.closed.apply(descriptor)
-                    if begins:
+                    self._job.ensure()
+                    if is_new_use:
+                        with suppress(FileExistsError):
+                            self.root.mkdir(mode=0o700)
+                        self._check_owner()
+                    root = stack.enter_context(pinned(self.root))
+                    # Each time, because commands of the worker's own user can close it: Landlock does not cover modes.
+                    self._ownership.closed.apply(root)
+                    if is_new_use:
                         self._lease = Lease.take(str(self.root))
-                except BaseException:
-                    os.close(descriptor)
-                    raise
-                if self._lease is not None:
-                    break
-                os.close(descriptor)
-            except FileNotFoundError:  # something else removes it, or has removed it
-                self._lease = None
-        else:
-            raise ExecutionError(f"creating workspace {self.root} failed: it was removed repeatedly")
-        try:
-            if begins:
-                self._metadata = Metadata.read(descriptor)
-                self._metadata.write(descriptor, self._ownership.data)
-                make_programs(descriptor, self._job.programs, self._ownership)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+                    if self._lease is not None:
+                        break
+                except FileNotFoundError:  # another process removes it, or has removed it
+                    self._lease = None
+            else:
+                raise ExecutionError(f"creating workspace {self.root} failed: it was removed repeatedly")
+            if is_new_use:
+                self._metadata = Metadata.read(root)
+                self._metadata.write(root, self._ownership.data)
+                make_programs(root, self._job.programs, self._ownership)
+            yield root
 
-    def _check_ours(self) -> None:
-        found = self.root.lstat()
+    def _check_owner(self) -> None:
         # Another user who created the folder before could read it.
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        if not is_own_folder(self.root):
             raise ExecutionError(
                 f"workspace {self.root} is not a folder of this user: remove it, or set "
                 "skills.workspace.dir to another folder"
@@ -420,29 +401,34 @@ class Workspace:
             yield inputs
 
     def _link_inputs(self, root: int, inputs: int) -> None:
-        resolved = {given.name: given.resolved for given in self._inputs}
+        resolved = {one.name: one.resolved for one in self._inputs}
         for name, target in resolved.items():
             put_link(root, inputs, name, target)
         if self._metadata.granted != list(resolved.values()):
-            self._metadata.granted_are(
+            self._metadata.set_granted(
                 {
-                    "from": f"host://{given.source}",
-                    "to": f"work/inputs/{given.name}",
-                    "resolved": resolved[given.name],
+                    "from": f"host://{one.source}",
+                    "to": f"work/inputs/{one.name}",
+                    "resolved": resolved[one.name],
                     "version": None,
                     "mode": "link",
                     "ts": now(),
                 }
-                for given in self._inputs
+                for one in self._inputs
             )
             self._metadata.write(root, self._ownership.data)
 
     def _stage(self, skill: StageableSkill, target: Path) -> None:
-        what = f"skill {skill.name!r} cannot be copied from {skill.path or 'memory'} to {target}"
-        with self._job.failing(what), self._held_root() as root, self._made_folders(root):
+        with self._opened(f"skill {skill.name!r} cannot be copied from {skill.path or 'memory'} to {target}") as (
+            root,
+            _,
+        ):
             if self._is_staged(skill, target):
                 return  # by an earlier worker, or before a pause
-            self._remove_unfinished()
+            # A killed worker left them: turns of a key never overlap.
+            for entry in self.skills_dir.iterdir():
+                if entry.name.startswith(_UNFINISHED):
+                    remove_tree(entry)
             known = self._metadata.skills.get(skill.name)
             building = self.skills_dir / f"{_UNFINISHED}{secrets.token_hex(8)}"
             try:
@@ -454,10 +440,9 @@ class Workspace:
             except BaseException:
                 remove_tree(building)
                 raise
-            self._metadata.skills[skill.name] = StagedSkill(
-                skill.name, f"skills/{target.name}", skill.digest, shared, now(), venv
+            self._metadata.add_skill(
+                StagedSkill(skill.name, f"skills/{target.name}", skill.digest, shared, now(), venv)
             )
-            self._metadata.changed()
             self._metadata.write(root, self._ownership.data)
 
     def _is_staged(self, skill: StageableSkill, target: Path) -> bool:
@@ -465,12 +450,6 @@ class Workspace:
         if known is None or known.digest != skill.digest or not _is_folder(target):
             return False
         return not known.mounted or (self._job.share_files and self._job.shared.fix(skill, target))
-
-    def _remove_unfinished(self) -> None:
-        """Remove what a worker that was killed was about to stage: turns of a key never overlap."""
-        for entry in self.skills_dir.iterdir():
-            if entry.name.startswith(_UNFINISHED):
-                remove_tree(entry)
 
     def _build(self, skill: StageableSkill, building: Path) -> bool:
         """Make the new folder ``building`` a copy or a view of ``skill``; whether it shares files with other keys."""

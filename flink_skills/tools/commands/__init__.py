@@ -1,4 +1,4 @@
-"""Commands as models run them: the shell, the policy of a job, variables of skills, results in words."""
+"""Commands as models run them: the shell, a job's policy, variables of skills, results in words."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from flink_skills.tools.commands.hidden import HiddenValues as HiddenValues
     from flink_skills.tools.commands.policy import CommandPlace as CommandPlace
     from flink_skills.tools.commands.policy import CommandPolicy as CommandPolicy
+    from flink_skills.tools.commands.policy import split_words as split_words
     from flink_skills.tools.commands.shell_tool import ExecuteShellCommand as ExecuteShellCommand
     from flink_skills.tools.commands.skill_env import SkillVariables as SkillVariables
-    from flink_skills.tools.commands.words import split_words as split_words
 
 _HOMES = {
     "CommandPlace": "policy",
@@ -24,7 +24,7 @@ _HOMES = {
     "HIDDEN": "hidden",
     "HiddenValues": "hidden",
     "SkillVariables": "skill_env",
-    "split_words": "words",
+    "split_words": "policy",
 }
 
 __all__ = list(_HOMES)

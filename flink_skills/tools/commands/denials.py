@@ -129,12 +129,7 @@ class Denials:
         return tuple(found.values())
 
     def _note(
-        self,
-        line: str,
-        before: list[str],
-        request: CommandRequest,
-        result: CommandResult,
-        temporary: Temporary,
+        self, line: str, before: list[str], request: CommandRequest, result: CommandResult, temporary: Temporary
     ) -> tuple[str, str]:
         """Return the kind of denial that ``line`` reports and the note on it, or two empty texts."""
         if self._is_network(line, before):
@@ -235,7 +230,7 @@ def _programs(texts: list[str]) -> Iterator[str]:
 
 
 def _script(word: str, request: CommandRequest, entered: list[str]) -> str | None:
-    """Return the file of the workspace that a command means by ``word``. Return None if there is no such file.
+    """Return the file in the workspace that a command means by ``word``. Return None if there is no such file.
 
     ``entered`` are the folders that the command changes to.
     """

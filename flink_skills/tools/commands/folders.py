@@ -1,4 +1,4 @@
-"""Which folder a command runs in: what a model writes as ``cwd``, kept inside the workspace."""
+"""Folder and standard input of a command: what a model writes as ``cwd`` and ``stdin``, inside the workspace."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flink_skills.execution.workspace import Workspace
-from flink_skills.execution.workspace.inputs import EVENT_FILE
+from flink_skills.execution.workspace.workspace_inputs import EVENT_FILE
+from flink_skills.execution.workspace.workspace_paths import has_invalid_characters, split_variable
 from flink_skills.tools.arguments import ArgumentError
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
 
-__all__ = ["STDIN_DESCRIPTION", "real_path", "resolve_cwd", "stage_skills", "standard_input", "with_copies"]
+__all__ = ["STDIN_DESCRIPTION", "copy_of", "real_path", "resolve_cwd", "stage_skills", "standard_input", "with_copies"]
 
 #: Description for models: what :func:`standard_input` accepts.
 STDIN_DESCRIPTION = "$EVENT: the event"
 _EVENT = ("$EVENT", "${EVENT}")
 # More than a turn can have.
 _MAX_EVENT = 1 << 30
-
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 _ADVICE = (
     "Leave cwd out for the folder of the skill loaded last, or give a path relative to it or one that begins "
     "with $WORK_DIR, $OUTPUT_DIR, $SKILLS_DIR or $WORKSPACE_DIR."
@@ -37,27 +36,33 @@ _ADVICE = (
 def resolve_cwd(
     cwd: str | None, workspace: Workspace, default: Path, run_dir: Path, originals: Mapping[str, Path]
 ) -> Path:
-    """The folder that ``cwd`` means; raises :class:`ArgumentError` for one outside the workspace.
+    """Return the folder that ``cwd`` names. Raises :class:`ArgumentError` for a folder outside the workspace.
 
-    A relative path starts at ``default``. ``originals`` maps the folders in which loaded skills really live
-    to their copies in the workspace: a model knows the former from the skill's text.
+    A relative path starts at ``default``. ``originals`` maps the original folders of loaded skills, which their texts
+    name, to their copies in the workspace.
     """
     text = (cwd or "").strip()
     if not text or text == ".":
         return default
-    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+    if has_invalid_characters(text):
         raise ArgumentError(f"cwd {text!r} holds characters that no path can have. {_ADVICE}")
-    path = _expand(text, workspace, run_dir)
-    if not path.is_absolute():
-        path = default / path
-    path = _to_copy(path, originals)
+    variable, rest = split_variable(text)
+    if text == "~" or text.startswith("~/"):
+        variable, rest = "HOME", text[1:]
+    if variable:
+        folders = {**workspace.variables, "RUN_DIR": run_dir}
+        if variable not in folders:
+            raise ArgumentError(f"cwd {text!r} begins with a variable that is not known here. {_ADVICE}")
+        text_path = f"{folders[variable]}{rest}"
+    else:
+        text_path = os.path.join(default, text)
     try:
-        real = real_path(path)
-        # Compared on real paths: a link that leads out of the workspace is no way out of it.
+        real = real_path(copy_of(str(Path(text_path)), originals))
+        # Compared on real paths: a link can lead out of the workspace.
         if not real.is_relative_to(os.path.realpath(workspace.root)):
             raise ArgumentError(f"cwd {text!r} is outside the workspace. {_ADVICE}")
         mode = real.stat().st_mode
-    except OSError as error:  # also what a command has closed, or made deeper than a path can be long
+    except OSError as error:  # includes a folder that a command has closed, and a path that is too long
         raise ArgumentError(f"cwd {text!r} cannot be entered ({error.strerror}). {_ADVICE}") from None
     if not stat.S_ISDIR(mode):
         raise ArgumentError(f"cwd {text!r} is not a folder. {_ADVICE}")
@@ -73,29 +78,23 @@ async def standard_input(text: str | None, workspace: Workspace) -> bytes:
     if text is None or text.strip() not in _EVENT:
         return (text or "").encode("utf-8", "replace")
     event = (await asyncio.to_thread(workspace.read_part, f"inputs/{EVENT_FILE}", 0, _MAX_EVENT)).data
-    if not event.startswith(b'"'):
-        return event
-    return str(json.loads(event)).encode("utf-8", "replace")
+    return str(json.loads(event)).encode("utf-8", "replace") if event.startswith(b'"') else event
 
 
 def stage_skills(workspace: Workspace, names: Iterable[str], view: SkillView) -> dict[str, tuple[str, Path]]:
-    """Have skills in the workspace: name -> (original folder, copy), in the order of ``names``. Blocks.
+    """Copy skills to the workspace. Return original folder and copy by name, in the order of ``names``. Blocks.
 
-    A skill may have gone from the model's set since it was loaded: then it is no longer there for it.
+    A skill that was removed from the model's set since it was loaded is omitted.
     """
     workspace.ensure()
-    staged: dict[str, tuple[str, Path]] = {}
-    for name in names:
-        skill = view.get(name)
-        if skill is not None:
-            staged[name] = (str(skill.path) if skill.path else "", workspace.stage(skill))
-    return staged
+    skills = {name: skill for name in names if (skill := view.get(name)) is not None}
+    return {name: (str(skill.path or ""), workspace.stage(skill)) for name, skill in skills.items()}
 
 
 def real_path(path: Path | str) -> Path:
-    """``path`` with all links followed, in a folder where commands make links while this looks.
+    """Return ``path`` with all links resolved, in a folder where commands create links.
 
-    Raises :class:`OSError` where a link is replaced just then, or where there are more of them than can be followed.
+    Raises :class:`OSError` if a link is replaced during the call, or if there are too many of them.
     """
     try:
         return Path(os.path.realpath(path))
@@ -103,40 +102,20 @@ def real_path(path: Path | str) -> Path:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from None
 
 
-def with_copies(command: str, originals: Mapping[str, Path]) -> str:
-    """``command`` with the copies of skills in place of their folders, which the texts of skills name.
+def copy_of(path: str, originals: Mapping[str, Path]) -> str:
+    """Return ``path`` in a skill's copy if it is in the skill's original folder."""
+    for original, copy in originals.items():
+        if path == original or path.startswith(f"{original}/"):
+            return str(copy) + path[len(original) :]
+    return path
 
-    A command may see the copy only. The folder stands alone or begins a path: one that goes on is another folder.
+
+def with_copies(command: str, originals: Mapping[str, Path]) -> str:
+    """Return ``command`` with the copies of skills instead of their original folders, which the texts of skills name.
+
+    Commands can only see the copies. A longer name that starts with the folder's name is another folder.
     """
     for original, copy in originals.items():
         parts = re.split(rf"(?<![\w./-]){re.escape(original)}(?![\w.-])", command)
         command = str(copy).join(parts)
     return command
-
-
-def _expand(text: str, workspace: Workspace, run_dir: Path) -> Path:
-    roots = {
-        "WORKSPACE_DIR": workspace.root,
-        "SKILLS_DIR": workspace.skills_dir,
-        "WORK_DIR": workspace.work_dir,
-        "OUTPUT_DIR": workspace.out_dir,
-        "RUN_DIR": run_dir,
-        "TMPDIR": workspace.tmp_dir,
-        "HOME": workspace.home_dir,
-    }
-    if text == "~" or text.startswith("~/"):
-        return workspace.home_dir / text[2:]
-    match = _VARIABLE.match(text)
-    if match is None:
-        return Path(text)
-    root = roots.get(match.group(1) or match.group(2))
-    if root is None:
-        raise ArgumentError(f"cwd {text!r} begins with a variable that is not known here. {_ADVICE}")
-    return root / text[match.end() :].lstrip("/")
-
-
-def _to_copy(path: Path, originals: Mapping[str, Path]) -> Path:
-    for original, copy in originals.items():
-        if path.is_relative_to(original):
-            return copy / path.relative_to(original)
-    return path

@@ -1,4 +1,4 @@
-"""Values that no text may show, neither to a model nor in a log."""
+"""Values that are removed from texts for models and logs."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class HiddenValues:
             self._bytes = re.compile(b"|".join(map(re.escape, self._forms)))
 
     def in_text(self, text: str) -> str:
-        """``text`` without the values."""
+        """Return ``text`` without the values."""
         return self._text.sub(HIDDEN, text) if self._text is not None else text
 
     def in_data(self, value: Any) -> Any:
-        """JSON-like data without the values, in keys too."""
+        """Return JSON-like data without the values, also in keys."""
         if isinstance(value, str):
             return self.in_text(value)
         if isinstance(value, Mapping):
@@ -69,9 +69,9 @@ class HiddenValues:
         return [self.in_data(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     def in_bytes(self, data: bytes, gap: bytes = b"") -> bytes:
-        """``data`` without the UTF-8 form of the values.
+        """Return ``data`` without the UTF-8 form of the values.
 
-        ``gap`` is what stands in it for a part that was left out; a value that this cut in two is hidden as well.
+        ``gap`` replaces a part that was omitted. A value that was divided by it is hidden too.
         """
         if self._bytes is None:
             return data

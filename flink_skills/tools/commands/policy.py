@@ -8,6 +8,7 @@ Entries are paths, because a name says nothing: ``git`` may be a file that the l
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +18,125 @@ from pathlib import Path
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.commands.words import split_words
 
-__all__ = ["NO_SHELL", "CommandPlace", "CommandPolicy"]
+__all__ = ["NO_SHELL", "CommandPlace", "CommandPolicy", "split_words"]
+
+_BLANKS = " \t"
+_ADVICE = {
+    "\n": "Make one call for each command.",
+    "\r": "Make one call for each command.",
+    ";": "Make one call for each command.",
+    "&": "Make one call for each command; a folder to run in goes into cwd.",
+    "|": "Make one call for each program; the argument stdin is its input.",
+    "<": "The text for its input goes into the argument stdin.",
+    ">": "What it prints comes back in the result; to write a file, use an option of the program.",
+    "(": "Make one call for each command.",
+    ")": "Make one call for each command.",
+    "`": "Run the inner command first and write what it printed.",
+}
+_AROUND = " \t\r\n"
+# A run of characters that mean nothing to a shell.
+_PLAIN = re.compile(r"[^ \t\r\n;&|<>()`$'\"\\#]+")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_EXPANDED_IN_QUOTES = re.compile(r"\$[\w{(@*#?$!-]")
+
+
+def split_words(text: str, shown: Mapping[str, str]) -> list[str]:
+    """The words of ``text``, with quotes, backslashes and comments as in a POSIX shell and nothing expanded.
+
+    ``shown`` are variables whose values the model may be told. Raises :class:`ArgumentError`, which says what to
+    write instead, for what only a shell could do: a character outside quotes that means something to it, or a
+    variable or a command to be replaced inside of double quotes.
+
+    >>> split_words("grep -c 'a b' \\"x y\\".txt", {})
+    ['grep', '-c', 'a b', 'x y.txt']
+    """
+    text = _stripped(text)
+    words: list[str] = []
+    word: list[str] | None = None
+    at = 0
+    while at < len(text):
+        sign = text[at]
+        if sign in _BLANKS:
+            if word is not None:
+                words.append("".join(word))
+            word, at = None, at + 1
+            continue
+        if sign == "#" and word is None:
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+            continue
+        if sign == "$":
+            raise ArgumentError(_no_variables(text, at, shown))
+        if sign in _ADVICE:
+            raise ArgumentError(_no_shell(sign))
+        if sign in "'\"":
+            part, at = (_single if sign == "'" else _double)(text, at, shown)
+        elif sign == "\\":
+            # At the end a shell keeps it. Before a line break it joins the lines.
+            part, at = text[at + 1 : at + 2] or sign, at + 2
+            if part == "\n":
+                continue
+        else:
+            plain = _PLAIN.match(text, at)
+            part = plain.group() if plain else sign
+            at += len(part)
+        word = word or []
+        word.append(part)
+    return words if word is None else [*words, "".join(word)]
+
+
+def _stripped(text: str) -> str:
+    """``text`` without the blanks around it, but with the one that a backslash at its end belongs to."""
+    text = text.lstrip(_AROUND)
+    bare = text.rstrip(_AROUND)
+    return text[: len(bare) + 1] if bare.endswith("\\") else bare
+
+
+def _single(text: str, at: int, shown: Mapping[str, str]) -> tuple[str, int]:
+    end = text.find("'", at + 1)
+    if end < 0:
+        raise ArgumentError("The command has a ' without its second one: close it, or write \\' for the sign itself.")
+    return text[at + 1 : end], end + 1
+
+
+def _double(text: str, at: int, shown: Mapping[str, str]) -> tuple[str, int]:
+    part: list[str] = []
+    at += 1
+    while at < len(text):
+        sign, after = text[at], text[at + 1 : at + 2]
+        if sign == '"':
+            return "".join(part), at + 1
+        if sign == "`":
+            raise ArgumentError(_no_shell(sign))
+        if sign == "$" and _EXPANDED_IN_QUOTES.match(text, at):
+            raise ArgumentError(_no_variables(text, at, shown))
+        if sign == "\\" and after and after in '"\\$`\n':
+            part.append("" if after == "\n" else after)
+            at += 2
+        else:
+            part.append(sign)
+            at += 1
+    raise ArgumentError('The command has a " without its second one: close it, or write \\" for the sign itself.')
+
+
+def _no_shell(sign: str) -> str:
+    name = {"\n": "a line break", "\r": "a line break"}.get(sign, sign)
+    return (
+        f"There is no shell here: a command is one program with its arguments, so {name} cannot be used. "
+        f"{_ADVICE[sign]} For the sign itself, put it in single quotes."
+    )
+
+
+def _no_variables(text: str, at: int, shown: Mapping[str, str]) -> str:
+    found = _VARIABLE.match(text, at)
+    name = (found[1] or found[2]) if found else ""
+    value = f" {name} is {shown[name]}" if name in shown else ""
+    return (
+        "There is no shell here: nothing that begins with $ is replaced. Write the value itself."
+        f"{value}{'.' if value else ''} For the sign itself, put it in single quotes."
+    )
+
 
 #: Words in a tool's description if its commands run without a shell.
 NO_SHELL = "There is no shell"
@@ -38,7 +155,7 @@ class CommandPlace:
         skill: Whose command it is; None outside of skills.
         cwd: The folder that it runs in.
         env: The variables of the command: ``PATH``, and the folders that a refusal may name.
-        skill_folder: The copy of a skill in the workspace, by name; it need not be there.
+        skill_folder: A skill's copy in the workspace, by name; it need not be there.
         writable: The folders that commands can write.
         interpreters: Interpreters by name, which precede the programs of that name on the path.
     """
@@ -105,7 +222,7 @@ class CommandPolicy:
 
     @classmethod
     def of(cls, config: SkillConfig) -> CommandPolicy:
-        """Return the policy of a job. A list of permitted programs that is set and empty permits none."""
+        """Return a job's policy. A list of permitted programs that is set and empty permits none."""
         allowed: tuple[str, ...] = config.get(SkillOptions.SHELL_ALLOWED_COMMANDS)
         denied: tuple[str, ...] = config.get(SkillOptions.SHELL_DENIED_COMMANDS)
         return cls(allowed if config.is_set(SkillOptions.SHELL_ALLOWED_COMMANDS) else None, denied)
@@ -179,7 +296,7 @@ class CommandPolicy:
 
     def _is_denied(self, path: Path, place: CommandPlace) -> bool:
         return any(
-            # A file of a skill is denied to all: another skill's commands can reach it too.
+            # A file in a skill is denied to all: another skill's commands can reach it too.
             (entry.of_skill or entry.skill in (None, place.skill)) and _same_file(entry.locate(place), path)
             for entry in self._denied
         )
@@ -210,15 +327,15 @@ def _located(path: Path) -> Path:
 
 
 def _permits(entry: _Entry, path: Path, place: CommandPlace) -> bool:
-    wanted = entry.locate(place)
+    path_of_entry = entry.locate(place)
     if entry.of_skill and entry.skill is not None:
-        # A skill's folder leads to where commands may write: what lies there is no file of the skill.
-        real = Path(os.path.realpath(wanted))
+        # A skill's folder leads to where commands may write: what lies there is no file in the skill.
+        real = Path(os.path.realpath(path_of_entry))
         if not real.is_relative_to(os.path.realpath(place.skill_folder(entry.skill))):
             return False
         if any(real.is_relative_to(os.path.realpath(folder)) for folder in place.writable):
             return False
-    return wanted in _links(path)
+    return path_of_entry in _links(path)
 
 
 def _links(path: Path) -> list[Path]:

@@ -47,20 +47,20 @@ def describe(
     }
     if result.error is not None:
         return ToolResult(f"The command could not be run safely: {result.error}", is_error=True, value=value)
-    said = [*notes, *result.notes]
+    remarks = [*notes, *result.notes]
     if result.timed_out:
-        said.append(_timed_out(limits.wall_time, longest))
+        remarks.append(_timed_out(limits.wall_time, longest))
     if result.limit is not None and not (result.timed_out and result.limit == "wall_time"):
-        said.append(limit_text(result.limit, limits))
+        remarks.append(limit_text(result.limit, limits))
     elif killed_by is not None and not result.timed_out:
-        said.append(f"the command was ended by {killed_by}")
+        remarks.append(f"the command was ended by {killed_by}")
     for name, dropped in (("stdout", result.stdout_dropped), ("stderr", result.stderr_dropped)):
         if dropped:
-            said.append(f"{dropped} bytes of {name} were left out: write much output to a file in $WORK_DIR")
+            remarks.append(f"{dropped} bytes of {name} were left out: write much output to a file in $WORK_DIR")
     head = [f"{_EXIT_CODE}{value['return_code']}"]
     if not (stdout or stderr or killed_by or value["limit"] or result.stdout_dropped or result.stderr_dropped):
         head.append(_EMPTY)
-    lines = [*head, *(f"note: {note}" for note in said)]
+    lines = [*head, *(f"note: {note}" for note in remarks)]
     sections = (
         "\n".join(lines) + "\nstdout:\n",
         _closed(stdout),

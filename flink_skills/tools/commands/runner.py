@@ -1,23 +1,17 @@
-"""The service behind the tools that run commands: one per worker, shared by all turns."""
+"""Service behind the tools that run commands: one per worker, shared by all turns."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flink_skills.errors import ConfigError
-from flink_skills.execution import (
-    CommandRequest,
-    CommandResult,
-    ExecutionBackend,
-    Limits,
-    Workspace,
-    WorkspaceManager,
-)
+from flink_skills.execution import CommandRequest, CommandResult, ExecutionBackend, Limits, Workspace, WorkspaceManager
 from flink_skills.execution.capture import gap_text
 from flink_skills.execution.configuration import limits_from
 from flink_skills.execution.environment import passed_on
@@ -31,20 +25,87 @@ from flink_skills.telemetry import observe
 from flink_skills.telemetry.activity import ActivityContext
 from flink_skills.tools.commands.denials import Denials
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.commands.kept_process import KeptProcess, OutputTail
-from flink_skills.tools.commands.observed import failure_of, program_of
 from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
 from flink_skills.tools.commands.skill_env import SkillVariables, call_variables
 
-__all__ = ["ShellRunner"]
+__all__ = ["OutputTail", "ShellRunner", "WorkspaceProcess", "failure_of", "program_of"]
 
+_TAIL_BYTES = 8_192
+_PROGRAM = re.compile(r"\s*([\w./+-]{1,100})(?:\s|$)")
 # Commands whose output files are fetched at the same time: each may have 64 MiB of them in memory.
-_GATHERED_AT_ONCE = 2
+_MAX_COLLECTING = 2
+
+
+class OutputTail:
+    """Passes the output of a process to ``on_output`` and keeps the end of it."""
+
+    def __init__(self, on_output: OnOutput) -> None:
+        self.data = b""
+        self._on_output = on_output
+
+    def __call__(self, stream: int, data: bytes) -> None:
+        self.data = (self.data + data)[-_TAIL_BYTES:]
+        self._on_output(stream, data)
+
+
+class WorkspaceProcess(LiveProcess):
+    """The live process ``process`` in a workspace. ``result`` returns its result for callers.
+
+    At its end ``afterwards`` is called in a thread, which has finished when :meth:`wait` and :meth:`terminate` return,
+    then ``on_end``.
+    """
+
+    def __init__(
+        self,
+        process: LiveProcess,
+        *,
+        result: Callable[[CommandResult], CommandResult],
+        afterwards: Callable[[], None],
+        on_end: Callable[[WorkspaceProcess], None],
+    ) -> None:
+        self._process = process
+        self._result = result
+        self._afterwards = afterwards
+        self._on_end = on_end
+        self._life = asyncio.ensure_future(self._live())
+
+    @property
+    def ended(self) -> bool:
+        return self._process.ended
+
+    async def write(self, data: bytes) -> None:
+        await self._process.write(data)
+
+    def close_stdin(self) -> None:
+        self._process.close_stdin()
+
+    def pause_output(self) -> None:
+        self._process.pause_output()
+
+    def resume_output(self) -> None:
+        self._process.resume_output()
+
+    async def wait(self) -> CommandResult:
+        return await asyncio.shield(self._life)
+
+    async def terminate(self, grace: float = 2.0) -> CommandResult:
+        await self._process.terminate(grace)
+        return await self.wait()
+
+    def close(self) -> None:
+        self._process.close()
+
+    async def _live(self) -> CommandResult:
+        try:
+            return self._result(await self._process.wait())
+        finally:
+            await asyncio.to_thread(self._afterwards)
+            self._on_end(self)
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What is asked for in one call, with the limits of the job applied."""
+    """One call, with the job's limits applied."""
 
     command: str | Sequence[str]
     workspace: Workspace
@@ -57,12 +118,11 @@ class _Call:
 
 
 class ShellRunner:
-    """Runs commands in workspaces, under the policy and the limits of the job.
+    """Runs commands in workspaces, under the policy and the job's limits.
 
-    ``backend`` has to be started and ``report`` to say what it proved; :meth:`start` does both. Raises
-    :class:`~flink_skills.errors.ConfigError` for options that cannot be used.
-
-    ``gathering`` is for whoever fetches the output files of commands: few do so at the same time.
+    ``backend`` is started and ``report`` contains its verified level, as :meth:`start` does. ``gathering`` limits
+    concurrent collections of output files. Raises :class:`~flink_skills.errors.ConfigError` for options that cannot be
+    used.
 
     >>> shell = await ShellRunner.start(SkillConfig(), WorkspaceManager("/tmp/job-7"))
     >>> result = await shell.run("echo hi", workspace=shell.workspaces.for_key("k"))
@@ -85,14 +145,14 @@ class ShellRunner:
         self.limits: Limits = limits_from(config)
         self.policy = CommandPolicy.of(config)
         self.hidden = HiddenValues()
-        self.gathering = asyncio.Semaphore(_GATHERED_AT_ONCE)
+        self.gathering = asyncio.Semaphore(_MAX_COLLECTING)
         self._variables = SkillVariables(config, self.hidden)
         names: tuple[str, ...] = config.get(SkillOptions.SHELL_ENV)
         self._passed_on = passed_on(os.environ, names)
         self._readable: tuple[str, ...] = config.get(SkillOptions.SHELL_READABLE)
         network = config.get(SkillOptions.SHELL_NETWORK) == "allow"
         self._denials = Denials(self.level, network, self._readable)
-        self._processes: set[KeptProcess] = set()
+        self._processes: set[WorkspaceProcess] = set()
         self._slots = asyncio.Semaphore(config.get(SkillOptions.SHELL_MAX_CONCURRENT))
         self._shell = "/bin/sh"
         if self.level < IsolationLevel.REMOTE:
@@ -106,11 +166,11 @@ class ShellRunner:
 
     @classmethod
     async def start(cls, config: SkillConfig, workspaces: WorkspaceManager) -> ShellRunner:
-        """Choose a backend, start it and prove its level, as the options ``skills.shell.*`` say.
+        """Select a backend by the options ``skills.shell.*``, start it and verify its level.
 
-        Raises :class:`~flink_skills.errors.IsolationError` where the machine cannot isolate commands as well as
-        ``skills.shell.min-isolation`` demands, :class:`~flink_skills.errors.UnknownNameError` for a backend that
-        nobody knows and :class:`~flink_skills.errors.ConfigError` for options that cannot be used.
+        Raises :class:`~flink_skills.errors.IsolationError` if the machine cannot isolate commands as well as
+        ``skills.shell.min-isolation`` requires, :class:`~flink_skills.errors.UnknownNameError` for an unknown backend,
+        and :class:`~flink_skills.errors.ConfigError` for options that cannot be used.
         """
         backend, report = await open_backend(config, workspaces)
         try:
@@ -119,17 +179,17 @@ class ShellRunner:
         except BaseException:
             await backend.close()
             raise
-        # One copy of a skill for all keys is only as safe as commands are unable to write to it.
+        # One skill copy for all keys is only as safe as commands are unable to write to it.
         workspaces.share_files = report.level >= IsolationLevel.LANDLOCK
         return shell
 
     @property
     def level(self) -> IsolationLevel:
-        """The isolation of commands that was proved when the worker opened."""
+        """The isolation of commands that was verified when the worker opened."""
         return self.report.level
 
     def remarks(self) -> list[str]:
-        """What an operator should know of the options on this machine."""
+        """Return warnings for an operator about the options on this machine."""
         option = SkillOptions.SHELL_READABLE.key
         absent = [path for path in self._readable if self.level < IsolationLevel.REMOTE and not Path(path).exists()]
         return [f"option {option}: '{path}' does not exist on this machine" for path in absent] + self.policy.remarks()
@@ -149,18 +209,18 @@ class ShellRunner:
         limits: Limits | None = None,
         on_start: Callable[[], None] | None = None,
     ) -> CommandResult:
-        """Run ``command``; waits for a free slot first.
+        """Run ``command`` when a slot is free.
 
-        A text is run by the shell, words are a program and its arguments; where the job has a policy, both are one
-        program that it permits. ``timeout`` (seconds) and ``limits`` are cut to those of the job. Without ``cwd`` it
-        runs in ``work/``. ``env`` are variables that the caller adds; of those that every command has, only
-        ``OUTPUT_DIR`` may be given. The values of ``skills.env`` are not in the result. ``on_start`` is called when the
-        command is permitted and about to start.
+        A string is run by the shell, a sequence is a program and its arguments. If the job has a policy, both are one
+        program that it permits. ``timeout`` (seconds) and ``limits`` are reduced to those of the job. Without ``cwd``
+        it runs in ``work/``. ``env`` are additional variables, of those that every command has only ``OUTPUT_DIR``.
+        The values of ``skills.env`` are not in the result. ``on_start`` is called when the command is permitted and
+        about to start.
 
-        Raises :class:`~flink_skills.errors.ExecutionError` where the workspace cannot be used,
-        :class:`~flink_skills.errors.ConfigError` where a variable of the skill cannot be read, and
-        :class:`~flink_skills.tools.arguments.ArgumentError` for a command that the policy refuses and variables that
-        cannot be given.
+        Raises :class:`~flink_skills.errors.ExecutionError` if the workspace cannot be used,
+        :class:`~flink_skills.errors.ConfigError` if a variable of the skill cannot be read, and
+        :class:`~flink_skills.tools.arguments.ArgumentError` for a command that the policy denies and for variables
+        that cannot be set.
         """
         call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, self._allowed(limits, timeout))
         async with self._slots:
@@ -172,7 +232,7 @@ class ShellRunner:
                 if on_start is not None:
                     on_start()
                 with self._observed(call) as activity:
-                    result = self._noted(request, self._without_hidden(await self.backend.run(request)))
+                    result = self._with_notes(request, self._without_hidden(await self.backend.run(request)))
                     activity.attributes["result"] = result
                     activity.error = failure_of(result)
                 return result
@@ -195,26 +255,26 @@ class ShellRunner:
         tty: bool = False,
         timeout: float | None = None,
         limits: Limits | None = None,
-        judged: bool = True,
+        apply_policy: bool = True,
         on_start: Callable[[], None] | None = None,
     ) -> LiveProcess:
-        """Start ``command`` as a process that lives on: see :meth:`run` for what is the same.
+        """Start ``command`` as a live process, as :meth:`run` does.
 
-        It has no slot of ``skills.shell.max-concurrent``, and the workspace is in use for as long as it lives.
-        ``timeout`` is its longest life, also above that of commands, and ``stdin`` what its input begins with. A
-        program that the job itself names is not ``judged`` by the policy, which is for what models ask for. What
-        ``on_output`` gets may hold values of ``skills.env``: hide them by :attr:`hidden` before anybody reads it.
+        It has no slot of ``skills.shell.max-concurrent``, and the workspace is in use until it ends. ``timeout`` is its
+        maximum lifetime, which can exceed that of commands, and ``stdin`` the start of its input. The policy is for
+        what models request: a program that the job itself names runs with ``apply_policy`` False. The arguments of
+        ``on_output`` can contain values of ``skills.env``: hide them with :attr:`hidden` before they are shown.
 
-        Raises what :meth:`run` raises, and :class:`~flink_skills.errors.ExecutionError` where the backend cannot start
+        Raises what :meth:`run` raises, and :class:`~flink_skills.errors.ExecutionError` if the backend cannot start
         such a process.
         """
         allowed = self._allowed(limits, None)
         if timeout is not None:
-            # Not cut to the longest time of a command: how long processes live is for their owner to say.
+            # The owner of processes limits their lifetime, which can exceed that of commands.
             allowed = replace(allowed, wall_time=timeout)
         call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, allowed)
         await asyncio.to_thread(workspace.ensure)
-        let_go = workspace.hold()
+        release = workspace.hold()
         folder = run_dir
         output = OutputTail(on_output)
 
@@ -222,18 +282,18 @@ class ShellRunner:
             result = self._without_hidden(result)
             if result.exit_code == 0:
                 return result
-            # Output and errors may be one stream, and only a failure tells that its end is about a denial.
+            # Output and errors can be one stream, and only after a failure its end can be about a denial.
             ended = replace(result, stdout=b"", stderr=self.hidden.in_bytes(output.data))
-            return replace(result, notes=self._noted(request, ended).notes)
+            return replace(result, notes=self._with_notes(request, ended).notes)
 
         def afterwards() -> None:
             if run_dir is None and folder is not None:
                 workspace.end_run(folder)
-            let_go()
+            release()
 
         try:
             folder = run_dir or workspace.new_run()
-            request = await self._request(call, folder, judged=judged)
+            request = await self._request(call, folder, apply_policy=apply_policy)
             if on_start is not None:
                 on_start()
             with self._observed(call, interactive=True):
@@ -241,12 +301,12 @@ class ShellRunner:
         except BaseException:
             afterwards()
             raise
-        kept = KeptProcess(process, result=shown, afterwards=afterwards, on_end=self._processes.discard)
+        kept = WorkspaceProcess(process, result=shown, afterwards=afterwards, on_end=self._processes.discard)
         self._processes.add(kept)
         return kept
 
     def _observed(self, call: _Call, *, interactive: bool = False) -> ActivityContext:
-        """The activity of a command, which is named after its program; not the wait for a slot."""
+        """Return the activity of a command, which is named after its program. It excludes the wait for a slot."""
         return observe(
             "command",
             program_of(call.command),
@@ -262,7 +322,7 @@ class ShellRunner:
         allowed = (limits or self.limits).capped_by(self.limits)
         return replace(allowed, wall_time=min(timeout or allowed.wall_time, allowed.wall_time))
 
-    async def _request(self, call: _Call, run_dir: Path, *, judged: bool = True) -> CommandRequest:
+    async def _request(self, call: _Call, run_dir: Path, *, apply_policy: bool = True) -> CommandRequest:
         workspace, skill = call.workspace, call.skill_name
         added = call_variables(call.env, workspace, self._variables.names(skill))
         env = dict(self._passed_on)
@@ -278,8 +338,14 @@ class ShellRunner:
             writable=workspace.writable,
             interpreters=workspace.interpreters,
         )
+        if apply_policy and self.policy:
+            argv = await asyncio.to_thread(self.policy.resolve, call.command, place)
+        elif isinstance(call.command, str):
+            argv = (self._shell, "-c", call.command)
+        else:
+            argv = tuple(call.command)
         return CommandRequest(
-            argv=await self._argv(call.command, place) if judged else tuple(call.command),
+            argv=argv,
             cwd=str(place.cwd),
             env=env,
             stdin=call.stdin,
@@ -290,12 +356,7 @@ class ShellRunner:
             counted=place.writable,
         )
 
-    async def _argv(self, command: str | Sequence[str], place: CommandPlace) -> tuple[str, ...]:
-        if self.policy:
-            return await asyncio.to_thread(self.policy.resolve, command, place)
-        return (self._shell, "-c", command) if isinstance(command, str) else tuple(command)
-
-    def _noted(self, request: CommandRequest, result: CommandResult) -> CommandResult:
+    def _with_notes(self, request: CommandRequest, result: CommandResult) -> CommandResult:
         notes = self._denials.notes(request, result, lambda: self.backend.temporary_folders(request))
         return replace(result, notes=notes) if notes else result
 
@@ -308,9 +369,33 @@ class ShellRunner:
         )
 
     async def close(self) -> None:
-        """End all commands and processes. The workspaces stay: their manager removes them."""
+        """Terminate all commands and processes. The manager removes the workspaces."""
         processes = list(self._processes)
         for process in processes:
             process.close()
         await self.backend.close()
         await asyncio.gather(*(process.wait() for process in processes), return_exceptions=True)
+
+
+def program_of(command: str | Sequence[str]) -> str:
+    """Return the name of a command's first program, ``sh`` if it is more than a program and its arguments.
+
+    >>> program_of("/usr/bin/python3 scripts/x.py")
+    'python3'
+    """
+    first = command if isinstance(command, str) else (command[0] if command else "")
+    found = _PROGRAM.match(first)
+    return (found[1].rpartition("/")[2] or "sh") if found else "sh"
+
+
+def failure_of(result: CommandResult) -> str:
+    """Return why a command failed, in a word or two. Return an empty string if it did not."""
+    if result.error is not None:
+        return "not run safely"  # prose: allow M01: value of a span's attribute
+    if result.timed_out:
+        return "timeout"
+    if result.limit is not None:
+        return f"limit {result.limit}"
+    if result.signal is not None:
+        return f"signal {result.signal}"
+    return f"exit {result.exit_code}" if result.exit_code else ""

@@ -96,7 +96,7 @@ class ExecuteShellCommand(CheckedTool):
         except (ArgumentError, SkillsError) as error:
             return ToolResult(str(error), is_error=True)
 
-    async def _run(self, asked: _ShellArguments, context: ToolContext) -> ToolResult:
+    async def _run(self, request: _ShellArguments, context: ToolContext) -> ToolResult:
         workspace = await self._workspace(context)
         view = caller_view(self._services, context)
         staged = await asyncio.to_thread(stage_skills, workspace, context.skill_state or (), view)
@@ -105,28 +105,28 @@ class ExecuteShellCommand(CheckedTool):
         run_dir = workspace.new_run()
         try:
             originals = {original: copy for original, copy in staged.values() if original}
-            cwd = resolve_cwd(asked.cwd, workspace, default, run_dir, originals)
-            timeout = asked.timeout or _DEFAULT_TIMEOUT
+            cwd = resolve_cwd(request.cwd, workspace, default, run_dir, originals)
+            timeout = request.timeout or _DEFAULT_TIMEOUT
             result = await self._shell.run(
-                with_copies(asked.command, originals),
+                with_copies(request.command, originals),
                 workspace=workspace,
                 cwd=cwd,
                 run_dir=run_dir,
                 skill_name=last,
                 call_id=context.call_id,
                 env=self._env,
-                stdin=await standard_input(asked.stdin, workspace),
+                stdin=await standard_input(request.stdin, workspace),
                 timeout=timeout,
             )
         finally:
             workspace.end_run(run_dir)
         notes = []
         limits = self._shell.limits
-        # The default is nobody's wish, so cutting it needs no word.
+        # The model did not request the default, so a lower limit needs no note.
         if limits.wall_time < timeout != _DEFAULT_TIMEOUT:
             notes.append(f"this job allows commands {limits.wall_time:g} s at most, not {timeout:g} s")
-        given = replace(limits, wall_time=min(timeout, limits.wall_time))
-        return describe(result, given, self._shell.level, limits.wall_time, notes)
+        applied = replace(limits, wall_time=min(timeout, limits.wall_time))
+        return describe(result, applied, self._shell.level, limits.wall_time, notes)
 
     async def _workspace(self, context: ToolContext) -> Workspace:
         if context.workspace is None and context.open_workspace is None:
@@ -150,5 +150,5 @@ def _what_runs(policy: CommandPolicy) -> str:
 
 
 def _no_variables(policy: CommandPolicy) -> str:
-    # The folders of a workspace are variables in all texts of skills, and a program gets none of them replaced.
+    # The folders in a workspace are variables in all texts of skills, and a program gets none of them replaced.
     return " In the folder of a skill, out/, work/ and inputs/ lead to these folders." if policy else ""

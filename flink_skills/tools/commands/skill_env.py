@@ -1,4 +1,4 @@
-"""Variables for the commands of one skill (options ``skills.env.<skill>.<NAME>``): read when they are needed."""
+"""Variables for the commands of one skill (options ``skills.env.<skill>.<NAME>``), read when they are needed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _OUTPUT_DIR = "OUTPUT_DIR"
 
 
 class SkillVariables:
-    """The references of a job's ``skills.env`` options. Values are read at each use and kept only to be hidden.
+    """The references of a job's ``skills.env`` options. Values are read at each use and stored only to be hidden.
 
-    ``hidden`` learns every value before it is given away. Raises :class:`ConfigError`, which names the option, for a
-    variable that no skill may be given.
+    Every value is added to ``hidden`` before it is returned. Raises :class:`ConfigError`, which names the option, for a
+    reserved variable.
 
     >>> config = SkillConfig({"skills.env.report.API_TOKEN": "${env:REPORT_TOKEN}"})
     >>> variables = SkillVariables(config, HiddenValues())
@@ -61,23 +61,23 @@ class SkillVariables:
         return skill in self._references
 
     def names(self, skill: str | None) -> Container[str]:
-        """The names of the variables of ``skill``."""
+        """Return the variable names of ``skill``."""
         return self._references.get(skill or "", {}).keys()
 
     def learn(self) -> None:
-        """Read all values as far as they can be read, to hide them; blocks while files are read.
+        """Read all values that can be read, to hide them. Blocks.
 
-        What a command of another worker or of an earlier one wrote down is then hidden as well. A reference that cannot
-        be read is an error where it is used.
+        This includes values that a command of another worker or of an earlier one wrote to a file. A reference that
+        cannot be read is an error where it is used.
         """
         for skill in self._references:
             with suppress(ConfigError):
                 self.values(skill)
 
     def values(self, skill: str | None) -> Mapping[str, str]:
-        """The variables of ``skill``, read now; blocks while files are read.
+        """Read and return the variables of ``skill``. Blocks.
 
-        Raises :class:`ConfigError` that names the option and what its reference lacks, and never a value.
+        Raises :class:`ConfigError`, which names the option and the problem of its reference, and never a value.
         """
         found: dict[str, str] = {}
         for name, reference in self._references.get(skill or "", {}).items():
@@ -114,10 +114,10 @@ def name_problem(name: str, taken: Container[str] = ()) -> str:
 
 
 def call_variables(env: Mapping[str, str], workspace: Workspace, taken: Container[str] = ()) -> dict[str, str]:
-    """The variables that a model asks for in one call, checked; ``taken`` are names that the job has set for the skill.
+    """Check and return the variables that a model requests for one call.
 
-    ``OUTPUT_DIR`` may lead to another folder of the workspace, of those that commands can write; it may be relative to
-    the workspace. Raises :class:`ArgumentError`.
+    ``taken`` are names that the job sets for the skill. ``OUTPUT_DIR`` can be another folder in the workspace that
+    commands can write, also relative to the workspace. Raises :class:`ArgumentError`.
 
     >>> call_variables({"MODE": "fast", "OUTPUT_DIR": "out/today"}, workspace)
     {'MODE': 'fast', 'OUTPUT_DIR': '/tmp/job-7/ws_4f2a/out/today'}
@@ -128,14 +128,12 @@ def call_variables(env: Mapping[str, str], workspace: Workspace, taken: Containe
             raise ArgumentError(f"env: {problem}")
         if "\0" in value:
             raise ArgumentError(f"env: the value of {name} holds a NUL character: remove it")
-        found[name] = _output_dir(value, workspace) if name == _OUTPUT_DIR else value
+        found[name] = value
+    if _OUTPUT_DIR in found:
+        value = found[_OUTPUT_DIR]
+        found[_OUTPUT_DIR] = os.path.normpath(workspace.root / value)
+        if not is_within(found[_OUTPUT_DIR], frozenset(workspace.writable)):
+            raise ArgumentError(
+                f"env: OUTPUT_DIR {value!r} is none of the folders that commands may write: choose one in out/ or work/"
+            )
     return found
-
-
-def _output_dir(value: str, workspace: Workspace) -> str:
-    folder = os.path.normpath(workspace.root / value)
-    if not is_within(folder, frozenset(workspace.writable)):
-        raise ArgumentError(
-            f"env: OUTPUT_DIR {value!r} is none of the folders that commands may write: choose one in out/ or work/"
-        )
-    return folder

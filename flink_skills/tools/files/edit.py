@@ -1,10 +1,14 @@
-"""``Edit``: one text of a file replaced by another."""
+"""Tool ``Edit``: replaces one text of a file by another, found exactly, with other whitespace, or nearly."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 import threading
+import time
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,14 +16,150 @@ from pydantic import Field
 from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.files.area import Area
+from flink_skills.tools.files.file_paths import Area
 from flink_skills.tools.files.file_tool import StoredTool
-from flink_skills.tools.files.ledger import Ledger
-from flink_skills.tools.files.lines import load
-from flink_skills.tools.files.matching import Match, changed_lines, exact, loose, nearest
-from flink_skills.tools.files.storing import Storing
+from flink_skills.tools.files.text_files import load
+from flink_skills.tools.files.write import FileChanges, OperationLog
 
-__all__ = ["Edit"]
+__all__ = ["Edit", "Match", "Near", "changed_lines", "exact", "loose", "nearest"]
+
+_ALIKE = 0.9
+_COMPARED_CHARS = 1000
+_NEAREST = 3
+_SECONDS = 1.0
+_MAX_FOUND = 50
+_MAX_COMPARED_LINES = 400
+
+
+@dataclass(frozen=True)
+class Match:
+    """Characters ``start`` to ``end`` of the text, and their replacement. None: its indentation is not known."""
+
+    start: int
+    end: int
+    new: str | None
+
+
+@dataclass(frozen=True)
+class Near:
+    """Lines ``first`` to ``last`` (from 1), whose ``text`` is like what was looked for; ``ratio`` is 0 to 1."""
+
+    first: int
+    last: int
+    ratio: float
+    text: str
+
+
+def exact(text: str, old: str, new: str) -> list[Match]:
+    """Return the first 50 matches of ``old`` in ``text``, which may overlap."""
+    found: list[Match] = []
+    at = text.find(old)
+    while at >= 0 and len(found) < _MAX_FOUND:
+        found.append(Match(at, at + len(old), new))
+        at = text.find(old, at + 1)
+    return found
+
+
+def loose(text: str, old: str, new: str) -> list[Match]:
+    """Return the first 50 matches of the lines of ``old``, if the amount of whitespace is ignored.
+
+    The replacement is indented as the replaced lines are.
+
+    >>> loose("  if x:\\n    y()\\n", "if x:\\n  y()", "if x:\\n  z()")[0].new
+    '  if x:\\n    z()'
+    """
+    wanted = old.split("\n")
+    while wanted and not wanted[0].strip():
+        wanted.pop(0)
+    while wanted and not wanted[-1].strip():
+        wanted.pop()
+    if not wanted:
+        return []
+    lines = text.split("\n")
+    needle = "\n" + "\n".join(map(_single_spaced, wanted)) + "\n"
+    plain = "\n" + "\n".join(map(_single_spaced, lines)) + "\n"
+    starts = [0, *accumulate(len(line) + 1 for line in lines)]
+    found: list[Match] = []
+    # A search in one text takes time that grows with its length. The line is then counted from the last match.
+    at, counted, line = plain.find(needle), 0, 0
+    while at >= 0 and len(found) < _MAX_FOUND:
+        line += plain.count("\n", counted, at)
+        counted = at
+        last = line + len(wanted) - 1
+        replacement = _indented(new, wanted, lines[line : last + 1])
+        found.append(Match(starts[line], starts[last] + len(lines[last]), replacement))
+        at = plain.find(needle, at + 1)
+    return found
+
+
+def nearest(text: str, old: str) -> list[Near]:
+    """Return the three places that resemble ``old`` most, by at least 90 %. Search for at most a second."""
+    wanted = old.strip("\n").split("\n")
+    lines = text.split("\n")
+    deadline = time.monotonic() + _SECONDS
+    matcher = difflib.SequenceMatcher(autojunk=True)
+    # The matcher analyzes its second text one time.
+    matcher.set_seq2("\n".join(wanted)[:_COMPARED_CHARS])
+    found = []
+    for first in range(max(len(lines) - len(wanted) + 1, 0)):
+        if time.monotonic() > deadline:
+            break
+        window = "\n".join(lines[first : first + len(wanted)])
+        matcher.set_seq1(window[:_COMPARED_CHARS])
+        if matcher.real_quick_ratio() < _ALIKE or matcher.quick_ratio() < _ALIKE:
+            continue
+        ratio = matcher.ratio()
+        if ratio >= _ALIKE:
+            found.append(Near(first + 1, first + len(wanted), ratio, window))
+    return sorted(found, key=lambda near: (-near.ratio, near.first))[:_NEAREST]
+
+
+def changed_lines(old: list[str], new: list[str], first: int) -> list[list[int]]:
+    """Return the ranges of lines of ``new``, numbered from ``first``, that differ from ``old``.
+
+    For removed lines it is the line that follows them.
+    """
+    if len(old) + len(new) > _MAX_COMPARED_LINES:
+        return [[first, first + max(len(new), 1) - 1]]
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    changes = (change for change in matcher.get_opcodes() if change[0] != "equal")
+    return [[first + start, first + max(end - 1, start)] for _, _, _, start, end in changes]
+
+
+def _single_spaced(line: str) -> str:
+    return " ".join(line.split())
+
+
+def _indented(new: str, wanted: list[str], replaced: list[str]) -> str | None:
+    """Return ``new`` with the indentation of the ``replaced`` lines. Return None if that of a line is unknown.
+
+    A line of the file keeps its indentation. Another line is indented as the lines are that have its indentation
+    in ``wanted``.
+    """
+    indents: dict[str, set[str]] = {}
+    by_line: dict[str, set[str]] = {}
+    for ours, theirs in zip(wanted, replaced, strict=True):
+        if ours.strip():
+            indents.setdefault(_indent(ours), set()).add(_indent(theirs))
+            by_line.setdefault(_single_spaced(theirs), set()).add(_indent(theirs))
+    lines = []
+    for line in new.strip("\n").split("\n"):
+        same_line = by_line.get(_single_spaced(line), set())
+        indent = _indent(line)
+        longest = max((other for other in indents if indent.startswith(other)), key=len, default=None)
+        if line.strip() and len(same_line) == 1:
+            line = next(iter(same_line)) + line[len(indent) :]  # noqa: PLW2901
+        elif line.strip() and longest is not None:
+            if len(indents[longest]) > 1:
+                return None
+            line = next(iter(indents[longest])) + line[len(longest) :]  # noqa: PLW2901
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
 
 _SHOWN_LINES = 10
 _SHOWN_CHARS = 400
@@ -49,39 +189,39 @@ class Edit(StoredTool[_EditArguments]):
     model = _EditArguments
 
     def _work(
-        self, asked: _EditArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
+        self, request: _EditArguments, area: Area, root: int, context: ToolContext, stop: threading.Event
     ) -> dict[str, Any]:
-        target = area.locate(root, asked.path)
-        area.check_writable(target, asked.path)
-        storing, ledger = Storing(area, root), Ledger(root, context)
-        with storing.alone():
+        target = area.locate(root, request.path)
+        area.check_writable(target, request.path)
+        changes, log = FileChanges(area, root), OperationLog(root, context)
+        with changes.lock:
             with area.file(root, target) as descriptor:
                 text, encoding = load(descriptor)
             path, digest = "/".join(target.parts), _digest(text)
-            begun = ledger.begun()
-            if begun is not None and (begun.get("path"), begun.get("after")) == (path, digest):
-                return dict(begun["value"])
-            changed, about = _edited(text, asked)
+            earlier = log.earlier()
+            if earlier is not None and (earlier.get("path"), earlier.get("after")) == (path, digest):
+                return dict(earlier["value"])
+            changed, lines = _edited(text, request)
             value = {
                 "success": True,
-                "message": f"SUCCESS: file {area.names.shown(target.parts)} edited, lines {about['line_range']}",
-                **about,
+                "message": f"SUCCESS: file {area.shown(target.parts)} edited, lines {lines['line_range']}",
+                **lines,
             }
-            # Decoding what is to be written tells what is found there again: a lone carriage return is no difference.
+            # Encoded text can differ from what is read again: a lone carriage return is no difference.
             data = encoding.bom + encoding.encode(changed)
-            with area.told(target.asked):
-                ledger.note(op="edit", path=path, after=_digest(changed), value=value)
-            storing.replace(target, data)
+            with area.explained(target.requested):
+                log.add(op="edit", path=path, after=_digest(changed), value=value)
+            changes.replace(target, data)
         return value
 
 
-def _edited(text: str, asked: _EditArguments) -> tuple[str, dict[str, Any]]:
+def _edited(text: str, request: _EditArguments) -> tuple[str, dict[str, Any]]:
     """The text with the change, and which lines that is. Raises :class:`ArgumentError`."""
-    if asked.old_string == asked.new_string:
+    if request.old_string == request.new_string:
         raise ArgumentError("old_string and new_string are the same: nothing to change.")
     plain = _CRLF.sub("\n", text)
     crlf = len(text) - len(plain)
-    old, new = _CRLF.sub("\n", asked.old_string), _CRLF.sub("\n", asked.new_string)
+    old, new = _CRLF.sub("\n", request.old_string), _CRLF.sub("\n", request.new_string)
     matches = exact(plain, old, new) or loose(plain, old, new)
     if len(matches) != 1:
         raise ArgumentError(_several(plain, matches) if matches else _none(plain, old))

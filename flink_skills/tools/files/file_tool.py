@@ -20,8 +20,7 @@ from flink_skills.tools.argument_model import ArgumentModel
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import stage_skills
-from flink_skills.tools.files.area import Area
-from flink_skills.tools.files.names import Names, cwd_parts
+from flink_skills.tools.files.file_paths import Area, cwd_parts
 
 __all__ = ["MAX_SEARCHES", "FileTool", "StoredTool"]
 
@@ -70,25 +69,25 @@ class FileTool(CheckedTool, Generic[M]):
         return _result(value)
 
     @abstractmethod
-    async def _answer(self, asked: M, context: ToolContext) -> dict[str, Any]:
-        """The result. Raises :class:`ArgumentError` and :class:`SkillsError` for one that says what is wrong."""
+    async def _answer(self, request: M, context: ToolContext) -> dict[str, Any]:
+        """Return the result. Raises :class:`ArgumentError` and :class:`SkillsError` with messages for the model."""
 
     def _area(self, workspace: Workspace, context: ToolContext) -> tuple[Area, dict[str, tuple[str, Path]]]:
-        """The workspace as the tool sees it, and the loaded skills in it (see :func:`stage_skills`). Blocks."""
+        """Return the workspace as the tool sees it, and its loaded skills (see :func:`stage_skills`). Blocks."""
         view = context.skills
         workspace.ensure()
         staged = stage_skills(workspace, context.skill_state or (), view) if view is not None else {}
         originals = {original: copy for original, copy in staged.values() if original}
         skills = frozenset(folder_name(name) for name in view.names) if view is not None else frozenset()
         limits = context.shell.limits if context.shell is not None else Limits()
-        return Area(workspace, Names(workspace, self._cwd, originals), skills, limits), staged
+        return Area(workspace, self._cwd, originals, skills, limits), staged
 
 
 def _result(value: dict[str, Any]) -> ToolResult:
     return ToolResult(json.dumps(value, ensure_ascii=False), is_error=not value["success"], value=value)
 
 
-class _Places:
+class _ThreadSlots:
     """Slots for concurrent calls to file tools in a worker.
 
     Their threads compete with the event loop, which all keys share, for Python's lock. A call waits first behind
@@ -99,10 +98,10 @@ class _Places:
         self._of_keys: WeakKeyDictionary[Workspace, asyncio.Semaphore] = WeakKeyDictionary()
         self._of_worker: dict[int, asyncio.Semaphore] = {}
 
-    async def run(self, workspace: Workspace, most: int, work: Callable[[], T]) -> T:
-        """Run ``work`` in a thread and return its result. At most ``most`` such threads run in the worker."""
+    async def run(self, workspace: Workspace, limit: int, work: Callable[[], T]) -> T:
+        """Run ``work`` in a thread and return its result. At most ``limit`` such threads run in the worker."""
         of_key = self._of_keys.setdefault(workspace, asyncio.Semaphore(_MAX_OF_KEY))
-        of_worker = self._of_worker.setdefault(most, asyncio.Semaphore(most))
+        of_worker = self._of_worker.setdefault(limit, asyncio.Semaphore(limit))
         await of_key.acquire()
         try:
             await of_worker.acquire()
@@ -118,12 +117,12 @@ class _Places:
             if not ended.cancelled():
                 ended.exception()  # Otherwise asyncio logs an error if the turn has ended.
 
-        # A thread whose turn has ended keeps its place until it ends.
+        # A thread whose turn has ended keeps its slot until it ends.
         running.add_done_callback(leave)
         return await asyncio.shield(running)
 
 
-_places: WeakKeyDictionary[asyncio.AbstractEventLoop, _Places] = WeakKeyDictionary()
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, _ThreadSlots] = WeakKeyDictionary()
 
 
 class StoredTool(FileTool[M]):
@@ -131,22 +130,22 @@ class StoredTool(FileTool[M]):
 
     max_threads: ClassVar[int] = 16
 
-    async def _answer(self, asked: M, context: ToolContext) -> dict[str, Any]:
+    async def _answer(self, request: M, context: ToolContext) -> dict[str, Any]:
         workspace = await context.get_workspace()
         stop = threading.Event()
 
         def work() -> dict[str, Any]:
             area, _ = self._area(workspace, context)
-            with area.held() as root:
-                return self._work(asked, area, root, context, stop)
+            with area.opened() as root:
+                return self._work(request, area, root, context, stop)
 
-        places = _places.setdefault(asyncio.get_running_loop(), _Places())
+        slots = _slots.setdefault(asyncio.get_running_loop(), _ThreadSlots())
         try:
-            return await places.run(workspace, self.max_threads, work)
+            return await slots.run(workspace, self.max_threads, work)
         finally:
-            # Of a turn that was ended: nobody waits for the thread any more.
+            # The turn can end before the thread, whose result is then dropped.
             stop.set()
 
     @abstractmethod
-    def _work(self, asked: M, area: Area, root: int, context: ToolContext, stop: threading.Event) -> dict[str, Any]:
-        """The result, in a thread. What takes long ends soon after ``stop`` is set."""
+    def _work(self, request: M, area: Area, root: int, context: ToolContext, stop: threading.Event) -> dict[str, Any]:
+        """Return the result. It runs in a thread, and ends soon after ``stop`` is set."""

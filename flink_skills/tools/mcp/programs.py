@@ -74,7 +74,7 @@ async def program(
             cwd=None if cwd is None else Path(cwd),
             env=env,
             timeout=_LIFE,
-            judged=False,
+            apply_policy=False,
         )
     output.process = process
     to_session, from_server = anyio.create_memory_object_stream[Any](_WAITING_MESSAGES)

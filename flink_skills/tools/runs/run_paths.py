@@ -13,8 +13,7 @@ from pathlib import Path
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace
-from flink_skills.execution.workspace.removal import remove_tree
-from flink_skills.execution.workspace.rights import Ownership, folder_in, pinned
+from flink_skills.execution.workspace.safe_files import Ownership, folder_in, pinned, remove_tree
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.folders import real_path, with_copies
 

@@ -9,8 +9,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from flink_skills.execution.workspace.places import READABLE, parts_of
-from flink_skills.execution.workspace.staging import folder_name
+from flink_skills.execution.workspace.workspace_paths import READABLE, folder_name, parts_of
 from flink_skills.skill.credentials import Credential, credential_message, credential_name, find_credential
 from flink_skills.skill.text import clean_line
 from flink_skills.tools.arguments import ArgumentError

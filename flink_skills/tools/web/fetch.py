@@ -1,16 +1,18 @@
-"""``web_fetch``: a page of the web as text."""
+"""Tool ``web_fetch``: a web page as text."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
+from weakref import WeakValueDictionary
 
 import httpx2
 from pydantic import Field
@@ -20,15 +22,112 @@ from flink_skills.hints import none_is_default
 from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.web.cache import Page, PageCache, shared_cache
-from flink_skills.tools.web.failures import WebError
-from flink_skills.tools.web.markdown import to_markdown
-from flink_skills.tools.web.network import Gate, Resolver, check_client, check_proxy, make_client
-from flink_skills.tools.web.reading import read_body
-from flink_skills.tools.web.texts import charset_of, decode, is_binary, kind_of, media_type_of
-from flink_skills.tools.web.urls import DomainLists, host_name, parse_url, same_page
+from flink_skills.tools.web.addresses import (
+    Code,
+    DomainLists,
+    Gate,
+    HttpClient,
+    Resolver,
+    WebError,
+    host_name,
+    parse_url,
+    same_page,
+)
+from flink_skills.tools.web.web_pages import (
+    charset_of,
+    decode,
+    is_binary,
+    kind_of,
+    media_type_of,
+    read_body,
+    to_markdown,
+)
 
-__all__ = ["USER_AGENT", "WebFetchTool"]
+__all__ = ["USER_AGENT", "Page", "PageCache", "WebFetchTool", "shared_cache"]
+
+# Approximate bytes of an entry in addition to its texts.
+_OVERHEAD = 512
+
+
+@dataclass(frozen=True)
+class Page:
+    """A fetched page, before it is truncated to a length. ``is_cut`` is True for the beginning of a larger body."""
+
+    url: str
+    status_code: int = 0
+    status_text: str = ""
+    content_type: str = ""
+    content: str = ""
+    is_cut: bool = False
+
+    @property
+    def cost(self) -> int:
+        """Approximate bytes of memory. Characters outside Latin-1 use up to four each."""
+        wide = 1 if self.content.isascii() else 4
+        return wide * len(self.content) + len(self.url) + _OVERHEAD
+
+
+class PageCache:
+    """Stores pages for ``ttl`` seconds and within ``max_bytes``. The least recently used ones are evicted."""
+
+    def __init__(self, ttl: float, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ttl = ttl
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._pages: OrderedDict[str, tuple[float, Page]] = OrderedDict()
+        # Agents of one process can have separate event loops.
+        self._lock = threading.Lock()
+        self.used = 0
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def get(self, key: str) -> Page | None:
+        """Return a stored page. Return None if it is missing or expired. An expired page is removed."""
+        with self._lock:
+            if key not in self._pages:
+                return None
+            stored, page = self._pages[key]
+            if self._clock() - stored >= self._ttl:
+                self._remove(key)
+                return None
+            self._pages.move_to_end(key)
+            return page
+
+    def put(self, key: str, page: Page) -> None:
+        """Store a page, unless it exceeds the limit of all pages."""
+        with self._lock:
+            if key in self._pages:
+                self._remove(key)
+            if page.cost > self._max_bytes:
+                return
+            while self.used + page.cost > self._max_bytes:
+                self._remove(next(iter(self._pages)))
+            self._pages[key] = (self._clock(), page)
+            self.used += page.cost
+
+    def _remove(self, key: str) -> None:
+        _, page = self._pages.pop(key)
+        self.used -= page.cost
+
+
+# Caches that a tool of this process uses.
+_caches: WeakValueDictionary[Hashable, PageCache] = WeakValueDictionary()
+_caches_lock = threading.Lock()
+
+
+def shared_cache(fetched_by: Hashable, ttl: float, max_bytes: int, clock: Callable[[], float]) -> PageCache:
+    """Return the cache of all tools of this process that fetch in the same way, for example the copies of a tool.
+
+    ``fetched_by`` are all settings that affect the page of a URL: a tool must not receive what it may not read.
+    """
+    with _caches_lock:
+        key = (fetched_by, ttl, max_bytes, clock)
+        found = _caches.get(key)
+        if found is None:
+            found = _caches[key] = PageCache(ttl, max_bytes, clock)
+        return found
+
 
 _log = logging.getLogger(__name__)
 
@@ -52,19 +151,19 @@ class _Arguments(ArgumentModel):
 class WebFetchTool(CheckedTool):
     """Fetches pages for a model.
 
-    The value of a result has ``url`` (where redirects led), ``status_code``, ``status_text``, ``content_type``,
+    The value of a result has ``url`` (after redirects), ``status_code``, ``status_text``, ``content_type``,
     ``content``, whose first line is the title, ``bytes`` (of the content in UTF-8), ``duration_ms``, ``cached``,
-    ``truncated`` and ``error``: an empty text, or ``CODE: what is wrong``. If the content is the beginning of a page,
-    ``note`` says why. A failure is a result with ``is_error``, never an exception.
+    ``truncated`` and ``error``: an empty string, or ``CODE: reason``. If the content is the beginning of a page,
+    ``note`` states why. A failure is a result with ``is_error``, never an exception.
 
-    ``timeout``: seconds for a call with all its redirects, looking up names and converting. ``max_content_length``:
-    characters of content, 0 for all; the call's ``max_length`` overrides it. ``max_response_bytes``: the most that is
-    read of a body, packed and unpacked, 0 for all. A domain in ``allowed_domains`` and ``blocked_domains`` stands for
-    all below it. ``resolver``: looks up names instead of the system. ``http_client`` is used and not closed; what it
-    carries in its ``Authorization`` and ``Cookie`` headers is not sent. With ``proxy``, names are looked up there, and
-    only literal addresses are refused here.
+    ``timeout``: seconds for a call with redirects, name resolution and conversion. ``max_content_length``: characters
+    of content, 0 means no limit; the call's ``max_length`` overrides it. ``max_response_bytes``: maximum bytes of a
+    body, packed and unpacked, 0 means no limit. A domain in ``allowed_domains`` and ``blocked_domains`` includes all
+    below it. ``resolver`` replaces the system's name resolution. ``http_client`` is used and not closed; its
+    ``Authorization`` and ``Cookie`` headers are not sent. A ``proxy`` resolves names, and only literal addresses are
+    rejected here.
 
-    Raises :class:`ConfigError` for limits below zero, for what is no domain, and for a proxy beside a client.
+    Raises :class:`ConfigError` for limits below zero, invalid domains, and a proxy together with a client.
 
     >>> WebFetchTool(allowed_domains=["example.org"]).spec.name
     'web_fetch'
@@ -99,17 +198,13 @@ class WebFetchTool(CheckedTool):
                 f"tool {name!r}: max_content_length, max_response_bytes, max_redirects, cache_ttl_seconds and "
                 "cache_max_bytes must not be negative"
             )
-        if proxy and http_client:
-            raise ConfigError(
-                f"tool {name!r}: proxy and http_client exclude each other; configure the proxy in the client"
-            )
-        check_client(http_client, name)
-        if proxy:
-            check_proxy(proxy, name)
         self._timeout = timeout
-        self._user_agent = user_agent
-        self._proxy = proxy
-        self._client = http_client
+        self._headers = {
+            "User-Agent": user_agent,
+            "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, application/xml;q=0.8, */*;q=0.1",
+            "Accept-Encoding": "gzip, deflate",
+        }
+        self._client = HttpClient(name, http_client, proxy)
         self._max_content_length = max_content_length
         self._max_response_bytes = max_response_bytes
         self._domains = DomainLists(allowed_domains, blocked_domains)
@@ -123,19 +218,18 @@ class WebFetchTool(CheckedTool):
             *(self._domains.blocked, block_private_network, self._max_redirects),
         )
         self._cache = self._find_cache()
-        self._context: ssl.SSLContext | None = None
         self._arguments = Arguments(name, _Arguments)
         self._spec = ToolSpec(name, description, self._arguments.schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_context": None, "_cache": None}  # made, or found, where the tool runs
+        return {**self.__dict__, "_cache": None}  # found again where the tool runs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._cache = self._find_cache()
 
     def _find_cache(self) -> PageCache | None:
-        """The pages of this process; of this tool alone where its resolver or client cannot be compared."""
+        """Return the cache of this process, or a separate one if the resolver or client cannot be compared."""
         if self._cache_settings is None:
             return None
         try:
@@ -144,39 +238,39 @@ class WebFetchTool(CheckedTool):
             return PageCache(*self._cache_settings)
 
     def rejected(self, arguments: Mapping[str, Any], error: Exception) -> ToolResult:
-        page = Page(str(arguments.get("url") or "")[:200], 0, "", "", "")
-        return _result(page, str(WebError("INVALID_ARGS", str(error))), 0.0)
+        url = str(arguments.get("url") or "")[:200]
+        return _result(Page(url), str(WebError("INVALID_ARGS", str(error))), 0.0)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         start = time.monotonic()
         try:
-            asked = self._arguments.read(arguments)
+            request = self._arguments.read(arguments)
         except ArgumentError as problem:
             return self.rejected(arguments, problem)
-        page = Page(asked.url[:200], 0, "", "", "")
+        page = Page(request.url[:200])
         cached = False
         note = error = ""
         try:
-            page, cached = await self._page(asked.url)
-            limit = self._max_content_length if asked.max_length is None else asked.max_length
+            page, cached = await self._page(request.url)
+            limit = self._max_content_length if request.max_length is None else request.max_length
             if page.is_cut:
                 note = f"this is the beginning: the page has more than {self._max_response_bytes} bytes"
             if limit and len(page.content) > limit:
                 page = replace(page, content=page.content[:limit])
                 note = f"this is the beginning: give max_length to read more than {limit} characters"
-        except _AnsweredError as failure:
+        except _ResponseError as failure:
             page, error = failure.page, str(failure)
         except WebError as failure:
             error = str(failure)
         return _result(page, error, time.monotonic() - start, cached=cached, note=note)
 
     async def _page(self, text: str) -> tuple[Page, bool]:
-        """The page, and whether it was kept from an earlier call. Raises :class:`WebError`."""
+        """Return the page, and whether it is from the cache. Raises :class:`WebError`."""
         url = parse_url(text)
         self._check_domain(url)
         key = same_page(str(url))
-        if self._cache is not None and (kept := self._cache.get(key)):
-            return kept, True
+        if self._cache is not None and (cached := self._cache.get(key)):
+            return cached, True
         try:
             page, keep = await asyncio.wait_for(self._fetch(url), self._timeout)
         except WebError:
@@ -203,67 +297,53 @@ class WebFetchTool(CheckedTool):
             raise WebError("BLOCKED_URL", f"pages of {host} are not to be fetched here; use another source")
 
     async def _fetch(self, url: httpx2.URL) -> tuple[Page, bool]:
-        async with AsyncExitStack() as stack:
-            client = self._client or await self._new_client(stack)
+        async with self._client.opened() as client, AsyncExitStack() as stack:
             for _ in range(self._max_redirects + 1):
                 self._check_domain(url)
-                response = await self._gate.get(client, url, self._headers(), self._timeout)
+                response = await self._gate.get(client, url, self._headers, self._timeout)
                 stack.push_async_callback(response.aclose)
                 target = response.headers.get("Location", "")
                 if not (self._follow and response.status_code in _MOVED and target):
                     return await self._read(url, response)
                 await response.aclose()
-                url = self._next(url, target)
+                url = _next_url(url, target)
         raise WebError("HTTP_ERROR", f"more than {self._max_redirects} redirects; give the URL that they lead to")
 
-    def _next(self, url: httpx2.URL, target: str) -> httpx2.URL:
-        try:
-            joined = str(url.join(target))
-        except (httpx2.InvalidURL, ValueError):
-            raise WebError("INVALID_URL", f"{host_name(url)} redirects to an invalid URL: {target[:80]!r}") from None
-        return parse_url(joined)
-
-    def _headers(self) -> dict[str, str]:
-        return {
-            "User-Agent": self._user_agent,
-            "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, application/xml;q=0.8, */*;q=0.1",
-            "Accept-Encoding": "gzip, deflate",
-        }
-
-    async def _new_client(self, stack: AsyncExitStack) -> httpx2.AsyncClient:
-        if self._context is None:
-            self._context = await asyncio.to_thread(httpx2.create_ssl_context, trust_env=False)
-        return await stack.enter_async_context(make_client(self._context, self._proxy))
-
     async def _read(self, url: httpx2.URL, response: httpx2.Response) -> tuple[Page, bool]:
-        said = response.headers.get("Content-Type", "")
-        page = Page(str(url), response.status_code, response.reason_phrase, said, "")
-        if not 200 <= response.status_code < 300:
-            raise _AnsweredError(page, "HTTP_STATUS", _status_text(page, response))
-        media_type = media_type_of(said)
-        kind = kind_of(media_type)
-        if media_type and not kind:
-            raise _AnsweredError(
-                page, "UNSUPPORTED_CONTENT_TYPE", f"{media_type!r} is not text; look for the page as HTML"
-            )
+        """Return the page, and whether it may be cached. Raises :class:`_ResponseError`."""
+        content_type = response.headers.get("Content-Type", "")
+        page = Page(str(url), response.status_code, response.reason_phrase, content_type)
         try:
+            if not 200 <= response.status_code < 300:
+                raise WebError("HTTP_STATUS", _status_text(page, response))
+            media_type = media_type_of(content_type)
+            kind = kind_of(media_type)
+            if media_type and not kind:
+                message = f"{media_type!r} is not text; look for the page as HTML"
+                raise WebError("UNSUPPORTED_CONTENT_TYPE", message)
             body, is_cut = await read_body(response, self._max_response_bytes)
+            if is_binary(body):
+                raise WebError("UNSUPPORTED_CONTENT_TYPE", "the server did not send text")
+            content = await asyncio.to_thread(_text, body, content_type, kind or _sniffed_kind(body), page.url)
         except WebError as failure:
-            raise _AnsweredError(page, failure.code, failure.text) from None
-        if is_binary(body):
-            raise _AnsweredError(page, "UNSUPPORTED_CONTENT_TYPE", "the server did not send text")
-        try:
-            content = await asyncio.to_thread(_text, body, said, kind or _looks(body), page.url)
-        except WebError as failure:
-            raise _AnsweredError(page, failure.code, failure.text) from None
+            raise _ResponseError(page, failure.code, failure.text) from None
         can_keep = "no-store" not in response.headers.get("Cache-Control", "").lower()
         return replace(page, content=content, is_cut=is_cut), can_keep
 
 
-class _AnsweredError(WebError):
-    """A failure that the server gave an answer with."""
+def _next_url(url: httpx2.URL, target: str) -> httpx2.URL:
+    """Return the target of a redirect. Raises :class:`WebError`."""
+    try:
+        joined = str(url.join(target))
+    except (httpx2.InvalidURL, ValueError):
+        raise WebError("INVALID_URL", f"{host_name(url)} redirects to an invalid URL: {target[:80]!r}") from None
+    return parse_url(joined)
 
-    def __init__(self, page: Page, code: Any, text: str) -> None:
+
+class _ResponseError(WebError):
+    """A failure after the server responded."""
+
+    def __init__(self, page: Page, code: Code, text: str) -> None:
         super().__init__(code, text)
         self.page = page
 
@@ -275,8 +355,8 @@ def _status_text(page: Page, response: httpx2.Response) -> str:
     return f"{status}; check the URL, or use another page"
 
 
-def _looks(body: bytes) -> str:
-    """The kind of a body of which the server says nothing."""
+def _sniffed_kind(body: bytes) -> str:
+    """Return the kind of a body without a content type."""
     return "html" if body[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")) else "text"
 
 

@@ -7,7 +7,6 @@ import html
 import json
 import logging
 import re
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import date, datetime, timezone
@@ -22,15 +21,19 @@ from flink_skills.hints import none_is_default
 from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError, Arguments, Canonical
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.web.duckduckgo import DuckDuckGo
-from flink_skills.tools.web.failures import WebError
+from flink_skills.tools.web.addresses import DomainLists, HttpClient, WebError, same_page
 from flink_skills.tools.web.fetch import USER_AGENT
-from flink_skills.tools.web.google import Google
-from flink_skills.tools.web.network import check_client, check_proxy, make_client
-from flink_skills.tools.web.provider import Response, SearchHit, SearchProvider, SearchRequest, SearchResults
-from flink_skills.tools.web.reading import read_body
-from flink_skills.tools.web.searxng import SearXNG
-from flink_skills.tools.web.urls import DomainLists, same_page
+from flink_skills.tools.web.search_providers import (
+    DuckDuckGo,
+    Google,
+    Response,
+    SearchHit,
+    SearchProvider,
+    SearchRequest,
+    SearchResults,
+    SearXNG,
+)
+from flink_skills.tools.web.web_pages import read_body
 
 __all__ = ["WebSearchTool", "sources_policy"]
 
@@ -75,7 +78,7 @@ class WebSearchTool(CheckedTool):
     for fewer or more results than it gets.
 
     ``provider``: ``duckduckgo``, ``google``, ``searxng`` (with ``base_url``) or a :class:`SearchProvider`. Key and
-    engine of Google come from ``GOOGLE_CSE_API_KEY`` and ``GOOGLE_CSE_ENGINE_ID`` where they are not given.
+    engine of Google come from ``GOOGLE_CSE_API_KEY`` and ``GOOGLE_CSE_ENGINE_ID`` by default.
     ``results_num``: 1 to 10; ``snippet_len`` (1 to 1000) and ``title_len`` (1 to 200): characters. A number out of its
     range becomes the next one in it, with a warning in the log. ``timeout``: seconds
     for a call. ``dedup_urls`` leaves out what has the scheme, host and path of an earlier result. ``http_client`` is
@@ -113,13 +116,7 @@ class WebSearchTool(CheckedTool):
         title_len = _within(name, "title_len", title_len)
         if timeout <= 0:
             raise ConfigError(f"tool {name!r}: timeout must be more than 0")
-        if proxy and http_client:
-            raise ConfigError(
-                f"tool {name!r}: proxy and http_client exclude each other; configure the proxy in the client"
-            )
-        check_client(http_client, name)
-        if proxy:
-            check_proxy(proxy, name)
+        self._client = HttpClient(name, http_client, proxy)
         if base_url:
             check_endpoint(base_url, f"tool {name!r}: base_url", "https://search.example.org")
         if isinstance(provider, SearchProvider):
@@ -132,21 +129,15 @@ class WebSearchTool(CheckedTool):
             self._provider = SearXNG(base_url)
         else:
             raise ConfigError(f"tool {name!r}: unknown provider {provider!r}; expected duckduckgo, google or searxng")
-        self._proxy = proxy
         self._lang = lang
-        self._client = http_client
         self._count = results_num
         self._snippet_len = snippet_len
         self._title_len = title_len
         self._timeout = timeout
         self._user_agent = user_agent
         self._dedup = dedup_urls
-        self._context: ssl.SSLContext | None = None
         self._arguments = Arguments(name, _Arguments)
         self._spec = ToolSpec(name, description, self._arguments.schema)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_context": None}  # made again where the tool runs
 
     def prompt_addition(self, today: date | None = None) -> str:
         """What the system text of a model with this tool should have; ``today`` in UTC where it is not given."""
@@ -167,30 +158,27 @@ class WebSearchTool(CheckedTool):
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
-            request, lists = self._request(self._arguments.read(arguments))
-        except (ArgumentError, WebError) as misfit:
-            return self.rejected(arguments, misfit)
-        asked = self._arguments.read(arguments).count
-        note = "" if asked in (None, request.count) else f"count is {request.count} instead of {asked}: give 1 to 10"
-        query, summary, error = request.query, "", ""
+            parsed = self._arguments.read(arguments)
+            request, lists = self._request(parsed)
+        except (ArgumentError, WebError) as error:
+            return self.rejected(arguments, error)
+        note = ""
+        if parsed.count not in (None, request.count):
+            note = f"count is {request.count} instead of {parsed.count}: give 1 to 10"
+        summary, error_text = "", ""
         results: list[dict[str, str]] = []
         try:
-            answer = await self._search(request)
-            results = list(self._shown(answer.results, lists, request.count))
-            summary = _plain(answer.summary, 1000)
+            found = await self._search(request)
+            results = list(self._shown(found.results, lists, request.count))
+            summary = _plain(found.summary, 1000)
         except WebError as failure:
-            error = self._without_secrets(str(failure))
+            error_text = self._without_secrets(str(failure))
             if failure.code in ("HTTP_ERROR", "NOT_CONFIGURED"):
                 summary = self._without_secrets(failure.text)
-        return self._result(query, results, summary, error, note)
+        return self._result(request.query, results, summary, error_text, note)
 
     def _result(
-        self,
-        query: str,
-        results: Sequence[Mapping[str, str]] = (),
-        summary: str = "",
-        error: str = "",
-        note: str = "",
+        self, query: str, results: Sequence[Mapping[str, str]] = (), summary: str = "", error: str = "", note: str = ""
     ) -> ToolResult:
         value = {
             "query": query,
@@ -202,18 +190,18 @@ class WebSearchTool(CheckedTool):
         }
         return ToolResult(json.dumps(value, ensure_ascii=False), is_error=bool(error), value=value)
 
-    def _request(self, given: _Arguments) -> tuple[SearchRequest, DomainLists]:
-        query = " ".join(given.query.split())
+    def _request(self, arguments: _Arguments) -> tuple[SearchRequest, DomainLists]:
+        query = " ".join(arguments.query.split())
         if len(query) < 2:
             raise WebError("INVALID_QUERY", f"{query!r} is too short; give 2 characters or more")
-        if given.allowed_domains and given.blocked_domains:
+        if arguments.allowed_domains and arguments.blocked_domains:
             raise WebError("INVALID_ARGS", "allowed_domains and blocked_domains are both given; give one of them")
         try:
-            lists = DomainLists(given.allowed_domains, given.blocked_domains)
+            lists = DomainLists(arguments.allowed_domains, arguments.blocked_domains)
         except ConfigError as error:
             raise WebError("INVALID_ARGS", str(error)) from None
-        count = self._count if given.count is None else _clamped("results_num", given.count)
-        return SearchRequest(query, count, given.lang or self._lang, lists.allowed, lists.blocked), lists
+        count = self._count if arguments.count is None else _clamped("results_num", arguments.count)
+        return SearchRequest(query, count, arguments.lang or self._lang, lists.allowed, lists.blocked), lists
 
     async def _search(self, request: SearchRequest) -> SearchResults:
         if missing := self._provider.missing():
@@ -232,10 +220,9 @@ class WebSearchTool(CheckedTool):
             raise WebError("HTTP_ERROR", f"{name}: {str(error) or type(error).__name__}") from None
 
     async def _get(self, url: str, params: Mapping[str, str], headers: Mapping[str, str]) -> Response:
-        """A GET. Redirects are not followed: they would carry the key to somebody else."""
+        """Send a GET request. Redirects are not followed: they would send the key to another host."""
         own = {"Accept": "application/json", "Accept-Encoding": "gzip, deflate", "User-Agent": self._user_agent}
-        async with AsyncExitStack() as stack:
-            client = self._client or await self._new_client(stack)
+        async with self._client.opened() as client, AsyncExitStack() as stack:
             timeout = httpx2.Timeout(self._timeout)
             address = httpx2.URL(url).copy_merge_params(dict(params))
             request = client.build_request("GET", address, headers={**own, **headers}, timeout=timeout)
@@ -245,11 +232,6 @@ class WebSearchTool(CheckedTool):
             if body.is_cut:
                 raise WebError("FETCH_ERROR", f"{self._provider.name} answers with more than {_MAX_BYTES} bytes")
             return Response(response.status_code, body.data)
-
-    async def _new_client(self, stack: AsyncExitStack) -> httpx2.AsyncClient:
-        if self._context is None:
-            self._context = await asyncio.to_thread(httpx2.create_ssl_context, trust_env=False)
-        return await stack.enter_async_context(make_client(self._context, self._proxy))
 
     def _shown(self, results: Sequence[SearchHit], lists: DomainLists, count: int) -> Iterator[dict[str, str]]:
         seen: set[str] = set()
@@ -278,8 +260,8 @@ class WebSearchTool(CheckedTool):
 
 
 def _clamped(key: str, number: int) -> int:
-    least, most = _RANGES[key]
-    return max(least, min(most, number))
+    low, high = _RANGES[key]
+    return max(low, min(high, number))
 
 
 def _within(tool: str, key: str, number: int) -> int:
@@ -303,8 +285,8 @@ def sources_policy(today: date) -> str:
     )
 
 
-def _plain(text: str, most: int) -> str:
-    """Without markup, on one line, cut to ``most`` characters."""
+def _plain(text: str, limit: int) -> str:
+    """Return the text without markup, on one line, truncated to ``limit`` characters."""
     shown = _CHARACTER.sub(lambda found: html.unescape(found[0]), _MARKUP.sub("", text[:20_000]))
     shown = " ".join(_NOT_SHOWN.sub("", shown).split())
-    return shown if len(shown) <= most else shown[: most - 1].rstrip() + "…"
+    return shown if len(shown) <= limit else shown[: limit - 1].rstrip() + "…"

@@ -1,6 +1,6 @@
 """The collection of hostile output files reads nothing outside, does not block and does not fail.
 
-Examines the internals of execution.workspace.collecting on purpose.
+Examines the internals of execution.workspace.globs on purpose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.execution import Workspace, WorkspaceManager, remove_tree
-from flink_skills.execution.workspace import WorkspacePathError, collecting
+from flink_skills.execution.workspace import WorkspacePathError, globs
 
 from .conftest import NOBODY, as_root, dig, run_as
 
@@ -164,7 +164,7 @@ def test_more_files_than_anybody_wants(workspace: Workspace) -> None:
 
 
 def test_a_limit_of_what_is_looked_at(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "_MAX_ENTRIES", 10)
+    monkeypatch.setattr(globs, "MAX_ENTRIES", 10)
     for number in range(20):
         (workspace.work_dir / f"f{number}").touch()
     found = workspace.collect(["**"])

@@ -14,7 +14,7 @@ import pytest
 
 from flink_skills.errors import ConfigError
 from flink_skills.execution import Workspace, WorkspaceManager, remove_tree
-from flink_skills.execution.workspace.inputs import name_inputs
+from flink_skills.execution.workspace.workspace_inputs import name_inputs
 
 from .conftest import Skill
 

@@ -1,6 +1,6 @@
 """A file is placed in a workspace whole or not at all, at the requested path, and is recorded.
 
-Examines the internals of execution.workspace.inputs and execution.workspace.metadata on purpose.
+Examines the internals of execution.workspace.metadata on purpose.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager, remove_tree
-from flink_skills.execution.workspace import WorkspacePathError, default_place, inputs
+from flink_skills.execution.workspace import WorkspacePathError, default_place
 from flink_skills.execution.workspace import metadata as workspace_metadata
 
 from .conftest import Skill
@@ -292,7 +292,7 @@ def test_a_failure_in_the_middle_leaves_nothing(workspace: Workspace, monkeypatc
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched, pytest.raises(ExecutionError, match=r"work/a .*No space left"):
-        patched.setattr(inputs.os, "write", fail)
+        patched.setattr(os, "write", fail)
         workspace.place("work/a", data=b"after", record=RECORD)
     assert (workspace.work_dir / "a").read_bytes() == b"before"
     assert nothing_left(workspace)

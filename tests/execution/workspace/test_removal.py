@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.execution import WorkspaceManager, remove_tree
-from flink_skills.execution.workspace.removal import set_aside
+from flink_skills.execution.workspace.safe_files import set_aside
 
 from .conftest import Skill, dig
 

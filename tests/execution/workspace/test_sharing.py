@@ -324,7 +324,7 @@ def test_a_copy_that_is_spoiled_without_end_is_no_matter(
     def closed(*arguments: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("flink_skills.execution.workspace.shared.link_tree", closed)
+    monkeypatch.setattr("flink_skills.execution.workspace.staging.link_tree", closed)
     copy = manager.for_key("k").stage(skill)
     assert_whole(copy)
     assert (copy / "model.bin").stat().st_nlink == 1

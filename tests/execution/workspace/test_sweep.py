@@ -1,7 +1,4 @@
-"""The sweep removes old workspaces and keeps all others.
-
-Examines the internals of execution.workspace.ages on purpose.
-"""
+"""The sweep removes old workspaces and keeps all others."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from flink_skills.execution import Workspace, WorkspaceManager
-from flink_skills.execution.workspace import ages
 from tests.kit.aging import age_copy, age_workspace
 from tests.kit.waiting import until
 
@@ -45,8 +41,8 @@ class Clocks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wall, self.steady = time.time(), time.monotonic()
-        monkeypatch.setattr(ages.time, "time", lambda: self.wall)
-        monkeypatch.setattr(ages.time, "monotonic", lambda: self.steady)
+        monkeypatch.setattr(time, "time", lambda: self.wall)
+        monkeypatch.setattr(time, "monotonic", lambda: self.steady)
 
     def pass_by(self, seconds: float) -> None:
         self.wall += seconds

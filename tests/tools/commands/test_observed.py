@@ -1,11 +1,11 @@
-"""Observers are notified of commands. Examines the internals of tools.commands.observed on purpose."""
+"""Observers are notified of commands. Examines the internals of tools.commands.runner on purpose."""
 
 from __future__ import annotations
 
 import pytest
 
 from flink_skills.execution import CommandResult
-from flink_skills.tools.commands.observed import failure_of, program_of
+from flink_skills.tools.commands.runner import failure_of, program_of
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Edit: unique places, blanks, hints, preserved content.
 
-Examines the internals of tools.files.matching and tools.files.storing on purpose.
+Examines the internals of tools.files.edit and tools.files.write on purpose.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from flink_skills.tools.files import matching
-from flink_skills.tools.files.matching import changed_lines, loose, nearest
-from flink_skills.tools.files.storing import Storing
+from flink_skills.tools.files.edit import changed_lines, loose, nearest
+from flink_skills.tools.files.write import FileChanges
 
 from .conftest import Files
 
@@ -134,14 +133,14 @@ async def test_a_script_stays_one(files: Files) -> None:
 async def test_a_call_made_again_changes_nothing_twice(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     path = files.work / "a"
     path.write_text("x\n")
-    real = Storing.replace
+    real = FileChanges.replace
 
-    def killed(self: Storing, target: object, data: bytes) -> None:
+    def killed(self: FileChanges, target: object, data: bytes) -> None:
         real(self, target, data)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Storing, "replace", killed)
+        patched.setattr(FileChanges, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             await files("Edit", path="a", old_string="x", new_string="xx")
     files.context = replace(files.context, attempt=2)
@@ -188,7 +187,7 @@ def test_ranges_of_much_are_those_of_all() -> None:
 
 def test_the_search_for_what_is_like_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10**6))
-    monkeypatch.setattr(matching.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     text = "\n".join(f"some text {number}" for number in range(1000))
     assert nearest(text, "some text 500 ") == []
     assert loose("a\n" * 10, "a", "b")[9].start == 18

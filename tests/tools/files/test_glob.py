@@ -1,4 +1,4 @@
-"""Glob: patterns and limits. Examines the internals of tools.files.glob on purpose."""
+"""Glob: patterns and limits. Examines the internals of tools.files.file_search on purpose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from flink_skills.tools.files import glob
+from flink_skills.tools.files import file_search
 
 from .conftest import Files
 
@@ -76,7 +76,7 @@ async def test_hostile_patterns_end(tree: Files) -> None:
 
 
 async def test_it_ends_when_time_is_up(tree: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glob, "_SECONDS", -1.0)
+    monkeypatch.setattr(file_search, "_SECONDS", -1.0)
     value = await tree("Glob", pattern="**")
     assert (value["truncated"], value["count"]) == (True, 0)
     assert "the list is incomplete: the search took too long" in str(value["note"])

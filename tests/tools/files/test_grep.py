@@ -1,6 +1,6 @@
 """Grep: matches, omissions, hostile expressions, and the search in blocks of lines.
 
-Examines the internals of tools.files.grep on purpose.
+Examines the internals of tools.files.file_search on purpose.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 import re2
 
 from flink_skills.errors import ConfigError
-from flink_skills.tools.files import MAX_BYTES, Grep, grep
+from flink_skills.tools.files import MAX_BYTES, Grep, file_search
 
 from .conftest import Files
 
@@ -149,7 +149,7 @@ async def test_hostile_expressions_block_nobody(files: Files) -> None:
 
 async def test_it_ends_when_time_is_up(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     _tree(files, {f"{number}": "x\n" for number in range(50)})
-    monkeypatch.setattr(grep, "_SECONDS", -1.0)
+    monkeypatch.setattr(file_search, "_SECONDS", -1.0)
     value = await files("Grep", pattern="x")
     assert value["total_matches"] == 0
     assert "the search is incomplete: the search took too long" in str(value["note"])
@@ -182,7 +182,7 @@ def pattern_of(chance: random.Random) -> str:
         pieces = chance.choices(_PIECES + _MORE + _RARE, k=chance.randint(1, 5))
         pattern = "".join(pieces)
         with suppress(Exception):  # not an expression, or a large one
-            grep.LineSearch(pattern, case_sensitive=True)
+            file_search.LineSearch(pattern, case_sensitive=True)
             return pattern
 
 
@@ -190,7 +190,7 @@ def pattern_of(chance: random.Random) -> str:
 @pytest.mark.parametrize("seed", range(4))
 def test_random_expressions_in_random_texts(block: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small blocks also truncate lines."""
-    monkeypatch.setattr("flink_skills.tools.files.expressions.LINE_BYTES", block)
+    monkeypatch.setattr("flink_skills.tools.files.file_search.LINE_BYTES", block)
     monkeypatch.setitem(globals(), "LINE_BYTES", block)
     chance = random.Random(f"{block} {seed}")
     found = 0
@@ -198,7 +198,7 @@ def test_random_expressions_in_random_texts(block: int, seed: int, monkeypatch: 
         pattern, case_sensitive = pattern_of(chance), chance.random() < 0.7
         for _ in range(5):
             text = b"".join(chance.choices(_TEXTS, k=chance.randint(0, 40)))
-            lines = list(grep.LineSearch(pattern, case_sensitive=case_sensitive).lines(text))
+            lines = list(file_search.LineSearch(pattern, case_sensitive=case_sensitive).lines(text))
             assert lines == reference(pattern, text, case_sensitive=case_sensitive), (pattern, text)
             found += len(lines)
     assert found > 1000
@@ -213,7 +213,7 @@ def test_long_lines_and_ends_of_files(pattern: str, end: bytes) -> None:
         + end
     )
     for repeated in (text, text * 7):
-        lines = list(grep.LineSearch(pattern, case_sensitive=True).lines(repeated))
+        lines = list(file_search.LineSearch(pattern, case_sensitive=True).lines(repeated))
         assert lines == reference(pattern, repeated, case_sensitive=True)
 
 
@@ -224,6 +224,6 @@ def test_the_search_ends_between_blocks() -> None:
         asked.append(1)
         return len(asked) < 3
 
-    found = list(grep.LineSearch("a", case_sensitive=True).lines(b"a\n" * LINE_BYTES, continues))
+    found = list(file_search.LineSearch("a", case_sensitive=True).lines(b"a\n" * LINE_BYTES, continues))
     assert 0 < len(found) <= LINE_BYTES + 2
     assert [number for number, _ in found] == list(range(1, len(found) + 1))

@@ -18,7 +18,7 @@ from .conftest import Files
 
 @pytest.mark.parametrize("block", [1, 3, 64 << 10])
 async def test_a_page_is_that_of_a_split(block: int, files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flink_skills.tools.files.lines._BLOCK", block)
+    monkeypatch.setattr("flink_skills.tools.files.text_files._BLOCK", block)
     chance = random.Random(block)
     for _ in range(150):
         text = "".join(chance.choices(["a", "\n", "\r", "\r\n", "bc", "ü", "\u2028"], k=chance.randint(1, 14)))

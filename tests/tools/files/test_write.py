@@ -1,6 +1,6 @@
 """Write: files, folders, ends of files, limits, repeated calls.
 
-Examines the internals of tools.files.storing on purpose.
+Examines the internals of tools.files.write on purpose.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import pytest
 
-from flink_skills.tools.files import storing
-from flink_skills.tools.files.storing import Storing
+from flink_skills.tools.files import write as write_module
 
 from .conftest import Files
 
@@ -107,14 +106,14 @@ async def test_the_longest_file(shell_with: Callable[..., object]) -> None:
 
 async def test_a_full_disk_is_a_result(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     await files("Write", path="a", content="before")
-    real = storing.write_all
+    real = os.write
 
-    def full(descriptor: int, data: bytes) -> None:
+    def full(descriptor: int, data: bytes) -> int:
         real(descriptor, data[:2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(storing, "write_all", full)
+        patched.setattr(os, "write", full)
         said = await files.error("Write", path="a", content="after")
         assert "no space left (No space left on device). Remove files" in said
         # The note of the call is a file, too.
@@ -129,14 +128,14 @@ async def test_a_call_made_again_adds_what_is_missing(
     files: Files, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
     (files.work / "log").write_text("first\n")
-    real = Storing.append
+    real = write_module.FileChanges.append
 
-    def killed(self: Storing, target: object, data: bytes) -> None:
+    def killed(self: write_module.FileChanges, target: object, data: bytes) -> None:
         real(self, target, data[:written])  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Storing, "append", killed)
+        patched.setattr(write_module.FileChanges, "append", killed)
         with pytest.raises(KeyboardInterrupt):
             await files("Write", path="log", content="again\n", append=True)
     files.context = replace(files.context, attempt=2)

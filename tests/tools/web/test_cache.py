@@ -1,6 +1,6 @@
 """Pages that are kept: for how long, how many, and under which URLs.
 
-Examines the internals of tools.web.cache and tools.web.urls on purpose.
+Examines the internals of tools.web.fetch and tools.web.addresses on purpose.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 
 from flink_skills.tools import ToolContext
 from flink_skills.tools.web import WebFetchTool
-from flink_skills.tools.web.cache import Page, PageCache
-from flink_skills.tools.web.urls import same_page
+from flink_skills.tools.web.addresses import same_page
+from flink_skills.tools.web.fetch import Page, PageCache
 from tests.tools.web.site import Names, Site
 
 

@@ -65,11 +65,11 @@ async def test_a_server_that_drips_ends_at_the_deadline(site: Site, fetch: Fetch
 
     site.pages["/"] = drip
     started = time.monotonic()
-    result = await fetch(site.at(), timeout=1)
+    result = await fetch(site.at(), timeout=0.2)
     assert code_of(result) == "HTTP_ERROR"
-    assert "within 1 s" in result.value["error"]
+    assert "within 0.2 s" in result.value["error"]
     assert dripped.is_set()
-    assert time.monotonic() - started < 1 + MARGIN
+    assert time.monotonic() - started < MARGIN
 
 
 @pytest.mark.row("J24", "J26")
@@ -78,8 +78,8 @@ async def test_redirects_share_the_deadline(site: Site, fetch: Fetch) -> None:
         await visit.reply(b"", status="302 Found", Location="/")
 
     site.pages["/"] = again
-    result = await fetch(site.at(), timeout=1, max_redirects=1_000_000)
-    assert "within 1 s" in result.value["error"]
+    result = await fetch(site.at(), timeout=0.2, max_redirects=1_000_000)
+    assert "within 0.2 s" in result.value["error"]
 
 
 @pytest.mark.row("J24")
@@ -96,7 +96,7 @@ async def test_a_server_that_never_answers_and_one_that_is_no_web_server(site: S
             await visit.send(b"X-More: " + b"y" * 1000 + b"\r\n")
 
     site.pages |= {"/silent": silent, "/noise": noise, "/headers": headers_for_ever}
-    assert "within 0.5 s" in (await fetch(site.at("/silent"), timeout=0.5)).value["error"]
+    assert "within 0.2 s" in (await fetch(site.at("/silent"), timeout=0.2)).value["error"]
     assert code_of(await fetch(site.at("/noise"))) == "HTTP_ERROR"
     assert code_of(await fetch(site.at("/headers"))) == "HTTP_ERROR"
 
@@ -219,7 +219,7 @@ async def test_pages_with_nothing_in_them(page: str | bytes, site: Site, fetch: 
 
 @pytest.mark.row("J27")
 async def test_of_a_very_long_page_the_beginning(site: Site, fetch: Fetch) -> None:
-    site.page("/", "<p>first" + "<p>word" * 100_000)
+    site.page("/", "<p>first" + "<p>word" * 60_000)
     content = (await fetch(site.at(), {"max_length": 0}, timeout=60)).value["content"]
     assert content.startswith("first")
 
@@ -234,14 +234,14 @@ async def test_long_runs_of_space_cost_no_time(site: Site, fetch: Fetch) -> None
 @pytest.mark.row("J26")
 async def test_a_page_that_holds_the_converter_ends_it_and_nothing_else() -> None:
     slow = "<ol>" + "<li>a" * 30_000
-    converting = asyncio.create_task(asyncio.to_thread(to_markdown, slow, "http://127.0.0.1/", seconds=1))
+    converting = asyncio.create_task(asyncio.to_thread(to_markdown, slow, "http://127.0.0.1/", seconds=0.3))
     ticks = 0
     while not converting.done():
         await asyncio.sleep(0.01)
         ticks += 1
-    with pytest.raises(WebError, match="takes more than 1 s of CPU time to convert to text") as failure:
+    with pytest.raises(WebError, match=r"takes more than 0\.3 s of CPU time to convert to text") as failure:
         await converting
     assert failure.value.code == "DECODE_ERROR"
-    # The page would hold Python's lock for the whole second and longer.
+    # The page would hold Python's lock for this time and longer.
     assert ticks > 10
     assert to_markdown("<h1>Next</h1>", "http://127.0.0.1/") == "# Next"

@@ -1,21 +1,25 @@
-"""Where a job's workspaces are, and what is left there of jobs that were killed."""
+"""Locations of workspaces: those of a job, those of killed jobs, and temporary ones for commands without a job."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from flink_skills.errors import ExecutionError
+from flink_skills.errors import ConfigError, ExecutionError, IsolationError, UnknownNameError
+from flink_skills.execution.configuration import command_user
+from flink_skills.execution.registry import backend_names
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.manager import WorkspaceManager, remove_abandoned
-from flink_skills.execution.workspace.removal import DOOMED, remove_tree
-from flink_skills.execution.workspace.rights import restore_folder
+from flink_skills.execution.workspace.safe_files import DOOMED, remove_tree, restore_folder
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["open_workspaces"]
+__all__ = ["check_commands", "open_workspaces", "scratch_workspaces"]
 
 _JOB_PREFIX = "flink-skills-"
 _WORKSPACES = "workspaces"
@@ -91,3 +95,40 @@ def _folders(folder: Path) -> list[Path]:
         return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
     except OSError:
         return []
+
+
+def check_commands(config: SkillConfig) -> None:
+    """Raise where the options turn commands off (:class:`ConfigError`) or name a backend that nobody has
+    (:class:`UnknownNameError`)."""
+    if not config.get(SkillOptions.SHELL_ENABLED):
+        raise ConfigError(f"option {SkillOptions.SHELL_ENABLED.key} is false, so commands are disabled: remove it")
+    name = config.get(SkillOptions.SHELL_BACKEND)
+    known = ["auto", *backend_names()]
+    if name not in known:
+        raise UnknownNameError("execution backend", name, known)
+
+
+@contextmanager
+def scratch_workspaces(config: SkillConfig) -> Iterator[WorkspaceManager]:
+    """Workspaces in a new folder, below ``skills.workspace.dir`` or where temporary files go; removed at the end.
+
+    Raises :class:`ExecutionError` where no folder can be made or something in it cannot be removed.
+    """
+    try:
+        scratch = tempfile.mkdtemp(prefix="flink-skills-scratch-")
+    except OSError as error:
+        raise ExecutionError(
+            f"creating a temporary folder for workspaces failed ({error}): set TMPDIR to a writable folder"
+        ) from error
+    try:
+        try:
+            user = command_user(config)
+        except IsolationError:
+            user = None  # choosing a backend fails for the same reason, and says it in its report
+        workspaces = open_workspaces(config, agent_id="flink-skills", scratch_dir=scratch, user=user)
+        try:
+            yield workspaces
+        finally:
+            workspaces.close()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)  # what a command left there has been removed, or been told

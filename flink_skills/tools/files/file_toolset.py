@@ -8,9 +8,8 @@ from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.files.bash import Bash
 from flink_skills.tools.files.edit import Edit
+from flink_skills.tools.files.file_search import Glob, Grep
 from flink_skills.tools.files.file_tool import FileTool
-from flink_skills.tools.files.glob import Glob
-from flink_skills.tools.files.grep import Grep
 from flink_skills.tools.files.read import Read
 from flink_skills.tools.files.write import Write
 from flink_skills.tools.tool_names import matches
