@@ -54,10 +54,6 @@ class ExecutionBackend(ABC):
     """What is known to be open besides what canaries can find."""
     shortfall: str = ""
     """Reason, with the fix, if :meth:`start` finds that this machine prevents the level of the backend."""
-    cgroups: str = ""
-    """Folder in which each command has a cgroup with its limits. Empty if commands have none."""
-    no_cgroups: str = ""
-    """Reason why commands have no cgroups, if :meth:`start` has looked for a delegated one."""
 
     @abstractmethod
     async def start(self) -> None:

@@ -9,7 +9,6 @@ from abc import abstractmethod
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.cgroups.folder import CgroupFolder, open_folder
 from flink_skills.execution.command_control import NotStartedError
 from flink_skills.execution.launcher.protocol import Confinement, Order, Report
 from flink_skills.execution.launcher_process import LauncherProcess
@@ -38,7 +37,6 @@ class LocalBackend(ExecutionBackend):
         self._running: set[RunningCommand] = set()
         self._processes: set[RunningProcess] = set()
         self._closed = False
-        self._folder: CgroupFolder | None = None
         # Workspaces that are over a limit of theirs, and which: commands may make room there and nothing else.
         self._full: dict[tuple[str, ...], str] = {}
 
@@ -61,10 +59,6 @@ class LocalBackend(ExecutionBackend):
 
     async def start(self) -> None:
         self._closed = False
-        if self._folder is None:
-            # First, because the launcher starts in the cgroup of this process.
-            self._folder, self.no_cgroups = await asyncio.to_thread(open_folder, python=self.settings.python)
-            self.cgroups = str(self._folder.path) if self._folder is not None else ""
         await self._launcher.start()
 
     async def run(self, request: CommandRequest) -> CommandResult:
@@ -109,7 +103,6 @@ class LocalBackend(ExecutionBackend):
             counted=counted,
             full=self._full.get(counted[:1], ""),
             tty=tty,
-            cgroups=self.cgroups,
             confinement=confinement._replace(user=(user.uid, user.gid) if user else None),
         )
 
@@ -174,10 +167,6 @@ class LocalBackend(ExecutionBackend):
         self._supervisors.end_idle()
         await self._launcher.close()
         await asyncio.gather(*(process.wait() for process in processes))
-        if self._folder is not None:
-            await asyncio.to_thread(self._folder.close)
-            self._folder = None
-            self.cgroups = ""
 
 
 def _counted(request: CommandRequest) -> tuple[str, ...]:

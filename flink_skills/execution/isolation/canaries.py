@@ -72,7 +72,6 @@ async def prove(backend: ExecutionBackend, workspaces: WorkspaceManager, setting
     try:
         await asyncio.to_thread(_prepare, workspace, other)
         with _targets(workspaces, workspace, other, settings, mark) as targets:
-            targets["cgroups"] = backend.cgroups
             found = await _run_probe(backend, workspace, targets)
         lock = workspace.work_dir / "lock"
         found["survivors"] = None if _is_free(lock) else "a process that left its session keeps running"

@@ -171,34 +171,6 @@ def other_memory() -> str:
     return f"of process {opened[0]}"
 
 
-def leave_cgroup(folder: str) -> str:
-    """Open what moves this process to another cgroup or changes a limit, or create a cgroup."""
-    inside = f"/{os.path.basename(folder)}/"
-    with open("/proc/self/cgroup") as file:
-        path = next(line[3:].strip() for line in file if line.startswith("0::"))
-    if inside not in path:
-        raise AssertionError(f"the command is in the cgroup {path}")
-    own, above = folder + "/" + path.partition(inside)[2], os.path.dirname(folder)
-    reached = []
-    for group in (own, folder, above, above + "/flink-skills.others"):
-        for name in ("memory.max", "pids.max", "cgroup.procs", "cgroup.subtree_control"):
-            try:
-                # Only opened: to write would change the limits of the worker's pod.
-                os.close(os.open(os.path.join(group, name), os.O_WRONLY))
-            except OSError:
-                continue
-            reached.append(name)
-    try:
-        os.mkdir(os.path.join(folder, "new"))
-        reached.append("mkdir")
-        os.rmdir(os.path.join(folder, "new"))
-    except OSError:
-        pass
-    if not reached:
-        raise PermissionError
-    return ", ".join(sorted(set(reached)))
-
-
 def leave_a_daemon() -> None:
     """A process that has left session, group and parent, and keeps a lock for as long as it lives."""
     ready, told = os.pipe()
@@ -245,8 +217,6 @@ if worker_has_no_number():
 else:
     signal_process(worker, targets["group"])
 attempt("other_memory", other_memory)
-if targets["cgroups"]:
-    attempt("leave_cgroup", lambda: leave_cgroup(targets["cgroups"]))
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix"]))
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix_datagram"], 0, _socket.SOCK_DGRAM))
 attempt("unix_socket", lambda: send_from_pair(targets["unix_datagram"]))

@@ -28,8 +28,6 @@ class IsolationReport:
         seccomp_outer: The seccomp mode of the worker itself: ``disabled``, ``strict``, ``filter`` or ``unknown``.
         uid: The user that commands run as.
         shortfall: Why the backend cannot reach its own level here, with the fix; empty if it can or does not know.
-        cgroups: True if each command has a cgroup in which the kernel enforces its limits of memory and processes.
-        no_cgroups: The reason why commands have no cgroup. Empty if they have one, or run remotely.
         skipped: The reason and the fix for each backend that was tried and rejected, by name.
         milliseconds: How long it took.
     """
@@ -46,8 +44,6 @@ class IsolationReport:
     seccomp_outer: str = "unknown"
     uid: int = 0
     shortfall: str = ""
-    cgroups: bool = False
-    no_cgroups: str = ""
     skipped: Mapping[str, str] = field(default_factory=dict)
     milliseconds: float = 0.0
 
@@ -75,8 +71,6 @@ class IsolationReport:
             "seccomp_outer": self.seccomp_outer,
             "uid": self.uid,
             "shortfall": self.shortfall,
-            "cgroups": self.cgroups,
-            "no_cgroups": self.no_cgroups,
             "skipped": dict(self.skipped),
             "milliseconds": round(self.milliseconds, 1),
         }
@@ -86,5 +80,5 @@ class IsolationReport:
         gaps = ", ".join(self.not_enforced) or "nothing known"
         return (
             f"commands run at level {self.level.name} (backend {self.backend or 'none'}, uid {self.uid}, "
-            f"network {self.net}{', in cgroups' if self.cgroups else ''}); not enforced: {gaps}"
+            f"network {self.net}); not enforced: {gaps}"
         )

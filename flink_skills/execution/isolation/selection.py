@@ -34,7 +34,6 @@ _KNOWN_GAPS: Mapping[IsolationLevel, tuple[str, ...]] = {
 }
 # The component of the project's manifests that accepts what kernels without all of Landlock reach.
 _FOR_OLD_KERNELS = "deploy/components/older-nodes"
-_CGROUP = "leave_cgroup"
 _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 
@@ -136,12 +135,9 @@ async def _examine(
             not_enforced=backend.not_enforced,
         )
     findings = await prove(backend, workspaces, settings)
-    reached = findings.open.get(_CGROUP)
-    if reached is not None:
-        backend.cgroups, backend.no_cgroups = "", f"commands could change their own ({reached})"
     level, missing = proved_level(findings, settings)
     level = min(level, backend.level)
-    gaps = {*findings.open.keys() - {_CGROUP}, *missing, *_KNOWN_GAPS.get(level, ()), *backend.not_enforced}
+    gaps = {*findings.open, *missing, *_KNOWN_GAPS.get(level, ()), *backend.not_enforced}
     return replace(
         about,
         level=level,
@@ -150,8 +146,6 @@ async def _examine(
         proved=tuple(sorted(findings.stopped)),
         not_enforced=tuple(sorted(gaps)),
         shortfall=backend.shortfall,
-        cgroups=bool(backend.cgroups),
-        no_cgroups=backend.no_cgroups,
     )
 
 

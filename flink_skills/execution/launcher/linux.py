@@ -20,7 +20,6 @@ __all__ = [
     "die_with_parent",
     "drop_capabilities",
     "forbid_new_privileges",
-    "fork_into",
     "fork_sibling",
     "join_namespace",
     "load_filter",
@@ -49,8 +48,6 @@ _CLONE3 = 435
 _CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "loongarch64": 220, "ppc64le": 120}
 _CLONE_PARENT = 0x8000
 _CLONE_ARGUMENTS = struct.Struct("=8Q")  # flags come first, the signal at the end follows from the flag
-_CLONE_INTO_CGROUP = 0x2_0000_0000
-_CLONE_INTO_ARGUMENTS = struct.Struct("=11Q")  # flags come first, the signal at the end fifth, the cgroup last
 _PATH_BENEATH = 1
 _RULESET = struct.Struct("=QQQ")  # rights on files and on ports, scopes
 _PATH_RULE = struct.Struct("=Qi")  # rights, descriptor
@@ -112,19 +109,6 @@ def fork_sibling() -> int:
     if pid < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"clone: {os.strerror(error)}")
-    return int(pid)
-
-
-def fork_into(cgroup: int) -> int:
-    """Fork as ``os.fork`` does, but have the new process be in the cgroup whose directory is open as ``cgroup``.
-
-    For a process with one thread, like :func:`fork_sibling`. To move a process later takes the kernel milliseconds.
-    """
-    arguments = _CLONE_INTO_ARGUMENTS.pack(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, cgroup)
-    pid = _syscall(_long(_CLONE3), arguments, _long(len(arguments)))
-    if pid < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"clone3: {os.strerror(error)}")
     return int(pid)
 
 

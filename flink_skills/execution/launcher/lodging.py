@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 
-from flink_skills.execution.launcher.cgroup import CommandCgroup
 from flink_skills.execution.launcher.ending import Buried, end_children
 from flink_skills.execution.launcher.protocol import Order
 from flink_skills.execution.launcher.restrictions import Restrictions
 from flink_skills.execution.launcher.rooms import Room, open_room, view_of
-from flink_skills.execution.launcher.starter import Starter, in_common, most_tasks
+from flink_skills.execution.launcher.starter import Starter, in_common
 
 __all__ = ["Lodging"]
 
@@ -54,12 +53,10 @@ class Lodging:
         self._last = order
         ready, self._ready = self._ready, None
         if ready is not None:
-            folder = ready.cgroup.folder if ready.cgroup is not None else ""
-            if ready.common == in_common(order.confinement) and folder == order.cgroups and ready.is_waiting():
+            if ready.common == in_common(order.confinement) and ready.is_waiting():
                 return ready
             ready.close()
             self._end(buried, self._spare())
-            self.remove(ready.cgroup)
         return self._new_starter(order, buried)
 
     def get_ready(self) -> None:
@@ -88,26 +85,10 @@ class Lodging:
             self._room.close()
             self._room = None
         self._end(buried)
-        if ready is not None:
-            self.remove(ready.cgroup)
-
-    def remove(self, cgroup: CommandCgroup | None) -> None:
-        """Remove the cgroup of a command, or of a starter, that has ended."""
-        if cgroup is not None and not cgroup.remove():
-            self.is_in_order = False
 
     def _new_starter(self, order: Order, buried: Buried) -> Starter:
         namespaces = self._room.namespaces if self._room is not None else {}
-        common = in_common(order.confinement)
-        cgroup = CommandCgroup(order.cgroups) if order.cgroups else None
-        if cgroup is None:
-            return Starter(common, namespaces, self.restrictions, buried)
-        try:
-            cgroup.limit(order.memory, most_tasks(order))
-            return Starter(common, namespaces, self.restrictions, buried, cgroup)
-        except OSError:
-            cgroup.remove()
-            raise
+        return Starter(in_common(order.confinement), namespaces, self.restrictions, buried)
 
     def _spare(self) -> frozenset[int]:
         return frozenset((self._room.program,)) if self._room is not None else frozenset()

@@ -52,8 +52,7 @@ class Order(NamedTuple):
 
     ``rlimits`` maps names such as ``RLIMIT_CORE`` to values. ``counted`` are the folders whose contents count against
     ``workspace_bytes`` and ``workspace_files``; ``full`` is that of the two which they exceeded before. ``tty`` says
-    that standard input and output are a terminal, which becomes the one that controls the command. ``cgroups`` is the
-    folder in which the command gets a cgroup; empty for none.
+    that standard input and output are a terminal, which becomes the one that controls the command.
     """
 
     argv: list[str]
@@ -71,7 +70,6 @@ class Order(NamedTuple):
     counted: tuple[str, ...] = ()
     full: str = ""
     tty: bool = False
-    cgroups: str = ""
     confinement: Confinement = Confinement()
 
     def encode(self) -> bytes:

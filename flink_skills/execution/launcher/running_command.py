@@ -43,9 +43,6 @@ class RunningCommand:
         self._watch(SignalBroker(starter.listener, calls) if starter.listener is not None else None)
         # A whole group, because something that forks without end is faster than one call for each process.
         signal_group(self._main, signal.SIGKILL)
-        # In namespaces, a process that lives shows that the command has left it there.
-        if starter.cgroup is not None and not self._order.confinement.namespaces:
-            starter.cgroup.kill()
         self._lodging.tidy(self._buried)
         return self._report(self._buried.statuses.get(self._main), starter)
 
@@ -113,14 +110,9 @@ class RunningCommand:
         failed = code != 0 and not self._timed_out
         found, full = self._tree.afterwards(failed=failed)
         limit = self._limit
-        cgroup = starter.cgroup
-        if limit is None and cgroup is not None and code == -signal.SIGKILL and cgroup.is_out_of_memory():
-            limit = "memory"
         limit = limit or found
         if limit is None and code is not None:
             limit = _LIMIT_OF_SIGNAL.get(-code)
-        if limit is None and cgroup is not None and failed and self._order.processes and cgroup.has_denied_processes():
-            limit = "processes"
         return Report(
             exit_code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,

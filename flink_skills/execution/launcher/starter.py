@@ -11,14 +11,13 @@ import select
 import socket
 from collections.abc import Mapping
 
-from flink_skills.execution.launcher.cgroup import CommandCgroup
 from flink_skills.execution.launcher.ending import Buried
 from flink_skills.execution.launcher.listener import Listener
 from flink_skills.execution.launcher.protocol import HEADER, Confinement, Order
 from flink_skills.execution.launcher.restrictions import Restrictions, is_mediated
 from flink_skills.execution.launcher.waiting import KILLABLE, wait_for_order
 
-__all__ = ["Starter", "in_common", "most_tasks"]
+__all__ = ["Starter", "in_common"]
 
 
 def in_common(confinement: Confinement) -> Confinement:
@@ -26,18 +25,8 @@ def in_common(confinement: Confinement) -> Confinement:
     return confinement._replace(read=(), write=(), namespaces=())
 
 
-def most_tasks(order: Order) -> int:
-    """Return the most processes and threads that the kernel allows for ``order``. 0 means no limit.
-
-    One more than the limit, so that the supervisor finds the command over its limit and ends it.
-    """
-    return order.processes + 1 if order.processes else 0
-
-
 class Starter:
     """A starter for the supervisor. It has the confinement ``common``, and runs in ``namespaces`` if given.
-
-    It and the command are in ``cgroup``, or in that of this process.
 
     ``pid`` is the process id, 0 if it could not enter the namespaces. ``listener`` receives the calls that a mediated
     filter does not execute. It is open when the command starts, and None without such a filter. Raises
@@ -50,18 +39,16 @@ class Starter:
         namespaces: Mapping[str, int],
         restrictions: Restrictions,
         buried: Buried,
-        cgroup: CommandCgroup | None = None,
     ) -> None:
         self.common = common
-        self.cgroup = cgroup
         self.listener: Listener | None = None
         self._failure = b""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         parent = os.getpid()
         try:
-            pid = cgroup.fork() if cgroup is not None else os.fork()
+            pid = os.fork()
             if pid == 0:
-                wait_for_order(common, cgroup, namespaces, restrictions, control=theirs.fileno(), parent=parent)
+                wait_for_order(common, namespaces, restrictions, control=theirs.fileno(), parent=parent)
         except OSError:
             self._socket.close()
             raise
@@ -90,12 +77,7 @@ class Starter:
         return self.pid != 0 and not self._failure and not self._has_said_something()
 
     def start(self, order: Order, stdio: tuple[int, int, int], ruleset: int) -> None:
-        """Have the process become the command of ``order``. If it cannot, :attr:`failure` says why.
-
-        Raises :class:`OSError` if the limits of the cgroup cannot be set.
-        """
-        if self.cgroup is not None:
-            self.cgroup.limit(order.memory, most_tasks(order))
+        """Have the process become the command of ``order``. If it cannot, :attr:`failure` says why."""
         body = order._replace(confinement=self.common).encode()
         descriptors = [*stdio, *((ruleset,) if ruleset >= 0 else ())]
         try:

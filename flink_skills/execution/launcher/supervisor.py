@@ -93,7 +93,6 @@ def _run(order: Order, stdio: Stdio, orders: Orders, lodging: Lodging) -> Report
             os.close(descriptor)
         if starter is not None:
             starter.close()
-            lodging.remove(starter.cgroup)
 
 
 def _hand_over(pipes: tuple[int, ...], user: tuple[int, int]) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.cgroup import CommandCgroup
 from flink_skills.execution.launcher.command import become_command, report_failure
 from flink_skills.execution.launcher.listener import load_filter_and_listen
 from flink_skills.execution.launcher.namespaces import enter
@@ -31,7 +30,6 @@ KILLABLE, _INTERRUPTIBLE = b"k", b"i"
 
 def wait_for_order(
     common: Confinement,
-    cgroup: CommandCgroup | None,
     namespaces: Mapping[str, int],
     restrictions: Restrictions,
     *,
@@ -42,11 +40,8 @@ def wait_for_order(
 
     An error is written to ``control``. Runs after the fork of ``parent`` and never returns.
     """
-    step = "enter the cgroup"
+    step = "detach"
     try:
-        if cgroup is not None:
-            cgroup.enter()
-        step = "detach"
         os.setsid()
         os.umask(0o077)
         linux.die_first_when_memory_is_short()
