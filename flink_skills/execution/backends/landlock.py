@@ -16,8 +16,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution.backend import BackendSettings
 from flink_skills.execution.backends.hygiene import filter_name
 from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.launcher.protocol import Confinement
-from flink_skills.execution.launcher.restrictions import PARTS, SIGNALS, TRUNCATION
+from flink_skills.execution.launcher.protocol import PARTS, SIGNALS, TRUNCATION, Confinement
 from flink_skills.execution.levels import IsolationLevel
 from flink_skills.execution.nesting import is_within, outermost
 from flink_skills.execution.request import CommandRequest

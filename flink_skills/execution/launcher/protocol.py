@@ -1,4 +1,4 @@
-"""The messages between a worker and a supervisor on the control socket of the supervisor.
+"""Messages between a worker and a supervisor on the control socket of the supervisor.
 
 Worker to supervisor: a :data:`HEADER` of kind :data:`ORDER` with the size of an :class:`Order` as JSON, which follows,
 and with the descriptors for standard input, output and error. Supervisor to worker: :data:`STARTING`, then, when all
@@ -11,15 +11,44 @@ the supervisor.
 from __future__ import annotations
 
 import json
+import os
+import socket
 import struct
 from typing import Any, NamedTuple
 
-__all__ = ["GRACE", "HEADER", "ORDER", "STARTING", "Confinement", "Order", "Report", "read_report"]
+__all__ = [
+    "GRACE",
+    "HEADER",
+    "PARTS",
+    "SIGNALS",
+    "STARTING",
+    "TRUNCATION",
+    "Confinement",
+    "Order",
+    "Orders",
+    "Report",
+    "is_mediated",
+    "read_report",
+]
 
 HEADER = struct.Struct("!cI")
 ORDER, GRACE = b"o", b"g"
 STARTING = b"\n"
 _LENGTH = struct.Struct("!I")
+
+SIGNALS = "signals"
+"""Part of a mediated filter: the supervisor answers the calls that signal processes."""
+
+TRUNCATION = "truncation"
+"""Part of a filter: calls that truncate files without the right to write are denied."""
+
+PARTS = "+"
+"""Separator of the mode and the parts in the name of a filter, such as ``offline+signals``."""
+
+
+def is_mediated(name: str) -> bool:
+    """Return True if the supervisor answers calls for the filter ``name``."""
+    return SIGNALS in name.split(PARTS)
 
 
 class Confinement(NamedTuple):
@@ -33,9 +62,9 @@ class Confinement(NamedTuple):
         scope: Whether the memory of processes outside of the command is closed (Landlock), with signals and abstract
             sockets from Linux 6.12 on.
         filter: Which system calls are allowed: the name of a filter, or empty for all. See
-            :mod:`~flink_skills.execution.launcher.syscall_filter`.
+            :mod:`~flink_skills.execution.launcher.restrictions`.
         namespaces: What bubblewrap is told in order to make namespaces for the command, one operation each: see
-            :func:`~flink_skills.execution.launcher.namespaces.continue_inside`. Empty for the supervisor's own.
+            :func:`~flink_skills.execution.launcher.namespaces.open_namespaces`. Empty for the supervisor's own.
     """
 
     user: tuple[int, int] | None = None
@@ -111,3 +140,66 @@ def read_report(received: bytes | bytearray) -> Report | None:
         return None
     (size,) = _LENGTH.unpack_from(received, begin)
     return Report(**json.loads(received[body:])) if len(received) == body + size else None
+
+
+class Orders:
+    """Orders that arrive on the socket ``control``, with at most ``max_descriptors`` descriptors each."""
+
+    def __init__(self, control: socket.socket, max_descriptors: int = 3) -> None:
+        self._control = control
+        self._max_descriptors = max_descriptors
+
+    def fileno(self) -> int:
+        return self._control.fileno()
+
+    def next(self) -> tuple[Order, list[int]] | None:
+        """Wait for the next order and return it with its descriptors.
+
+        Return None if none will arrive, or if this process has no room for its descriptors.
+        """
+        try:
+            kind, number, received = self._header()
+            while kind != ORDER:  # a grace for a command that had ended before the worker knew of it
+                kind, number, received = self._header()
+        except (EOFError, OSError):
+            return None
+        try:
+            body = self._receive(number)
+        except (EOFError, OSError):
+            body = b""
+        if body and len(received) >= 3:
+            return Order.decode(body), received
+        for descriptor in received:
+            os.close(descriptor)
+        return None
+
+    def grace(self) -> float | None:
+        """Return the seconds that the worker grants the running command to end.
+
+        Return None if the command has to end immediately.
+        """
+        try:
+            kind, number, received = self._header()
+        except (EOFError, OSError):
+            return None
+        for descriptor in received:
+            os.close(descriptor)
+        return number / 1000 if kind == GRACE else None
+
+    def _header(self) -> tuple[bytes, int, list[int]]:
+        data, received, _, _ = socket.recv_fds(self._control, HEADER.size, self._max_descriptors)
+        if not data:
+            raise EOFError
+        data += self._receive(HEADER.size - len(data))
+        kind, number = HEADER.unpack(data)
+        return kind, number, received
+
+    def _receive(self, size: int) -> bytes:
+        """Return the next ``size`` bytes. Raises :class:`EOFError` if the input ends before."""
+        data = bytearray()
+        while len(data) < size:
+            chunk = self._control.recv(min(1 << 20, size - len(data)))
+            if not chunk:
+                raise EOFError
+            data += chunk
+        return bytes(data)

@@ -1,28 +1,17 @@
-"""Restrictions of commands, as plain data for all forks of the zygote."""
+"""Restrictions of commands, as plain data that the zygote prepares for all its forks."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-__all__ = ["PARTS", "SIGNALS", "SIGNAL_CALLS", "TRUNCATION", "Restrictions", "Rights", "is_mediated"]
+from flink_skills.execution.launcher.linux import forbid_new_privileges, load_filter_and_listen
+from flink_skills.execution.launcher.protocol import is_mediated
 
-SIGNALS = "signals"
-"""Part of a mediated filter: the supervisor answers the calls that signal processes."""
-
-TRUNCATION = "truncation"
-"""Part of a filter: calls that truncate files without the right to write are denied."""
-
-PARTS = "+"
-"""Separator of the mode and the parts in the name of a filter, such as ``offline+signals``."""
-
-SIGNAL_CALLS = ("kill", "tkill", "tgkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
-"""Calls that signal processes."""
-
-
-def is_mediated(name: str) -> bool:
-    """Return True if the supervisor answers calls for the filter ``name``."""
-    return SIGNALS in name.split(PARTS)
+__all__ = ["Restrictions", "Rights", "prepare"]
 
 
 class Rights(NamedTuple):
@@ -57,7 +46,7 @@ class Restrictions(NamedTuple):
     Attributes:
         filters: Filters of system calls by name, as programs for the kernel.
         rights: Rights of Landlock. None without Landlock.
-        calls: Numbers of the calls :data:`SIGNAL_CALLS` by name. Empty without mediated filters.
+        calls: Numbers of the calls that signal processes by name. Empty without mediated filters.
         refusal: Why mediated filters cannot be used. Empty if they can, or if none was requested.
     """
 
@@ -65,3 +54,69 @@ class Restrictions(NamedTuple):
     rights: Rights | None
     calls: Mapping[str, int] = {}
     refusal: str = ""
+
+
+def prepare(libraries: str, filters: tuple[str, ...]) -> Restrictions:
+    """Prepare the restrictions with the libraries in the folders ``libraries``, separated by colons.
+
+    ``filters`` are the names of the filters that orders may use. If this process may not use mediated ones,
+    ``refusal`` of the result is the reason.
+
+    A forked process imports the libraries: every command is a fork of this process, and each page of memory and each
+    library that acts at a fork would delay it.
+
+    Raises :class:`RuntimeError` if that process fails. Its standard error says why.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _prepare_and_exit(libraries, filters, writer)
+    os.close(writer)
+    with open(reader, "rb") as file:
+        body = file.read()
+    _, status = os.waitpid(pid, 0)
+    if status != 0:
+        raise RuntimeError(f"the restrictions of commands cannot be prepared: wait status {status}")
+    fields = json.loads(body)
+    programs = {name: bytes.fromhex(program) for name, program in fields["filters"].items()}
+    rights = Rights(*fields["rights"]) if fields["rights"] else None
+    return Restrictions(programs, rights, fields["calls"], fields["refusal"])
+
+
+def _prepare_and_exit(libraries: str, names: tuple[str, ...], writer: int) -> NoReturn:
+    code = 1
+    try:
+        sys.path += [folder for folder in libraries.split(":") if folder not in sys.path]
+        from flink_skills.execution.launcher import kernel_policy
+
+        # First, because filters deny the calls that query the kernel's rights.
+        rights = kernel_policy.kernel_rights()
+        programs = {name: kernel_policy.filter_program(name) for name in names}
+        calls: dict[str, int] = {}
+        refusal = ""
+        mediated = [name for name in names if is_mediated(name)]
+        if mediated:
+            try:
+                forbid_new_privileges()
+                descriptor, _ = load_filter_and_listen(programs[mediated[0]])
+                os.close(descriptor)
+                calls = kernel_policy.signal_call_numbers()
+            except OSError as error:
+                refusal = error.strerror or str(error)
+                programs = {name: program for name, program in programs.items() if name not in mediated}
+        found = {
+            "filters": {name: program.hex() for name, program in programs.items()},
+            "rights": rights,
+            "calls": calls,
+            "refusal": refusal,
+        }
+        with open(writer, "wb") as file:
+            file.write(json.dumps(found).encode("ascii"))
+        code = 0
+    except BaseException:
+        import traceback  # only now, because each module delays every fork
+
+        traceback.print_exc(file=sys.stderr)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)

@@ -7,10 +7,18 @@ import resource
 import time
 from collections.abc import Callable
 
-from flink_skills.execution.launcher.ending import Buried
-from flink_skills.execution.launcher.held import HeldUse, held_use, written_by
+from flink_skills.execution.launcher.process_tree import Reaped
 from flink_skills.execution.launcher.protocol import Order
-from flink_skills.execution.launcher.tree import FolderUse, TreeUse, folder_use, shared_memory_corrected, tree_use
+from flink_skills.execution.launcher.usage import (
+    DescriptorUse,
+    FolderUse,
+    TreeUse,
+    descriptor_use,
+    folder_use,
+    proportional_memory,
+    tree_use,
+    written_by,
+)
 
 __all__ = ["TreeWatch"]
 
@@ -32,14 +40,14 @@ _UNLIMITED_TASKS = 1 << 31
 class TreeWatch:
     """Watches the descendants of this process for the limits of an order.
 
-    ``buried`` accounts for those that have ended. ``others`` returns the processor seconds of a descendant that is
-    there for more than this order, with those that it has buried. :attr:`next_look` is when to call :meth:`look` again,
+    ``reaped`` accounts for those that have ended. ``others`` returns the processor seconds of a descendant that is
+    there for more than this order, with those that it has reaped. :attr:`next_look` is when to call :meth:`look` again,
     on the monotonic clock.
     """
 
-    def __init__(self, order: Order, buried: Buried, others: Callable[[], float] | None = None) -> None:
+    def __init__(self, order: Order, reaped: Reaped, others: Callable[[], float] | None = None) -> None:
         self._order = order
-        self._buried = buried
+        self._reaped = reaped
         self._others = others or float
         self._before = self._others()
         self._processors = os.cpu_count() or 1
@@ -71,13 +79,13 @@ class TreeWatch:
         if order.memory:
             memory = use.memory
             if memory > order.memory and len(use.pids) > 1:
-                memory = shared_memory_corrected(use.pids) + use.tables
+                memory = proportional_memory(use.pids) + use.tables
             memory += self._buffers
             if memory > order.memory:
                 return "memory"
             wait = min(wait, (order.memory - memory) / (_BYTES_PER_SECOND * self._processors))
         if order.cpu_time:
-            left = order.cpu_time - (use.cpu_time - self._before) - self._buried.cpu_time
+            left = order.cpu_time - (use.cpu_time - self._before) - self._reaped.cpu_time
             if left <= 0:
                 return "cpu_time"
             wait = min(wait, left / self._processors)
@@ -112,50 +120,50 @@ class TreeWatch:
     @property
     def memory(self) -> int:
         """The most memory that was seen in use, in bytes: of all at a look, or of one process at any time."""
-        return max(self._most_memory, self._buried.memory)
+        return max(self._most_memory, self._reaped.memory)
 
     @property
     def cpu_time(self) -> float:
         """Processor seconds of the processes that have ended."""
-        # If the other process has ended, too, it is among the buried ones.
-        return max(0.0, self._buried.cpu_time + self._others() - self._before)
+        # If the other process has ended, too, it is among the reaped ones.
+        return max(0.0, self._reaped.cpu_time + self._others() - self._before)
 
     def _slow_look(self, pids: list[int]) -> str | None:
-        """Look at what takes time to see: the workspace, and every open descriptor."""
-        began, used = time.monotonic(), time.process_time()
-        held = held_use(pids)
-        self._buffers = held.buffers
+        """Check what takes time to count: the workspace, and every open descriptor."""
+        began, cpu_time = time.monotonic(), time.process_time()
+        use = descriptor_use(pids)
+        self._buffers = use.buffers
         limit = None
-        if held.endless:
+        if use.endless:
             limit = "memory" if self._order.memory else "workspace_bytes"
         elif self._quota:
-            limit = self._quota_limit(self._folders(), held, self._bytes_unseen(held, pids))
-        now, used = time.monotonic(), time.process_time() - used
-        self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * used, now - began)
+            limit = self._quota_limit(self._folders(), use, self._bytes_unseen(use, pids))
+        now, cpu_time = time.monotonic(), time.process_time() - cpu_time
+        self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * cpu_time, now - began)
         return limit
 
     def _folders(self) -> FolderUse:
         return folder_use(self._order.counted, self._order.workspace_files)
 
-    def _bytes_unseen(self, held: HeldUse, pids: list[int]) -> int:
+    def _bytes_unseen(self, used: DescriptorUse, pids: list[int]) -> int:
         """Return the maximum of bytes on disk that only mappings and sockets hold."""
-        if not held.mapped and not held.sent:
+        if not used.mapped and not used.sent:
             return 0
         written = written_by((os.getpid(), *pids)) - self._written_before
         largest = self._order.file_size
-        return written if held.sent or not largest else min(written, held.mapped * largest)
+        return written if used.sent or not largest else min(written, used.mapped * largest)
 
-    def _quota_limit(self, found: FolderUse, held: HeldUse | None = None, unseen: int = 0) -> str | None:
+    def _quota_limit(self, found: FolderUse, used: DescriptorUse | None = None, unseen: int = 0) -> str | None:
         order = self._order
         if order.workspace_files and found.files > order.workspace_files:
             return "workspace_files"
         if order.workspace_bytes:
-            unlinked = held.unlinked if held is not None else 0
+            unlinked = used.unlinked if used is not None else 0
             if found.size + unlinked + unseen > order.workspace_bytes:
                 return "workspace_bytes"
             # Nobody can say how much it has open. Where commands are another user, or have come from outside into
             # namespaces, that says nothing about them.
-            if held is not None and held.hidden and order.confinement.user is None and not order.confinement.namespaces:
+            if used is not None and used.hidden and order.confinement.user is None and not order.confinement.namespaces:
                 return "workspace_bytes"
         return None
 

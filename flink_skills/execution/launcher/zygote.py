@@ -14,16 +14,15 @@ import sys
 import time
 
 from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.ending import Buried, drain, end_children
-from flink_skills.execution.launcher.preparation import prepare
+from flink_skills.execution.launcher.process_tree import Reaped, drain, kill_children, watch_children
 from flink_skills.execution.launcher.protocol import Report
-from flink_skills.execution.launcher.restrictions import Restrictions
+from flink_skills.execution.launcher.restrictions import Restrictions, prepare
 from flink_skills.execution.launcher.supervisor import supervise
 
-__all__ = ["MAX_WORDS", "READY", "serve"]
+__all__ = ["serve"]
 
-READY = b"ready"
-MAX_WORDS = 400
+_READY = b"ready"
+_MAX_REFUSAL_BYTES = 400
 
 
 def serve(descriptor: int, libraries: str = "", filters: str = "") -> None:
@@ -31,7 +30,7 @@ def serve(descriptor: int, libraries: str = "", filters: str = "") -> None:
 
     ``libraries`` are the folders, separated by colons, that the libraries for confinement are in; without them
     commands are not confined. ``filters`` are the names of the filters that orders may use, separated by commas. The
-    first message is :data:`READY`, followed by the reason if mediated filters cannot be used.
+    first message is :data:`_READY`, followed by the reason if mediated filters cannot be used.
     """
     linux.reset_signals()
     restrictions = prepare(libraries, tuple(filters.split(","))) if libraries else Restrictions({}, None)
@@ -40,23 +39,23 @@ def serve(descriptor: int, libraries: str = "", filters: str = "") -> None:
     # Should a supervisor be killed, its orphans come here.
     linux.become_subreaper()
     linux.drop_capabilities()
-    children_changed = linux.watch_children()
+    children_changed = watch_children()
     poll = select.poll()
     poll.register(requests, select.POLLIN)
     poll.register(children_changed, select.POLLIN)
     gc.freeze()
-    requests.send(READY + restrictions.refusal.encode("utf-8", "replace")[:MAX_WORDS])
+    requests.send(_READY + restrictions.refusal.encode("utf-8", "replace")[:_MAX_REFUSAL_BYTES])
     supervisors: set[int] = set()
     while True:
         ready = {number for number, _ in poll.poll()}
         if children_changed in ready:
-            _bury(supervisors, children_changed)
+            _reap(supervisors, children_changed)
         if descriptor in ready and not _serve_one(requests, supervisors, children_changed, restrictions):
             break
     requests.close()
     while supervisors:
         select.select([children_changed], [], [])
-        _bury(supervisors, children_changed)
+        _reap(supervisors, children_changed)
 
 
 def _serve_one(
@@ -105,7 +104,7 @@ def _run_supervisor(control: socket.socket, restrictions: Restrictions) -> None:
         os._exit(code)
 
 
-def _bury(supervisors: set[int], children_changed: int) -> None:
+def _reap(supervisors: set[int], children_changed: int) -> None:
     """Reap ended supervisors and end the orphans that a killed one has left to this process."""
     drain(children_changed)
     left_orphans = False
@@ -119,6 +118,6 @@ def _bury(supervisors: set[int], children_changed: int) -> None:
     except ChildProcessError:
         return
     if left_orphans:
-        buried = Buried()
-        end_children(buried, children_changed, time.monotonic() + 1.0, frozenset(supervisors))
-        supervisors.difference_update(buried.statuses)
+        reaped = Reaped()
+        kill_children(reaped, children_changed, time.monotonic() + 1.0, frozenset(supervisors))
+        supervisors.difference_update(reaped.statuses)

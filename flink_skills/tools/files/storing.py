@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from flink_skills.execution.launcher.tree import folder_use
+from flink_skills.execution.launcher.usage import folder_use
 from flink_skills.execution.workspace.inputs import unfinished_name
 from flink_skills.execution.workspace.places import WorkspacePathError, kind_of
 from flink_skills.execution.workspace.rights import Ownership, Rights, folder_in

@@ -1,4 +1,8 @@
-"""Which system calls a command may make: a seccomp filter that denies what no script needs and attacks do.
+"""Rules for the kernel: the seccomp filter and the Landlock rights of commands.
+
+Only the process that :func:`~flink_skills.execution.launcher.restrictions.prepare` forks imports this module: the
+libraries are slow, and their modules would be part of every fork. The filter denies calls that no script needs and
+attacks use.
 
 The filter allows by default, so that new programs go on working, and denies:
 
@@ -28,29 +32,22 @@ import os
 import socket
 
 import pyseccomp as seccomp
+from landlockpy import AccessFS, Scope, abi_version
+from landlockpy.flags import fs_for_abi, scope_for_abi
 
-from flink_skills.execution.launcher.restrictions import PARTS, SIGNAL_CALLS, SIGNALS, TRUNCATION
+from flink_skills.execution.launcher.protocol import PARTS, SIGNALS, TRUNCATION
+from flink_skills.execution.launcher.restrictions import Rights
 
-__all__ = ["INET", "OFFLINE", "build_filter", "call_numbers", "filter_program"]
+__all__ = ["filter_program", "kernel_rights", "signal_call_numbers"]
 
-OFFLINE = "offline"
-INET = "inet"
+_OFFLINE = "offline"
+_SIGNAL_CALLS = ("kill", "tkill", "tgkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 
 _DENIED = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise"),
     *("keyctl", "add_key", "request_key"),
-    *(
-        "unshare",
-        "setns",
-        "chroot",
-        "pivot_root",
-        "mount",
-        "umount2",
-        "umount",
-        "move_mount",
-        "open_tree",
-        "open_tree_attr",
-    ),
+    *("unshare", "setns", "chroot", "pivot_root", "mount", "umount2", "umount"),
+    *("move_mount", "open_tree", "open_tree_attr"),
     *("fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "name_to_handle_at", "open_by_handle_at"),
     *("io_uring_setup", "io_uring_enter", "io_uring_register", "bpf", "perf_event_open", "userfaultfd"),
     *("shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semctl", "semtimedop"),
@@ -106,9 +103,26 @@ _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
 _NEW_LISTENER = 8
 _INT = 0xFFFF_FFFF
 
+_READ = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.READ_DIR
+_MAKE = AccessFS.MAKE_DIR | AccessFS.MAKE_REG | AccessFS.MAKE_SOCK | AccessFS.MAKE_FIFO | AccessFS.MAKE_SYM
+# The rights that can enlarge a workspace. The limits of a process do not count folders, links and names, nor what is
+# written into the holes of a file through a mapping.
+_GROWTH = AccessFS.WRITE_FILE | _MAKE | AccessFS.REFER
+# All rights except those for devices, which need root anyway. RESOLVE_UNIX is never granted, and IOCTL_DEV only for a
+# terminal.
+_WRITE = _READ | _GROWTH | AccessFS.REMOVE_DIR | AccessFS.REMOVE_FILE | AccessFS.TRUNCATE
+# The kernel accepts only these for a rule on a file that is not a folder.
+_OF_FILES = AccessFS.EXECUTE | AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
+_DEVICE = AccessFS.READ_FILE | AccessFS.WRITE_FILE | AccessFS.TRUNCATE
+# Every domain denies this right unless it grants it. Before Linux 5.19 the kernel always denies it.
+_DOMAIN = AccessFS.REFER
+# A device that only root can make.
+_DOMAIN_BEFORE = AccessFS.MAKE_BLOCK
+_SCOPES = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL
 
-def build_filter(words: str) -> seccomp.SyscallFilter:
-    """Return the filter with the name ``words``: :data:`OFFLINE` or :data:`INET`, and its parts."""
+
+def _build_filter(words: str) -> seccomp.SyscallFilter:
+    """Return the filter with the name ``words``: ``offline`` or ``inet``, and its parts."""
     mode, *parts = words.split(PARTS)
     found = seccomp.SyscallFilter(seccomp.ALLOW)
     # Calls of another architecture (i386, x32) go by other numbers and would pass the rules below.
@@ -156,13 +170,13 @@ def filter_program(name: str) -> bytes:
     """Return the filter ``name`` as a program for the kernel."""
     descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "w+b") as file:
-        build_filter(name).export_bpf(file)
+        _build_filter(name).export_bpf(file)
         return os.pread(descriptor, 1 << 20, 0)
 
 
-def call_numbers() -> dict[str, int]:
-    """Return the numbers of the calls :data:`~flink_skills.execution.launcher.restrictions.SIGNAL_CALLS` by name."""
-    return {name: number for name in SIGNAL_CALLS if (number := _number(name)) >= 0}
+def signal_call_numbers() -> dict[str, int]:
+    """Return the numbers of the calls that signal processes, by name."""
+    return {name: number for name in _SIGNAL_CALLS if (number := _number(name)) >= 0}
 
 
 def _int(argument: int, value: int) -> seccomp.Arg:
@@ -194,7 +208,7 @@ def _own_priority_only(found: seccomp.SyscallFilter) -> None:
 
 def _sockets(found: seccomp.SyscallFilter, mode: str) -> None:
     refused = seccomp.ERRNO(errno.EACCES)
-    if mode == OFFLINE:
+    if mode == _OFFLINE:
         for name in ("socket", "connect", "bind", "listen", "accept", "accept4"):
             found.add_rule(refused, name)
         # What waits in a pair is memory of no process; the launcher counts pairs at the kernel's default.
@@ -213,7 +227,7 @@ def _sockets(found: seccomp.SyscallFilter, mode: str) -> None:
 
 
 def _signals(found: seccomp.SyscallFilter) -> None:
-    for name, number in call_numbers().items():
+    for name, number in signal_call_numbers().items():
         # The group of the caller has processes of the command only: its session began with the command.
         others = (seccomp.Arg(0, seccomp.NE, 0),) if name == "kill" else ()
         found.add_rule(seccomp.NOTIFY, number, *others)
@@ -239,3 +253,24 @@ def _truncation(found: seccomp.SyscallFilter) -> None:
             found.add_rule(
                 seccomp.ERRNO(errno.EACCES), name, seccomp.Arg(flags, seccomp.MASKED_EQ, mask, os.O_TRUNC | access)
             )
+
+
+def kernel_rights() -> Rights | None:
+    """Return the rights that the kernel supports. Return None if it has no Landlock."""
+    abi = abi_version()
+    if abi == 0:
+        return None
+    every = fs_for_abi(abi)
+    return Rights(
+        every=int(every),
+        read=int(_READ & every),
+        write=int(_WRITE & every),
+        growth=int(_GROWTH & every),
+        of_files=int(_OF_FILES & every),
+        device=int(_DEVICE & every),
+        # A process that opens its terminal by name can do no more with it than with its standard input.
+        terminal=int((_DEVICE | AccessFS.IOCTL_DEV) & every),
+        write_file=int(AccessFS.WRITE_FILE),
+        domain=int((_DOMAIN & every) or _DOMAIN_BEFORE),
+        scopes=int(_SCOPES & scope_for_abi(abi)),
+    )
