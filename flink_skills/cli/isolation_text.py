@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.isolation_report import IsolationLevel
 
 __all__ = ["enforced_sentence", "gap_sentence", "level_sentence", "requirements"]
 

@@ -114,8 +114,8 @@ def place(places: tuple[Place, Place]) -> Place:
 class NoScope(BwrapBackend):
     """As on a kernel before 6.12, where commands can signal the other processes in their namespaces."""
 
-    def confinement(self, request: CommandRequest) -> Any:
-        return super().confinement(request)._replace(scope=False)
+    def confinement(self, request: CommandRequest, *, tty: bool = False) -> Any:
+        return super().confinement(request, tty=tty)._replace(scope=False)
 
 
 async def test_what_holds_the_namespaces_has_no_more_rights_than_a_command(place: Place) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Container, Iterable, Iterator
 
-from flink_skills.execution.nesting import is_within, outermost
+from flink_skills.execution.host import is_within, outermost
 from flink_skills.execution.request import CommandRequest
 
 __all__ = ["Operation", "View"]

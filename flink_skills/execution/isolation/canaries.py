@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.request import CommandRequest, Limits
 from flink_skills.execution.workspace import Workspace, WorkspaceManager
 

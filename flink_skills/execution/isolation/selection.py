@@ -11,13 +11,11 @@ from dataclasses import replace
 from landlockpy import abi_version
 
 from flink_skills.errors import ConfigError, ExecutionError, IsolationError
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.configuration import limits_from, settings_from
+from flink_skills.execution.backend_registry import create_backend, limits_from, settings_from
+from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.host import own_status
 from flink_skills.execution.isolation.canaries import REQUIRED, prove, proved_level
-from flink_skills.execution.isolation.report import IsolationReport
-from flink_skills.execution.levels import IsolationLevel
-from flink_skills.execution.process_status import own_status
-from flink_skills.execution.registry import create_backend
+from flink_skills.execution.isolation_report import IsolationLevel, IsolationReport
 from flink_skills.execution.workspace import WorkspaceManager
 from flink_skills.options import SkillConfig, SkillOptions
 

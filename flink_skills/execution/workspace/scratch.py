@@ -8,8 +8,7 @@ import tempfile
 from collections.abc import Iterator
 
 from flink_skills.errors import ConfigError, ExecutionError, IsolationError, UnknownNameError
-from flink_skills.execution.configuration import command_user
-from flink_skills.execution.registry import backend_names
+from flink_skills.execution.backend_registry import backend_names, command_user
 from flink_skills.execution.workspace.manager import WorkspaceManager
 from flink_skills.execution.workspace.opening import open_workspaces
 from flink_skills.options import SkillConfig, SkillOptions

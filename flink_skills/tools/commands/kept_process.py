@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from flink_skills.execution import CommandResult
-from flink_skills.execution.live import LiveProcess, OnOutput
+from flink_skills.execution.execution_backend import LiveProcess, OnOutput
 
 __all__ = ["KeptProcess", "OutputTail"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from flink_skills.execution.capture import gap_text
+from flink_skills.execution.process_streams import gap_text
 
 __all__ = ["PrintedText", "RunnerOutput"]
 

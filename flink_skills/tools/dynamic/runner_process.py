@@ -11,7 +11,7 @@ from typing import Any
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import CommandResult
-from flink_skills.execution.live import LiveProcess, OnOutput
+from flink_skills.execution.execution_backend import LiveProcess, OnOutput
 from flink_skills.tools.dynamic.runner_output import RunnerOutput
 
 __all__ = ["Reply", "RunnerProcess"]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from flink_skills.errors import SkillsError
 from flink_skills.execution import CommandResult
-from flink_skills.execution.live import LiveProcess
+from flink_skills.execution.execution_backend import LiveProcess
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.commands.hidden import HiddenValues

@@ -18,7 +18,7 @@ from flink_skills.tools.mcp.limited import MAX_VALUES, TOO_MANY_VALUES, values_i
 from flink_skills.tools.mcp.said import SaidLines
 
 if TYPE_CHECKING:
-    from flink_skills.execution.live import LiveProcess
+    from flink_skills.execution.execution_backend import LiveProcess
     from flink_skills.tools.commands.runner import ShellRunner
 
 __all__ = ["plain_program", "sandboxed_program"]
@@ -162,7 +162,7 @@ class _Output:
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
     def take(self, stream: int, data: bytes) -> None:
-        """What a program writes, see :data:`flink_skills.execution.live.OnOutput`."""
+        """What a program writes, see :data:`flink_skills.execution.execution_backend.OnOutput`."""
         if stream != 1:
             self.said.add(data)
             return

@@ -1,17 +1,18 @@
-"""The parts of the file system that every command may read: programs, libraries, and what these look up.
+"""This host: the parts of its file system that every command may read, and the kernel's status of this process.
 
-Left out on purpose: ``/etc`` as a whole, ``/opt``, ``/home``, ``/var``, ``/run``, ``/tmp``, ``/dev/shm``. That is where
-configuration, secrets, tokens and the data of other processes are. A job adds what its skills need by
-``skills.shell.readable``.
+:func:`system_paths` returns programs, libraries, and the files that these read. It omits ``/etc`` as one directory,
+``/opt``, ``/home``, ``/var``, ``/run``, ``/tmp`` and ``/dev/shm``, which contain configuration, secrets, tokens and the
+data of other processes. A job adds the paths that its skills need by ``skills.shell.readable``.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Container, Iterable
 from pathlib import Path
 
-__all__ = ["system_paths"]
+__all__ = ["is_within", "outermost", "own_status", "system_paths"]
 
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SETTINGS = (
@@ -60,3 +61,42 @@ def _python_paths() -> tuple[str, ...]:
     """The folders of the interpreter. A prefix that holds all the system's files says nothing."""
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     return tuple(sorted(prefix for prefix in prefixes if prefix not in ("/", "/usr", "/opt", "/home", "/root")))
+
+
+def is_within(path: str, folders: Container[str]) -> bool:
+    """Whether an absolute ``path`` is one of ``folders`` or inside of one.
+
+    >>> is_within("/usr/bin/env", {"/usr"})
+    True
+    """
+    while path not in folders:
+        if path == "/":
+            return False
+        path = os.path.dirname(path)
+    return True
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """``paths`` without those that are inside of others, the shortest first.
+
+    >>> outermost(["/usr/bin", "/etc", "/usr"])
+    ['/etc', '/usr']
+    """
+    found: dict[str, None] = {}
+    for path in sorted(set(paths), key=lambda path: (len(path), path)):
+        if not is_within(path, found):
+            found[path] = None
+    return list(found)
+
+
+def own_status(field: str) -> str:
+    """A field of ``/proc/self/status``, such as ``Seccomp`` or ``CapEff``; empty where it cannot be read.
+
+    >>> own_status("Threads").isdigit()
+    True
+    """
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(f"{field}:")), "")

@@ -11,8 +11,8 @@ import subprocess
 import tempfile
 import time
 
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.request import CommandRequest, CommandResult
 
 __all__ = ["NoIsolationBackend"]
