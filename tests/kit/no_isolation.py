@@ -1,7 +1,4 @@
-"""No isolation at all: a child process like any other. Only there to show that the escape suite can see an escape.
-
-No job can choose it: it has no name in the registry.
-"""
+"""A backend without isolation, which shows that the escape suite detects an escape."""
 
 from __future__ import annotations
 
@@ -11,9 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.isolation_report import IsolationLevel
-from flink_skills.execution.request import CommandRequest, CommandResult
+from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, ExecutionBackend, IsolationLevel
 
 __all__ = ["NoIsolationBackend"]
 

@@ -1,6 +1,6 @@
 """Rules for the kernel: the seccomp filter and the Landlock rights of commands.
 
-Only the process that :func:`~flink_skills.execution.launcher.restrictions.prepare` forks imports this module: the
+Only the process that :func:`~flink_skills.execution.launcher.zygote.serve` forks imports this module: the
 libraries are slow, and their modules would be part of every fork. The filter denies calls that no script needs and
 attacks use.
 
@@ -35,8 +35,7 @@ import pyseccomp as seccomp
 from landlockpy import AccessFS, Scope, abi_version
 from landlockpy.flags import fs_for_abi, scope_for_abi
 
-from flink_skills.execution.launcher.protocol import PARTS, SIGNALS, TRUNCATION
-from flink_skills.execution.launcher.restrictions import Rights
+from flink_skills.execution.launcher.protocol import PARTS, SIGNALS, TRUNCATION, Rights
 
 __all__ = ["filter_program", "kernel_rights", "signal_call_numbers"]
 

@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import struct
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "Order",
     "Orders",
     "Report",
+    "Restrictions",
+    "Rights",
     "is_mediated",
     "read_report",
 ]
@@ -51,6 +54,48 @@ def is_mediated(name: str) -> bool:
     return SIGNALS in name.split(PARTS)
 
 
+class Rights(NamedTuple):
+    """Landlock rights that this kernel supports, as numbers.
+
+    Attributes:
+        every: All rights on files.
+        read, write: Rights on a folder that a command reads or writes.
+        growth: Rights that make a workspace larger.
+        of_files: Rights that a rule on a file can have.
+        device, terminal: Rights on a device and on the command's terminal.
+        write_file: Right to write to an existing file.
+        domain: Rights that are handled and granted everywhere. They make a process one that Landlock restricts.
+        scopes: Confinement of signals and abstract sockets. 0 where the kernel cannot confine these.
+    """
+
+    every: int
+    read: int
+    write: int
+    growth: int
+    of_files: int
+    device: int
+    terminal: int
+    write_file: int
+    domain: int
+    scopes: int
+
+
+class Restrictions(NamedTuple):
+    """Prepared restrictions of commands.
+
+    Attributes:
+        filters: Filters of system calls by name, as programs for the kernel.
+        rights: Rights of Landlock. None without Landlock.
+        calls: Numbers of the calls that signal processes by name. Empty without mediated filters.
+        refusal: Why mediated filters cannot be used. Empty if they can, or if none was requested.
+    """
+
+    filters: Mapping[str, bytes]
+    rights: Rights | None
+    calls: Mapping[str, int] = {}
+    refusal: str = ""
+
+
 class Confinement(NamedTuple):
     """How the process is confined before it becomes the command.
 
@@ -62,7 +107,7 @@ class Confinement(NamedTuple):
         scope: Whether the memory of processes outside of the command is closed (Landlock), with signals and abstract
             sockets from Linux 6.12 on.
         filter: Which system calls are allowed: the name of a filter, or empty for all. See
-            :mod:`~flink_skills.execution.launcher.restrictions`.
+            :mod:`~flink_skills.execution.launcher.kernel_policy`.
         namespaces: What bubblewrap is told in order to make namespaces for the command, one operation each: see
             :func:`~flink_skills.execution.launcher.namespaces.open_namespaces`. Empty for the supervisor's own.
     """

@@ -20,8 +20,7 @@ from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.linux import Listener
 from flink_skills.execution.launcher.namespaces import enter
 from flink_skills.execution.launcher.process_tree import Reaped
-from flink_skills.execution.launcher.protocol import HEADER, Confinement, Order, Orders, is_mediated
-from flink_skills.execution.launcher.restrictions import Restrictions
+from flink_skills.execution.launcher.protocol import HEADER, Confinement, Order, Orders, Restrictions, is_mediated
 
 __all__ = ["Starter", "in_common", "prepare_rules"]
 

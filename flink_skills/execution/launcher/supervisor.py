@@ -19,8 +19,7 @@ import time
 from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.namespaces import Namespaces, open_namespaces, view_of
 from flink_skills.execution.launcher.process_tree import Reaped, drain, kill_children, signal_group, watch_children
-from flink_skills.execution.launcher.protocol import STARTING, Order, Orders, Report
-from flink_skills.execution.launcher.restrictions import Restrictions
+from flink_skills.execution.launcher.protocol import STARTING, Order, Orders, Report, Restrictions
 from flink_skills.execution.launcher.signal_broker import SignalBroker
 from flink_skills.execution.launcher.starter import Starter, in_common, prepare_rules
 from flink_skills.execution.launcher.usage import tasks_of_host

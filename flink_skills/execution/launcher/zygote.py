@@ -7,16 +7,17 @@ the worker closes the socket or dies, after the supervisors, which notice the sa
 from __future__ import annotations
 
 import gc
+import json
 import os
 import select
 import socket
 import sys
 import time
+from typing import NoReturn
 
 from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.process_tree import Reaped, drain, kill_children, watch_children
-from flink_skills.execution.launcher.protocol import Report
-from flink_skills.execution.launcher.restrictions import Restrictions, prepare
+from flink_skills.execution.launcher.protocol import Report, Restrictions, Rights, is_mediated
 from flink_skills.execution.launcher.supervisor import supervise
 
 __all__ = ["serve"]
@@ -25,18 +26,18 @@ _READY = b"ready"
 _MAX_REFUSAL_BYTES = 400
 
 
-def serve(descriptor: int, libraries: str = "", filters: str = "") -> None:
+def serve(descriptor: int, libraries: str, filters: str) -> None:
     """Serve requests from the socket ``descriptor`` until its other end is closed.
 
-    ``libraries`` are the folders, separated by colons, that the libraries for confinement are in; without them
-    commands are not confined. ``filters`` are the names of the filters that orders may use, separated by commas. The
-    first message is :data:`_READY`, followed by the reason if mediated filters cannot be used.
+    ``libraries`` are the directories of the libraries for confinement, separated by colons. ``filters`` are the names
+    of the filters that orders may use, separated by commas. The first message is ``ready``, followed by the reason if
+    mediated filters cannot be used.
     """
     linux.reset_signals()
-    restrictions = prepare(libraries, tuple(filters.split(","))) if libraries else Restrictions({}, None)
+    restrictions = _prepare(libraries, tuple(filters.split(",")))
     requests = socket.socket(fileno=descriptor)
     requests.setblocking(True)
-    # Should a supervisor be killed, its orphans come here.
+    # Adopt the orphans of a supervisor that is killed.
     linux.become_subreaper()
     linux.drop_capabilities()
     children_changed = watch_children()
@@ -61,7 +62,7 @@ def serve(descriptor: int, libraries: str = "", filters: str = "") -> None:
 def _serve_one(
     requests: socket.socket, supervisors: set[int], children_changed: int, restrictions: Restrictions
 ) -> bool:
-    """Take one request and fork its supervisor; false at end of file."""
+    """Accept one request and fork its supervisor. Return False at the end of the requests."""
     try:
         message, received, _, _ = socket.recv_fds(requests, 16, 1)
     except ConnectionResetError:
@@ -121,3 +122,69 @@ def _reap(supervisors: set[int], children_changed: int) -> None:
         reaped = Reaped()
         kill_children(reaped, children_changed, time.monotonic() + 1.0, frozenset(supervisors))
         supervisors.difference_update(reaped.statuses)
+
+
+def _prepare(libraries: str, filters: tuple[str, ...]) -> Restrictions:
+    """Prepare the restrictions with the libraries in the folders ``libraries``, separated by colons.
+
+    ``filters`` are the names of the filters that orders may use. If this process may not use mediated ones,
+    ``refusal`` of the result is the reason.
+
+    A forked process imports the libraries: every command is a fork of this process, and each page of memory and each
+    library that acts at a fork would delay it.
+
+    Raises :class:`RuntimeError` if that process fails. Its standard error says why.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _prepare_and_exit(libraries, filters, writer)
+    os.close(writer)
+    with open(reader, "rb") as file:
+        body = file.read()
+    _, status = os.waitpid(pid, 0)
+    if status != 0:
+        raise RuntimeError(f"the restrictions of commands cannot be prepared: wait status {status}")
+    fields = json.loads(body)
+    programs = {name: bytes.fromhex(program) for name, program in fields["filters"].items()}
+    rights = Rights(*fields["rights"]) if fields["rights"] else None
+    return Restrictions(programs, rights, fields["calls"], fields["refusal"])
+
+
+def _prepare_and_exit(libraries: str, names: tuple[str, ...], writer: int) -> NoReturn:
+    code = 1
+    try:
+        sys.path += [folder for folder in libraries.split(":") if folder not in sys.path]
+        from flink_skills.execution.launcher import kernel_policy
+
+        # First, because filters deny the calls that query the kernel's rights.
+        rights = kernel_policy.kernel_rights()
+        programs = {name: kernel_policy.filter_program(name) for name in names}
+        calls: dict[str, int] = {}
+        refusal = ""
+        mediated = [name for name in names if is_mediated(name)]
+        if mediated:
+            try:
+                linux.forbid_new_privileges()
+                descriptor, _ = linux.load_filter_and_listen(programs[mediated[0]])
+                os.close(descriptor)
+                calls = kernel_policy.signal_call_numbers()
+            except OSError as error:
+                refusal = error.strerror or str(error)
+                programs = {name: program for name, program in programs.items() if name not in mediated}
+        found = {
+            "filters": {name: program.hex() for name, program in programs.items()},
+            "rights": rights,
+            "calls": calls,
+            "refusal": refusal,
+        }
+        with open(writer, "wb") as file:
+            file.write(json.dumps(found).encode("ascii"))
+        code = 0
+    except BaseException:
+        import traceback  # only now, because each module delays every fork
+
+        traceback.print_exc(file=sys.stderr)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
