@@ -6,17 +6,15 @@ backend's and its object is called with the :class:`~flink_skills.execution.Back
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable
-from importlib.metadata import entry_points
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points
 
 from flink_skills.errors import ConfigError, IsolationError, UnknownNameError
 from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend
 from flink_skills.execution.host import own_status
 from flink_skills.execution.request import CommandUser, Limits
-from flink_skills.options import Option, SkillConfig, SkillOptions
+from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
 
 __all__ = [
@@ -34,29 +32,17 @@ ENTRY_POINT_GROUP = "flink_skills.execution"
 
 BackendFactory = Callable[[BackendSettings], ExecutionBackend]
 
-_OWN: dict[str, str | BackendFactory] = {
+_OWN = {
     "bwrap": "flink_skills.execution.backends.bwrap:BwrapBackend",
     "hygiene": "flink_skills.execution.backends.local_backend:HygieneBackend",
     "landlock": "flink_skills.execution.backends.landlock:LandlockBackend",
     "remote": "flink_skills.execution.backends.remote:RemoteBackend",
 }
 
-# What a worker of root needs to run commands as another user: CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID.
+# Capabilities that a worker of root needs to run commands as another user: CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID.
 _NEEDED = {0: "CAP_CHOWN", 5: "CAP_KILL", 6: "CAP_SETGID", 7: "CAP_SETUID"}
 
-_REMOTE: dict[str, Option[Any]] = {
-    "url": SkillOptions.SHELL_REMOTE_URL,
-    "api": SkillOptions.SHELL_REMOTE_API,
-    "namespace": SkillOptions.SHELL_REMOTE_NAMESPACE,
-    "template": SkillOptions.SHELL_REMOTE_TEMPLATE,
-    "warm-pool": SkillOptions.SHELL_REMOTE_WARM_POOL,
-    "port": SkillOptions.SHELL_REMOTE_PORT,
-    "token": SkillOptions.SHELL_REMOTE_TOKEN,
-    "router-token": SkillOptions.SHELL_REMOTE_ROUTER_TOKEN,
-    "ca-file": SkillOptions.SHELL_REMOTE_CA_FILE,
-    "start-timeout": SkillOptions.SHELL_REMOTE_START_TIMEOUT,
-    "idle-timeout": SkillOptions.SHELL_REMOTE_IDLE_TIMEOUT,
-}
+_REMOTE_OPTIONS = "skills.shell.remote."
 
 _registered: dict[str, BackendFactory] = {}
 
@@ -64,43 +50,33 @@ _HINTS = {"remote": ": install flink-skills[remote]"}
 
 
 def register_backend(name: str, factory: BackendFactory, *, replace: bool = False) -> None:
-    """Make ``factory`` known as ``name``. Raises :class:`ConfigError` if the name is taken, unless ``replace``."""
+    """Register ``factory`` as ``name``. Raises :class:`ConfigError` if the name is taken, unless ``replace``."""
     if not replace and (name in _OWN or name in _registered):
         raise ConfigError(f"execution backend {name!r} already exists: choose another name, or pass replace=True")
     _registered[name] = factory
 
 
 def unregister_backend(name: str) -> None:
-    """Remove the backend that was registered as ``name``, if any. One of this package that it replaced is back."""
+    """Remove the backend that was registered as ``name``, if any, and restore the one of this package."""
     _registered.pop(name, None)
 
 
 def backend_names() -> list[str]:
-    """The names that :func:`create_backend` knows, sorted."""
+    """Return the names that :func:`create_backend` accepts, sorted."""
     return sorted({*_OWN, *_registered, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
 def create_backend(name: str, settings: BackendSettings | None = None) -> ExecutionBackend:
-    """A new backend, not yet started.
+    """Return a new backend, not yet started.
 
-    Raises :class:`UnknownNameError` with near misses, and :class:`ConfigError` where the backend's package
-    cannot be imported.
+    Raises :class:`UnknownNameError` with close matches, and :class:`ConfigError` if the backend's package cannot be
+    imported.
 
     >>> create_backend("hygiene").level.name
     'HYGIENE'
     """
-    entry = _registered.get(name) or _OWN.get(name)
-    if entry is None:
-        entry = _from_entry_point(name)
-    elif isinstance(entry, str):
-        module, _, attribute = entry.partition(":")
-        try:
-            entry = getattr(importlib.import_module(module), attribute)
-        except ImportError as error:
-            raise ConfigError(
-                f"execution backend {name!r} cannot be imported: {error}{_HINTS.get(name, '')}"
-            ) from error
-    backend = entry(settings or BackendSettings())
+    factory = _registered.get(name) or _load(name)
+    backend = factory(settings or BackendSettings())
     if not isinstance(backend, ExecutionBackend):
         raise ConfigError(
             f"execution backend {name!r} returned a {type(backend).__name__} instead of an ExecutionBackend"
@@ -108,20 +84,26 @@ def create_backend(name: str, settings: BackendSettings | None = None) -> Execut
     return backend
 
 
-def _from_entry_point(name: str) -> BackendFactory:
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        try:
-            factory: BackendFactory = point.load()
-        except ImportError as error:
-            raise ConfigError(
-                f"execution backend {name!r} ({point.value}) cannot be imported: {error}: install its package"
-            ) from error
-        return factory
-    raise UnknownNameError("execution backend", name, backend_names(), place="skills.shell.backend")
+def _load(name: str) -> BackendFactory:
+    own = _OWN.get(name)
+    point = (
+        EntryPoint(name, own, ENTRY_POINT_GROUP)
+        if own
+        else next(iter(entry_points(group=ENTRY_POINT_GROUP, name=name)), None)
+    )
+    if point is None:
+        raise UnknownNameError("execution backend", name, backend_names(), place="skills.shell.backend")
+    try:
+        factory: BackendFactory = point.load()
+    except ImportError as error:
+        shown = repr(name) if own else f"{name!r} ({point.value})"
+        fix = _HINTS.get(name, "") if own else ": install its package"
+        raise ConfigError(f"execution backend {shown} cannot be imported: {error}{fix}") from error
+    return factory
 
 
 def limits_from(config: SkillConfig) -> Limits:
-    """The limits of every command of the job."""
+    """Return the limits of every command of the job."""
     return Limits(
         wall_time=config.get(SkillOptions.SHELL_MAX_TIMEOUT),
         cpu_time=config.get(SkillOptions.SHELL_MAX_CPU_TIME),
@@ -136,9 +118,9 @@ def limits_from(config: SkillConfig) -> Limits:
 
 
 def settings_from(config: SkillConfig) -> BackendSettings:
-    """What backends are made with.
+    """Return the settings of backends.
 
-    Raises :class:`IsolationError` where the worker is root and cannot become another user, and :class:`ConfigError` for
+    Raises :class:`IsolationError` if the worker is root and cannot become another user, and :class:`ConfigError` for
     a secret that cannot be read.
     """
     return BackendSettings(
@@ -147,19 +129,20 @@ def settings_from(config: SkillConfig) -> BackendSettings:
         network=config.get(SkillOptions.SHELL_NETWORK) == "allow",
         hosts=config.get(SkillOptions.SHELL_NETWORK_HOSTS),
         options={
-            name: expand(value) if isinstance(value, str) else str(value)
-            for name, value in ((name, config.get(option)) for name, option in _REMOTE.items())
+            option.key.removeprefix(_REMOTE_OPTIONS): expand(str(config.get(option)))
+            for option in SkillOptions.all()
+            if option.key.startswith(_REMOTE_OPTIONS)
         },
     )
 
 
 def command_user(config: SkillConfig) -> CommandUser | None:
-    """The user that commands run as; None when it is the worker's own.
+    """Return the user that commands run as. Return None if it is the worker's own.
 
-    Root is never the answer: as root a command could reach the machine from within most sandboxes. Raises
-    :class:`IsolationError` for a root that is not allowed to become somebody else.
+    It is never root, because a command of root can leave most sandboxes. Raises :class:`IsolationError` for a root that
+    is not allowed to become another user.
     """
-    # In another pod the worker's user is nobody.
+    # Another pod does not have the worker's user.
     if os.geteuid() != 0 or config.get(SkillOptions.SHELL_BACKEND) == "remote":
         return None
     missing = [name for number, name in _NEEDED.items() if not _effective_capabilities() >> number & 1]

@@ -18,19 +18,13 @@ _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/n
 _SETTINGS = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "alternatives", "localtime", "timezone"),
     *("passwd", "group", "nsswitch.conf", "locale.alias", "locale.conf", "default/locale"),
-    *(
-        "ssl/certs",
-        "ssl/openssl.cnf",
-        "pki/tls/certs",
-        "pki/ca-trust/extracted",
-        "ca-certificates",
-        "ca-certificates.conf",
-    ),
+    *("ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "pki/ca-trust/extracted"),
+    *("ca-certificates", "ca-certificates.conf"),
     *("mime.types", "magic", "fonts", "terminfo", "inputrc", "bash.bashrc", "profile", "os-release", "debian_version"),
     *("lsb-release", "gitconfig", "perl", "python3", "java-17-openjdk", "services", "protocols"),
 )
 _NETWORK_SETTINGS = ("hosts", "host.conf", "resolv.conf", "gai.conf", "hostname")
-_FIGURES = (
+_KERNEL_FILES = (
     *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version"),
     *("/proc/filesystems", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/ostype", "/proc/sys/kernel/pid_max"),
     *("/proc/sys/kernel/random", "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/max_map_count"),
@@ -39,32 +33,25 @@ _FIGURES = (
 
 
 def system_paths(*, network: bool = False) -> tuple[str, ...]:
-    """The paths of this machine, as far as they exist; with ``network`` also what names are looked up by.
+    """Return the paths that exist on this host; with ``network`` also the files that name resolution reads.
 
-    The worker's own Python is among them, with the packages that are installed beside it.
+    They include the worker's own Python with its installed packages.
     """
     settings = (*_SETTINGS, *(_NETWORK_SETTINGS if network else ()))
-    wanted = (*_PROGRAMS, *(f"/etc/{name}" for name in settings), *_FIGURES, *_python_paths())
-    found: dict[str, None] = {}
-    for path in wanted:
-        if path in found or not Path(path).exists():
-            continue
-        found[path] = None
-        # What is linked to lies elsewhere: /etc/localtime leads to /usr, /etc/resolv.conf may lead to /run.
-        real = os.path.realpath(path)
-        if real != path:
-            found[real] = None
-    return tuple(found)
+    wanted = (*_PROGRAMS, *(f"/etc/{name}" for name in settings), *_KERNEL_FILES, *_python_paths())
+    existing = [path for path in wanted if Path(path).exists()]
+    # Links lead elsewhere: /etc/localtime to /usr, /etc/resolv.conf possibly to /run.
+    return tuple(dict.fromkeys(found for path in existing for found in (path, os.path.realpath(path))))
 
 
 def _python_paths() -> tuple[str, ...]:
-    """The folders of the interpreter. A prefix that holds all the system's files says nothing."""
+    """Return the directories of the interpreter, without prefixes that contain many other files."""
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     return tuple(sorted(prefix for prefix in prefixes if prefix not in ("/", "/usr", "/opt", "/home", "/root")))
 
 
 def is_within(path: str, folders: Container[str]) -> bool:
-    """Whether an absolute ``path`` is one of ``folders`` or inside of one.
+    """Return True if an absolute ``path`` is one of ``folders`` or inside of one. Links are not resolved.
 
     >>> is_within("/usr/bin/env", {"/usr"})
     True
@@ -77,7 +64,7 @@ def is_within(path: str, folders: Container[str]) -> bool:
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """``paths`` without those that are inside of others, the shortest first.
+    """Return ``paths`` without those that are inside of others, the shortest first.
 
     >>> outermost(["/usr/bin", "/etc", "/usr"])
     ['/etc', '/usr']
@@ -90,7 +77,7 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def own_status(field: str) -> str:
-    """A field of ``/proc/self/status``, such as ``Seccomp`` or ``CapEff``; empty where it cannot be read.
+    """Return a field of ``/proc/self/status``, such as ``Seccomp``. Return an empty text if it cannot be read.
 
     >>> own_status("Threads").isdigit()
     True

@@ -37,7 +37,7 @@ class IsolationLevel(IntEnum):
 
     @classmethod
     def parse(cls, text: object) -> IsolationLevel:
-        """The level of a name in upper or lower case; raises :class:`ConfigError` that lists the names."""
+        """Return the level of a name in upper or lower case. Raises :class:`ConfigError` that lists the names."""
         try:
             return cls[str(text).strip().upper()]
         except KeyError:
@@ -82,34 +82,27 @@ class IsolationReport:
 
     @property
     def acceptable(self) -> IsolationLevel | None:
-        """The level with which jobs would open here; None where demanding less helps nothing."""
+        """The level with which jobs would open here. None if a lower requirement does not help."""
         if self.level > IsolationLevel.NONE:
             return self.level
-        # Without files closed, where every backend that closes them was tried.
+        # Without isolation of files, if every backend that has it was tried.
         untried = "hygiene" not in self.skipped and {"bwrap", "landlock"} <= set(self.skipped)
         return IsolationLevel.HYGIENE if untried else None
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data, in the words of ``flink-skills doctor --format json``."""
+        """Return the report as plain data, with the keys of ``flink-skills doctor --format json``."""
         return {
+            **vars(self),
             "level": self.level.name,
-            "backend": self.backend,
-            "backend_version": self.backend_version,
             "proved": list(self.proved),
             "not_enforced": list(self.not_enforced),
             "limits": self.limits.to_json(),
-            "net": self.net,
-            "kernel": self.kernel,
-            "landlock_abi": self.landlock_abi,
-            "seccomp_outer": self.seccomp_outer,
-            "uid": self.uid,
-            "shortfall": self.shortfall,
             "skipped": dict(self.skipped),
             "milliseconds": round(self.milliseconds, 1),
         }
 
     def summary(self) -> str:
-        """One line for logs."""
+        """Return one line for logs."""
         gaps = ", ".join(self.not_enforced) or "nothing known"
         return (
             f"commands run at level {self.level.name} (backend {self.backend or 'none'}, uid {self.uid}, "

@@ -192,10 +192,10 @@ class RunningProcess(_Supervised, LiveProcess):
                 self._theirs.append(theirs)
                 self._add_stream(ours, partial(on_output, _STDOUT))
                 # A separate descriptor: reader and writer are closed at different times.
-                self._input = ProcessInput(os.dup(ours), _END_OF_INPUT)
+                self._input = self._stdin = ProcessInput(os.dup(ours), _END_OF_INPUT)
                 fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
             else:
-                self._pipe_in()
+                self._stdin = self._pipe_in()
                 for number in (_STDOUT, _STDERR):
                     self._add_stream(self._pipe_out(), partial(on_output, number))
         except BaseException:
@@ -228,8 +228,7 @@ class RunningProcess(_Supervised, LiveProcess):
             running.result()  # raises the reason
         for stream in self._streams:
             stream.start()
-        if self._input is not None:
-            self._input.begin_with(stdin)
+        self._stdin.begin_with(stdin)
         self._life = asyncio.ensure_future(self._live(running))
 
     @property
@@ -237,12 +236,10 @@ class RunningProcess(_Supervised, LiveProcess):
         return self._result is not None
 
     async def write(self, data: bytes) -> None:
-        if self._input is not None:
-            await self._input.write(data)
+        await self._stdin.write(data)
 
     def close_stdin(self) -> None:
-        if self._input is not None:
-            self._input.end()
+        self._stdin.end()
 
     def pause_output(self) -> None:
         if not self._over:
@@ -272,8 +269,7 @@ class RunningProcess(_Supervised, LiveProcess):
         try:
             report = await running
             self._over = True
-            if self._input is not None:
-                self._input.close(_HAS_ENDED)
+            self._stdin.close(_HAS_ENDED)
             await self._read_remaining()
             self._result = self._result_of(report)
             return self._result

@@ -123,11 +123,11 @@ class Supervisor:
     """
 
     def __init__(self, connection: socket.socket, launcher: int | None, view: Hashable, pool: SupervisorPool) -> None:
-        self._connection: socket.socket | None = connection
+        self._connection = connection
         self._launcher = launcher
         self._view = view
         self._pool = pool
-        self._ended = False
+        self._killed = self._released = False
 
     async def run(self, order: bytes, stdio: Sequence[int], on_starting: Callable[[], None]) -> Report:
         """Send the order with the other ends of stdin, stdout and stderr, and wait for the report.
@@ -137,8 +137,6 @@ class Supervisor:
         Raises :class:`NotStartedError` if nothing was run, so that another attempt is safe.
         """
         control = self._connection
-        if control is None:
-            raise NotStartedError("the supervisor of this command was released")
         loop = asyncio.get_running_loop()
         received = bytearray()
         report = None
@@ -162,32 +160,25 @@ class Supervisor:
                 "the command launcher exited before it started the command, or had no free file descriptor for it: "
                 "raise the limit on open files (ulimit -n)"
             )
-        if report.error is None and not self._ended:
-            self._connection = None
+        if report.error is None and not self._killed:
+            self._released = True
             self._pool.give_back(control, self._launcher, self._view)
         return report
 
     def terminate(self, grace: float) -> None:
         """Have the command sent SIGTERM, and killed after ``grace`` seconds; its report still arrives."""
-        if self._connection is None:
-            return
-        try:
-            self._connection.send(HEADER.pack(GRACE, int(min(max(grace, 0.0), 1e6) * 1000)))
-        except OSError:
-            return  # it has ended already
+        if not self._released:
+            with contextlib.suppress(OSError):  # it has ended already
+                self._connection.send(HEADER.pack(GRACE, int(min(max(grace, 0.0), 1e6) * 1000)))
 
     def kill(self) -> None:
         """Have the command killed; its report still arrives."""
-        self._ended = True
-        if self._connection is None:
-            return
-        try:
-            self._connection.shutdown(socket.SHUT_WR)
-        except OSError:
-            return  # it has ended already
+        self._killed = True
+        if not self._released:
+            with contextlib.suppress(OSError):  # it has ended already
+                self._connection.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """End the supervisor unless the pool has it again, with a command that runs. Calling it again does nothing."""
-        if self._connection is not None:
+        if not self._released:
             self._connection.close()
-            self._connection = None

@@ -51,21 +51,13 @@ _REASONS = (
         "too many processes or too little memory to start another process",
         "raise the pod's limits on processes (podPidsLimit) and memory",
     ),
-    (
-        ("setns(",),
-        "namespaces can be created but not joined, because setns is not allowed",
-        _ALLOW,
-    ),
+    (("setns(",), "namespaces can be created but not joined, because setns is not allowed", _ALLOW),
     (
         ("RTM_", "loopback", "uid map"),
         "namespaces are created without capabilities, as AppArmor does for programs without a profile",
         "give bubblewrap an AppArmor profile that says 'userns', or set kernel.apparmor_restrict_unprivileged_userns=0",
     ),
-    (
-        ("No permissions to creat",),
-        "clone(NEWUSER) EPERM: {who} forbids namespaces",
-        "{allow}",
-    ),
+    (("No permissions to creat",), "clone(NEWUSER) EPERM: {who} forbids namespaces", "{allow}"),
     (
         ("does not support user namespaces", "Invalid argument"),  # prose: allow M01: text of bubblewrap
         "the kernel has no user namespaces",

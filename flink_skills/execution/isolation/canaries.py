@@ -1,8 +1,8 @@
-"""Prove a backend's level: run the probe through the real path and look at what it could do.
+"""Proof of a backend's level: the probe runs as a command, and reports what it could do.
 
 The targets are real: listening sockets, a file outside of the workspace that the command's user may read and write, a
-second workspace, the worker itself. A backend that is set up well and does not hold on this kernel, in this container,
-is found out here and not by the first command of a stranger.
+second workspace, the worker itself. They detect a backend that does not isolate on this kernel or in this container
+before it runs an untrusted command.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Findings:
 async def prove(backend: ExecutionBackend, workspaces: WorkspaceManager, settings: BackendSettings) -> Findings:
     """Run the canaries with a started ``backend``.
 
-    Raises :class:`ExecutionError` where they cannot be run at all.
+    Raises :class:`ExecutionError` if they cannot be run.
     """
     mark = secrets.token_hex(8)
     workspace = workspaces.for_key(f"canary {mark} a")
@@ -78,7 +78,8 @@ async def prove(backend: ExecutionBackend, workspaces: WorkspaceManager, setting
     except OSError as error:
         raise ExecutionError(f"the canaries cannot be prepared in {workspaces.root}: {error}") from error
     finally:
-        await asyncio.to_thread(_remove, workspace, other)
+        for created in (workspace, other):
+            await asyncio.to_thread(created.remove)
     return Findings(
         stopped=frozenset(name for name, reached in found.items() if reached is None),
         open={name: reached for name, reached in found.items() if reached is not None},
@@ -86,7 +87,7 @@ async def prove(backend: ExecutionBackend, workspaces: WorkspaceManager, setting
 
 
 def proved_level(findings: Findings, settings: BackendSettings) -> tuple[IsolationLevel, tuple[str, ...]]:
-    """The level that ``findings`` prove, and what kept it from the next one."""
+    """Return the level that ``findings`` prove, and the open attempts that prevent the next level."""
     reached = IsolationLevel.NONE
     for level, required in sorted(REQUIRED.items()):
         needed = required - _NOT_NEEDED_WITH_NETWORK if settings.network else required
@@ -105,13 +106,8 @@ def _prepare(workspace: Workspace, other: Workspace) -> None:
     _give(secret, other)
 
 
-def _remove(*workspaces: Workspace) -> None:
-    for workspace in workspaces:
-        workspace.remove()
-
-
 def _give(path: Path, workspace: Workspace) -> None:
-    """Make ``path`` the command's user's, so that nothing but the isolation can be what keeps it out."""
+    """Give ``path`` to the command's user, so that only the isolation can deny access."""
     if workspace.user is not None:
         os.chown(path, workspace.user.uid, workspace.user.gid)
 

@@ -30,6 +30,7 @@ import errno
 import fcntl
 import os
 import socket
+from collections.abc import Iterable
 
 import pyseccomp as seccomp
 from landlockpy import AccessFS, Scope, abi_version
@@ -120,74 +121,26 @@ _DOMAIN_BEFORE = AccessFS.MAKE_BLOCK
 _SCOPES = Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL
 
 
-def _build_filter(words: str) -> seccomp.SyscallFilter:
-    """Return the filter with the name ``words``: ``offline`` or ``inet``, and its parts."""
-    mode, *parts = words.split(PARTS)
-    found = seccomp.SyscallFilter(seccomp.ALLOW)
-    # Calls of another architecture (i386, x32) go by other numbers and would pass the rules below.
-    found.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.KILL_PROCESS)
-    _deny(found, errno.EPERM, *_DENIED)
-    _deny(found, errno.ENOSYS, *_MISSING)
-    _deny(found, errno.EOPNOTSUPP, *_UNSUPPORTED)
-    for flag in _NAMESPACES:
-        found.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
-    for name in _OWN_ONLY:
-        found.add_rule(seccomp.ERRNO(errno.EPERM), name, seccomp.Arg(0, seccomp.NE, 0))
-    _own_priority_only(found)
-    # Change notification by another name; and leases, by which who reads a file can keep others from opening it.
-    for command in (fcntl.F_NOTIFY, fcntl.F_SETLEASE):
-        found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", _int(1, command))
-    # Another line discipline is a driver of the kernel, which it may load for this.
-    found.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", _int(1, _TIOCSETD))
-    # Who cannot be looked at cannot be counted: unlinked files are found through /proc.
-    found.add_rule(seccomp.ERRNO(errno.EPERM), "prctl", _int(0, _PR_SET_DUMPABLE))
-    _uncounted(found)
-    _sockets(found, mode)
-    if SIGNALS in parts:
-        _signals(found)
-    if TRUNCATION in parts:
-        _truncation(found)
-    return found
-
-
-def _uncounted(found: seccomp.SyscallFilter) -> None:
-    """Deny forms of calls by which processes hold memory, disk or descriptors that cannot be counted."""
-    larger = (_int(1, _F_SETPIPE_SZ), seccomp.Arg(2, seccomp.GT, _PIPE_BYTES))
-    found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", *larger)
-    found.add_rule(seccomp.ERRNO(errno.EINVAL), "prctl", _int(0, _PR_FUTEX_HASH))
-    huge = seccomp.Arg(3, seccomp.MASKED_EQ, _MAP_HUGETLB, _MAP_HUGETLB)
-    found.add_rule(seccomp.ERRNO(errno.ENOMEM), "mmap", huge)
-    own_files = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD | _CLONE_FILES, _CLONE_THREAD)
-    found.add_rule(seccomp.ERRNO(errno.EPERM), "clone", own_files)
-    unshare = seccomp.Arg(2, seccomp.MASKED_EQ, _CLOSE_RANGE_UNSHARE, _CLOSE_RANGE_UNSHARE)
-    found.add_rule(seccomp.ERRNO(errno.ENOSYS), _CLOSE_RANGE, unshare)
-    for request in _UNSUPPORTED_IOCTLS:
-        found.add_rule(seccomp.ERRNO(errno.EOPNOTSUPP), "ioctl", _int(1, request))
-
-
 def filter_program(name: str) -> bytes:
-    """Return the filter ``name`` as a program for the kernel."""
+    """Return the filter ``name`` as a program for the kernel. A name is ``offline`` or ``inet`` and the parts."""
+    mode, *parts = name.split(PARTS)
+    rules = _Rules()
+    rules.deny_calls()
+    rules.deny_uncounted()
+    rules.deny_sockets(mode)
+    if SIGNALS in parts:
+        rules.mediate_signals()
+    if TRUNCATION in parts:
+        rules.deny_truncation()
     descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "w+b") as file:
-        _build_filter(name).export_bpf(file)
+        rules.filter.export_bpf(file)
         return os.pread(descriptor, 1 << 20, 0)
 
 
 def signal_call_numbers() -> dict[str, int]:
     """Return the numbers of the calls that signal processes, by name."""
     return {name: number for name in _SIGNAL_CALLS if (number := _number(name)) >= 0}
-
-
-def _int(argument: int, value: int) -> seccomp.Arg:
-    """Compare an ``int`` argument. The kernel ignores the upper half of its register, and a program can fill it."""
-    return seccomp.Arg(argument, seccomp.MASKED_EQ, _INT, value)
-
-
-def _deny(found: seccomp.SyscallFilter, error: int, *names: str) -> None:
-    for name in names:
-        number = _number(name)
-        if number >= 0:  # else this architecture has no such call
-            found.add_rule(seccomp.ERRNO(error), number)
 
 
 def _number(name: str) -> int:
@@ -198,60 +151,103 @@ def _number(name: str) -> int:
     return found if found >= 0 else _NUMBERS.get(name, -1)
 
 
-def _own_priority_only(found: seccomp.SyscallFilter) -> None:
-    """``setpriority`` and ``ioprio_set`` for the calling process: "which" says a process, "who" is 0."""
-    for name, process in (("setpriority", os.PRIO_PROCESS), ("ioprio_set", 1)):
-        found.add_rule(seccomp.ERRNO(errno.EPERM), name, seccomp.Arg(0, seccomp.NE, process))
-        found.add_rule(seccomp.ERRNO(errno.EPERM), name, seccomp.Arg(1, seccomp.NE, 0))
+def _int(argument: int, value: int) -> seccomp.Arg:
+    """Compare an ``int`` argument. The kernel ignores the upper half of its register, and a program can fill it."""
+    return seccomp.Arg(argument, seccomp.MASKED_EQ, _INT, value)
 
 
-def _sockets(found: seccomp.SyscallFilter, mode: str) -> None:
-    refused = seccomp.ERRNO(errno.EACCES)
-    if mode == _OFFLINE:
-        for name in ("socket", "connect", "bind", "listen", "accept", "accept4"):
-            found.add_rule(refused, name)
-        # What waits in a pair is memory of no process; the launcher counts pairs at the kernel's default.
-        larger = (_int(1, socket.SOL_SOCKET), _int(2, socket.SO_SNDBUF))
-        found.add_rule(seccomp.ERRNO(errno.ENOBUFS), "setsockopt", *larger)
-    else:
-        # One rule compares an argument once, so "neither IPv4 nor IPv6" is written as what lies around them.
-        found.add_rule(refused, "socket", seccomp.Arg(0, seccomp.LT, socket.AF_INET))
-        for family in range(socket.AF_INET + 1, socket.AF_INET6):
-            found.add_rule(refused, "socket", seccomp.Arg(0, seccomp.EQ, family))
-        found.add_rule(refused, "socket", seccomp.Arg(0, seccomp.GT, socket.AF_INET6))
-    # Pairs connect a process with its children. One of datagrams could send to any socket that has a name.
-    found.add_rule(refused, "socketpair", seccomp.Arg(0, seccomp.NE, socket.AF_UNIX))
-    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
-        found.add_rule(refused, "socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, _TYPE_MASK, kind))
+def _has(argument: int, flag: int, mask: int = 0) -> seccomp.Arg:
+    """Compare the bits ``mask`` of an argument, by default those of ``flag``, with ``flag``."""
+    return seccomp.Arg(argument, seccomp.MASKED_EQ, mask or flag, flag)
 
 
-def _signals(found: seccomp.SyscallFilter) -> None:
-    for name, number in signal_call_numbers().items():
-        # The group of the caller has processes of the command only: its session began with the command.
-        others = (seccomp.Arg(0, seccomp.NE, 0),) if name == "kill" else ()
-        found.add_rule(seccomp.NOTIFY, number, *others)
-    # A second listener could answer in the supervisor's place when that has ended.
-    listens = seccomp.Arg(1, seccomp.MASKED_EQ, _NEW_LISTENER, _NEW_LISTENER)
-    found.add_rule(seccomp.ERRNO(errno.EBUSY), "seccomp", listens)
-    # The kernel signals the owner of a descriptor when input arrives.
-    for command in (_F_SETOWN, _F_SETOWN_EX):
-        found.add_rule(seccomp.ERRNO(errno.EPERM), "fcntl", _int(1, command))
-    for request in (_FIOSETOWN, _SIOCSPGRP):
-        found.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", _int(1, request))
+def _not(argument: int, value: int) -> seccomp.Arg:
+    return seccomp.Arg(argument, seccomp.NE, value)
 
 
-def _truncation(found: seccomp.SyscallFilter) -> None:
-    _deny(found, errno.EACCES, "truncate", "truncate64")
-    _deny(found, errno.ENOSYS, "openat2")  # its flags are in memory
-    # Landlock asks for the right to write where a file is opened to write. Mode 3 opens it to neither read nor write.
-    mask = os.O_TRUNC | os.O_ACCMODE
-    for name, flags in (("open", 1), ("openat", 2)):
-        if _number(name) < 0:
-            continue
-        for access in (os.O_RDONLY, os.O_ACCMODE):
-            found.add_rule(
-                seccomp.ERRNO(errno.EACCES), name, seccomp.Arg(flags, seccomp.MASKED_EQ, mask, os.O_TRUNC | access)
-            )
+class _Rules:
+    def __init__(self) -> None:
+        self.filter = seccomp.SyscallFilter(seccomp.ALLOW)
+        # Calls of another architecture (i386, x32) have other numbers and would pass the rules.
+        self.filter.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.KILL_PROCESS)
+
+    def _deny(self, error: int, call: str | int, *arguments: seccomp.Arg) -> None:
+        self.filter.add_rule(seccomp.ERRNO(error), call, *arguments)
+
+    def _deny_all(self, error: int, names: Iterable[str]) -> None:
+        for name in names:
+            number = _number(name)
+            if number >= 0:  # else this architecture has no such call
+                self._deny(error, number)
+
+    def deny_calls(self) -> None:
+        self._deny_all(errno.EPERM, _DENIED)
+        self._deny_all(errno.ENOSYS, _MISSING)
+        self._deny_all(errno.EOPNOTSUPP, _UNSUPPORTED)
+        for flag in _NAMESPACES:
+            self._deny(errno.EPERM, "clone", _has(0, flag))
+        for name in _OWN_ONLY:
+            self._deny(errno.EPERM, name, _not(0, 0))
+        # Only for the calling process: the first argument is the kind, the second is 0.
+        for name, process in (("setpriority", os.PRIO_PROCESS), ("ioprio_set", 1)):
+            self._deny(errno.EPERM, name, _not(0, process))
+            self._deny(errno.EPERM, name, _not(1, 0))
+        # Change notification by another name; and leases, with which a reader of a file can delay others.
+        for command in (fcntl.F_NOTIFY, fcntl.F_SETLEASE):
+            self._deny(errno.EPERM, "fcntl", _int(1, command))
+        # Another line discipline is a driver of the kernel, which it may load for this.
+        self._deny(errno.EPERM, "ioctl", _int(1, _TIOCSETD))
+        # The descriptors of a process that is not dumpable are hidden, and with them unlinked files.
+        self._deny(errno.EPERM, "prctl", _int(0, _PR_SET_DUMPABLE))
+
+    def deny_uncounted(self) -> None:
+        """Deny forms of calls by which processes hold memory, disk or descriptors that cannot be counted."""
+        self._deny(errno.EPERM, "fcntl", _int(1, _F_SETPIPE_SZ), seccomp.Arg(2, seccomp.GT, _PIPE_BYTES))
+        self._deny(errno.EINVAL, "prctl", _int(0, _PR_FUTEX_HASH))
+        self._deny(errno.ENOMEM, "mmap", _has(3, _MAP_HUGETLB))
+        self._deny(errno.EPERM, "clone", _has(0, _CLONE_THREAD, _CLONE_THREAD | _CLONE_FILES))
+        self._deny(errno.ENOSYS, _CLOSE_RANGE, _has(2, _CLOSE_RANGE_UNSHARE))
+        for request in _UNSUPPORTED_IOCTLS:
+            self._deny(errno.EOPNOTSUPP, "ioctl", _int(1, request))
+
+    def deny_sockets(self, mode: str) -> None:
+        if mode == _OFFLINE:
+            for name in ("socket", "connect", "bind", "listen", "accept", "accept4"):
+                self._deny(errno.EACCES, name)
+            # Data in a pair is memory of no process; the launcher counts pairs at the kernel's default size.
+            self._deny(errno.ENOBUFS, "setsockopt", _int(1, socket.SOL_SOCKET), _int(2, socket.SO_SNDBUF))
+        else:
+            # One rule compares an argument once, so "neither IPv4 nor IPv6" is written as the numbers around these.
+            self._deny(errno.EACCES, "socket", seccomp.Arg(0, seccomp.LT, socket.AF_INET))
+            for family in range(socket.AF_INET + 1, socket.AF_INET6):
+                self._deny(errno.EACCES, "socket", seccomp.Arg(0, seccomp.EQ, family))
+            self._deny(errno.EACCES, "socket", seccomp.Arg(0, seccomp.GT, socket.AF_INET6))
+        # Pairs connect a process with its children. A pair of datagrams could send to any socket with a name.
+        self._deny(errno.EACCES, "socketpair", _not(0, socket.AF_UNIX))
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+            self._deny(errno.EACCES, "socketpair", _has(1, kind, _TYPE_MASK))
+
+    def mediate_signals(self) -> None:
+        for name, number in signal_call_numbers().items():
+            # The group of the caller has processes of the command only: its session began with the command.
+            self.filter.add_rule(seccomp.NOTIFY, number, *((_not(0, 0),) if name == "kill" else ()))
+        # A second listener could answer instead of the supervisor when that has ended.
+        self._deny(errno.EBUSY, "seccomp", _has(1, _NEW_LISTENER))
+        # The kernel signals the owner of a descriptor when input arrives.
+        for command in (_F_SETOWN, _F_SETOWN_EX):
+            self._deny(errno.EPERM, "fcntl", _int(1, command))
+        for request in (_FIOSETOWN, _SIOCSPGRP):
+            self._deny(errno.EPERM, "ioctl", _int(1, request))
+
+    def deny_truncation(self) -> None:
+        self._deny_all(errno.EACCES, ("truncate", "truncate64"))
+        self._deny_all(errno.ENOSYS, ("openat2",))  # its flags are in memory
+        # Landlock requires the right to write if a file is opened to write. Mode 3 opens it to neither read nor write.
+        mask = os.O_TRUNC | os.O_ACCMODE
+        for name, flags in (("open", 1), ("openat", 2)):
+            if _number(name) >= 0:
+                for access in (os.O_RDONLY, os.O_ACCMODE):
+                    self._deny(errno.EACCES, name, _has(flags, os.O_TRUNC | access, mask))
 
 
 def kernel_rights() -> Rights | None:

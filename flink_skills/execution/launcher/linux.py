@@ -56,7 +56,10 @@ def system_call(what: str, number: int, *arguments: object) -> int:
     Arguments are pointers, buffers or numbers; the latter fill a register.
     """
     words = (_long(argument) if isinstance(argument, int) else argument for argument in arguments)
-    result = int(_libc.syscall(_long(number), *words))
+    return _checked(what, _libc.syscall(_long(number), *words))
+
+
+def _checked(what: str, result: int) -> int:
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{what}: {os.strerror(error)}")
@@ -64,9 +67,7 @@ def system_call(what: str, number: int, *arguments: object) -> int:
 
 
 def _prctl(what: str, option: int, argument: int, pointer: object = _ZERO) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(argument), pointer, _ZERO, _ZERO) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
+    _checked(what, _libc.prctl(option, ctypes.c_ulong(argument), pointer, _ZERO, _ZERO))
 
 
 def become_subreaper() -> None:
@@ -109,9 +110,7 @@ def fork_sibling() -> int:
 
 def join_namespace(descriptor: int, name: str) -> None:
     """Move this process to the open namespace ``descriptor``, whose type is ``name`` in errors."""
-    if _libc.setns(descriptor, 0) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"setns({name}): {os.strerror(error)}")
+    _checked(f"setns({name})", _libc.setns(descriptor, 0))
 
 
 def forbid_new_privileges() -> None:
@@ -176,9 +175,7 @@ class Listener:
     def receive(self) -> Call | None:
         """Return a call. Return None if it was interrupted. Only for a descriptor that is ready to read."""
         buffer = bytearray(_CALL.size)
-        try:
-            fcntl.ioctl(self._descriptor, _RECEIVE, buffer)
-        except (FileNotFoundError, InterruptedError):
+        if not self._ioctl(_RECEIVE, buffer):
             return None
         found, thread, _, number, _, _, *arguments = _CALL.unpack(buffer)
         return Call(found, thread, number, tuple(arguments))
@@ -193,20 +190,21 @@ class Listener:
 
     def answer(self, call: Call, error: int = 0) -> bool:
         """Have ``call`` return 0 or fail with ``error``. Return False if it waits no longer."""
-        return self._send(_ANSWER.pack(call.id, 0, -error, 0))
+        return self._ioctl(_SEND, bytearray(_ANSWER.pack(call.id, 0, -error, 0)))
 
     def let_through(self, call: Call) -> bool:
         """Have the kernel execute ``call``. Return False if it waits no longer."""
-        return self._send(_ANSWER.pack(call.id, 0, 0, _CONTINUE))
+        return self._ioctl(_SEND, bytearray(_ANSWER.pack(call.id, 0, 0, _CONTINUE)))
 
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _send(self, answer: bytes) -> bool:
+    def _ioctl(self, request: int, buffer: bytearray) -> bool:
+        """Return False if the call does not wait any more."""
         try:
-            fcntl.ioctl(self._descriptor, _SEND, bytearray(answer))
+            fcntl.ioctl(self._descriptor, request, buffer)
         except (FileNotFoundError, InterruptedError):
             return False
         return True

@@ -12,6 +12,7 @@ import os
 import signal
 import struct
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from flink_skills.execution.launcher.linux import Call, Listener, system_call
@@ -67,7 +68,8 @@ class SignalBroker:
                 # A signal interrupts the call, which is then repeated. It must not be sent twice.
                 self._send(delivery._replace(number=0, about=None))
                 if self._listener.answer(call) and delivery.number:
-                    self._send_if_there(delivery)
+                    with suppress(OSError):  # its targets have ended since
+                        self._send(delivery)
         except OSError as error:
             self._listener.answer(call, error.errno or errno.EPERM)
         except (ValueError, IndexError, OverflowError):
@@ -163,15 +165,8 @@ class SignalBroker:
             raise PermissionError(errno.EPERM, "only the kernel may use this code")
         return _NUMBER.pack(number) + found[_NUMBER.size :]
 
-    def _members(self, group: int, but: Iterable[int] = ()) -> list[int]:
-        known = set(but)
-        return [pid for pid in descendants(self._own) if pid not in known and _group_of(pid) == group]
-
-    def _send_if_there(self, delivery: _Delivery) -> None:
-        try:
-            self._send(delivery)
-        except OSError:
-            return  # its targets have ended since the call was answered
+    def _members(self, group: int) -> list[int]:
+        return [pid for pid in descendants(self._own) if _group_of(pid) == group]
 
     def _send(self, delivery: _Delivery) -> None:
         """Send a signal. Raises :class:`OSError` if no target could be signaled."""
@@ -192,7 +187,7 @@ class SignalBroker:
                     failure = error
             if not delivery.group or delivery.number != signal.SIGKILL:
                 break
-            waiting = self._members(delivery.group, done)
+            waiting = set(self._members(delivery.group)) - done
             if not waiting:
                 break
         if not sent and failure is not None:

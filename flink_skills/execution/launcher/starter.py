@@ -14,6 +14,7 @@ import signal
 import socket
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NoReturn
 
 from flink_skills.execution.launcher import linux
@@ -81,14 +82,9 @@ class Starter:
     def failure(self) -> str:
         """The error before the start of the command's program. Empty without an error."""
         found = self._failure
-        while self._has_message():
-            try:
-                chunk = self._socket.recv(4096)
-            except OSError:
-                break
-            if not chunk:
-                break
-            found += chunk
+        with suppress(OSError):
+            while self._has_message() and (chunk := self._socket.recv(4096)):
+                found += chunk
         return found.decode("utf-8", "replace")
 
     def is_waiting(self) -> bool:

@@ -61,7 +61,7 @@ class TreeUse(NamedTuple):
 
 
 class FolderUse(NamedTuple):
-    """What folders hold: bytes on disk, files and folders, and the size of the largest file."""
+    """Contents of directories: bytes on disk, files and directories, and the size of the largest file."""
 
     size: int
     files: int
@@ -69,7 +69,7 @@ class FolderUse(NamedTuple):
 
 
 def tree_use(root: int, stop_at: int) -> TreeUse:
-    """Look at all descendants of process ``root``; stops when there are more than ``stop_at`` tasks."""
+    """Measure all descendants of process ``root``; stop when there are more than ``stop_at`` tasks."""
     pids: list[int] = []
     tasks = pages = ticks = tables = 0
     waiting = child_ids(root)
@@ -148,15 +148,13 @@ def _resident(pid: int) -> int:
 
 
 def folder_use(folders: Iterable[str], stop_at: int) -> FolderUse:
-    """Count what is in ``folders``, without following links; stops past ``stop_at`` entries (0: never).
+    """Count the contents of ``folders``, without following links; stop past ``stop_at`` entries (0: never).
 
-    Folders that a command has closed to its own user are opened again, so that nothing hides in them.
+    Directories that a command has closed to its own user are opened again, so that they can hide nothing.
     """
     count = _Count(stop_at)
     for folder in folders:
-        descriptor = _open_folder(folder, None)
-        if descriptor >= 0:
-            count.folder(descriptor, 0)
+        count.folder(_open_folder(folder, None), 0)
     return FolderUse(count.size, count.files, count.largest)
 
 
@@ -167,7 +165,9 @@ class _Count:
         self.size = self.files = self.largest = 0
 
     def folder(self, descriptor: int, depth: int) -> None:
-        """Count the entries of the folder open as ``descriptor``, and close it."""
+        """Count the entries of the directory open as ``descriptor`` (-1: none), and close it."""
+        if descriptor < 0:
+            return
         folders: list[str] = []
         try:
             with os.scandir(descriptor) as entries:
@@ -180,9 +180,7 @@ class _Count:
                 if depth >= _MAX_DEPTH:
                     self.files = self._stop_at + 1
                     return
-                inner = _open_folder(name, descriptor)
-                if inner >= 0:
-                    self.folder(inner, depth + 1)
+                self.folder(_open_folder(name, descriptor), depth + 1)
         finally:
             os.close(descriptor)
 
@@ -203,28 +201,24 @@ class _Count:
 
 
 def _open_folder(name: str, parent: int | None) -> int:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    """Return a descriptor of a directory, or -1. If its mode denies access to this user, the mode is changed first."""
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        return os.open(name, flags, dir_fd=parent)
+        return os.open(name, os.O_RDONLY | flags, dir_fd=parent)
     except PermissionError:
-        return _reopened(name, parent)
-    except OSError:
-        return -1
-
-
-def _reopened(name: str, parent: int | None) -> int:
-    try:
-        # O_PATH opens a folder of any mode and pins it: what is changed is what was looked at.
-        pinned = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        # O_PATH opens a directory of any mode and pins it: the one that is changed is the one that was found.
+        flags |= os.O_PATH
     except OSError:
         return -1
     try:
-        os.chmod(f"/proc/self/fd/{pinned}", 0o700)
-        return os.open(f"/proc/self/fd/{pinned}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        pinned = os.open(name, flags, dir_fd=parent)
+        try:
+            os.chmod(f"/proc/self/fd/{pinned}", 0o700)
+            return os.open(f"/proc/self/fd/{pinned}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        finally:
+            os.close(pinned)
     except OSError:
         return -1
-    finally:
-        os.close(pinned)
 
 
 class DescriptorUse(NamedTuple):
