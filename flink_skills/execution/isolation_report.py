@@ -14,26 +14,26 @@ __all__ = ["IsolationLevel", "IsolationReport"]
 
 
 class IsolationLevel(IntEnum):
-    """The levels, from none to most; a higher one stops all that a lower one stops.
+    """The levels in ascending order; a higher level stops all that a lower one stops.
 
-    The names are what options, reports and metrics show; the numbers are what the gauge ``isolationLevel`` shows.
+    Options, reports and metrics contain the names; the gauge ``isolationLevel`` has the numbers.
 
     >>> IsolationLevel.parse("landlock") > IsolationLevel.HYGIENE
     True
     """
 
     NONE = 0
-    """Nothing: the command is a child process like any other."""
+    """The command is an ordinary child process."""
     HYGIENE = 10
-    """Clean environment, limits, no network, no new privileges, no process left; files of the user are open."""
+    """Clean environment, limits, no network, no new privileges, no remaining process; files of the user are open."""
     LANDLOCK_PARTIAL = 20
     """Files are closed too; signals to the worker are open."""
     LANDLOCK = 30
     """Files, network and signals are closed; names and metadata of files of the same user are not."""
     NAMESPACE = 40
-    """A view of its own: other files, processes and sockets do not exist for the command."""
+    """A separate view: other files, processes and sockets do not exist for the command."""
     REMOTE = 50
-    """Another pod, with a kernel or a node of its own."""
+    """Another pod, with a separate kernel or node."""
 
     @classmethod
     def parse(cls, text: object) -> IsolationLevel:
@@ -50,19 +50,19 @@ class IsolationReport:
     """The result of choosing a backend and proving its level.
 
     Attributes:
-        level: What was proved; ``NONE`` when no backend can be used.
-        backend: The backend that was chosen; empty when none can be used.
-        proved: What canaries found to be stopped, sorted.
-        not_enforced: What is known or was found to be open, sorted.
+        level: Proved level; ``NONE`` if no backend can be used.
+        backend: Chosen backend; empty if none can be used.
+        proved: Actions that canaries found to be prevented, sorted.
+        not_enforced: Actions that are known or were found to be possible, sorted.
         limits: The limits of each command.
         net: ``denied`` or ``allowed``.
         kernel: Release of the kernel.
-        landlock_abi: Version of Landlock that the kernel speaks; 0 for none.
+        landlock_abi: Version of Landlock in the kernel. 0 means none.
         seccomp_outer: The seccomp mode of the worker itself: ``disabled``, ``strict``, ``filter`` or ``unknown``.
         uid: The user that commands run as.
-        shortfall: Why the backend cannot reach its own level here, with the fix; empty if it can or does not know.
+        shortfall: Reason why the backend cannot reach its own level, with the fix. Empty if none is known.
         skipped: The reason and the fix for each backend that was tried and rejected, by name.
-        milliseconds: How long it took.
+        milliseconds: Duration.
     """
 
     level: IsolationLevel

@@ -191,7 +191,7 @@ class LauncherProcess:
 
 
 def _library_folders() -> str:
-    """Where the libraries are that the launcher needs, separated by colons. Raises :class:`ExecutionError`."""
+    """Return the directories of the launcher's libraries, separated by colons. Raises :class:`ExecutionError`."""
     folders: list[str] = []
     for name in _LIBRARIES:
         found = importlib.util.find_spec(name)

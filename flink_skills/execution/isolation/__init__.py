@@ -1,4 +1,4 @@
-"""Which isolation commands really have: levels, the canaries that prove them, the choice of a backend."""
+"""Actual isolation of commands: the canaries that prove a level, and the choice of a backend."""
 
 from __future__ import annotations
 

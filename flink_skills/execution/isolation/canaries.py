@@ -47,7 +47,7 @@ REQUIRED: Mapping[IsolationLevel, frozenset[str]] = {
     IsolationLevel.LANDLOCK: frozenset({"truncate_outside", "signal_worker"}),
     IsolationLevel.NAMESPACE: frozenset({"metadata_outside", "other_memory"}),
 }
-"""What must be stopped at each level, besides what the levels below it stop."""
+"""Attempts that each level must stop, in addition to those of lower levels."""
 
 _PROBE_SECONDS = 20.0
 _NOT_NEEDED_WITH_NETWORK = frozenset({"tcp", "udp"})
@@ -55,7 +55,7 @@ _NOT_NEEDED_WITH_NETWORK = frozenset({"tcp", "udp"})
 
 @dataclass(frozen=True)
 class Findings:
-    """What canaries found: ``stopped`` attempts, and ``open`` ones with what they reached."""
+    """Findings of canaries: ``stopped`` attempts, and ``open`` ones with what they reached."""
 
     stopped: frozenset[str]
     open: Mapping[str, str]
@@ -116,7 +116,7 @@ def _give(path: Path, workspace: Workspace) -> None:
 def _targets(
     workspaces: WorkspaceManager, workspace: Workspace, other: Workspace, settings: BackendSettings, mark: str
 ) -> Iterator[dict[str, Any]]:
-    # The names of sockets are short in every system, and a job's folder is not.
+    # The path of a socket has a maximum length, which a job's directory can exceed.
     outside = workspaces.root / f".canary-{mark}"
     sockets = Path(tempfile.mkdtemp(prefix="canary-"))
     try:
@@ -130,7 +130,7 @@ def _targets(
         with contextlib.ExitStack() as stack:
             tcp = stack.enter_context(_listener(socket.AF_INET, ("127.0.0.1", 0)))
             port = tcp.getsockname()[1]
-            with contextlib.suppress(OSError):  # no IPv6 here, or the port is taken there: nothing to reach
+            with contextlib.suppress(OSError):  # no IPv6, or the port is in use: nothing to reach
                 stack.enter_context(_listener(socket.AF_INET6, ("::1", port)))
             udp = stack.enter_context(_listener(socket.AF_INET, ("127.0.0.1", 0), socket.SOCK_DGRAM))
             stack.enter_context(_listener(socket.AF_UNIX, str(sockets / "s")))
@@ -177,7 +177,7 @@ async def _run_probe(backend: ExecutionBackend, workspace: Workspace, targets: d
     targets["env"] = sorted(env)
     source = files(__package__).joinpath("probe.py").read_bytes()
     said = ""
-    # The worker's own Python may be where the command's user cannot reach it; then the system's has to do.
+    # The command's user possibly cannot reach the worker's own Python; then that of the system is used.
     for python in dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")):
         result = await backend.run(
             CommandRequest(

@@ -125,7 +125,7 @@ class _Program(ctypes.Structure):
 def load_filter(program: bytes) -> None:
     """Filter the system calls of this process by ``program``, made by libseccomp. Needs :func:`forbid_new_privileges`.
 
-    libseccomp loads only what it makes anew each time, which takes longer than all the rest of confining a process.
+    libseccomp can only load a filter that it has just built, which takes longer than the whole confinement.
     """
     found = _Program(len(program) // _INSTRUCTION_BYTES, program)
     _prctl("PR_SET_SECCOMP", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(found))

@@ -61,7 +61,7 @@ def enter(namespaces: Mapping[str, int], born: int) -> None:
         os._exit(0)
     os.setsid()
     _join(namespaces, _AFTER_FORK)
-    linux.die_with_parent(0)  # the number that a parent outside of the namespace has
+    linux.die_with_parent(0)  # the process id of a parent outside of the namespace
 
 
 def _join(namespaces: Mapping[str, int], names: Sequence[str]) -> None:
@@ -174,7 +174,7 @@ def view_of(operations: Operations) -> View:
 def open_namespaces(
     operations: Operations, view: View, user: User, worker: int, *, within: float, program: bytes = b""
 ) -> Namespaces:
-    """Start bubblewrap as ``user`` (None: this process's), and return when bubblewrap is ready.
+    """Start bubblewrap as ``user`` (None means that of this process), and return when bubblewrap is ready.
 
     ``operations`` are the arguments of bubblewrap, one operation each: the program, its options, and
     the program to run inside, which has to copy its input to its output as ``cat`` does. The source of a ``--file`` is

@@ -97,18 +97,18 @@ class Restrictions(NamedTuple):
 
 
 class Confinement(NamedTuple):
-    """How the process is confined before it becomes the command.
+    """Confinement of a process before it becomes the command.
 
     Attributes:
-        user: uid and gid to switch to; None keeps the supervisor's.
-        read: What may be read and run, where files are confined. What does not exist is passed over.
-        write: Folders that may be written as well.
+        user: uid and gid to switch to. None means those of the supervisor.
+        read: Paths that can be read and executed if files are confined. Missing ones are ignored.
+        write: Directories that can also be written.
         files: Whether files are confined to ``read`` and ``write`` (Landlock).
         scope: Whether the memory of processes outside of the command is closed (Landlock), with signals and abstract
             sockets from Linux 6.12 on.
-        filter: Which system calls are allowed: the name of a filter, or empty for all. See
+        filter: Name of the filter of system calls. Empty means that all are allowed. See
             :mod:`~flink_skills.execution.launcher.kernel_policy`.
-        namespaces: What bubblewrap is told in order to make namespaces for the command, one operation each: see
+        namespaces: Arguments of bubblewrap that create the namespaces of the command, one operation each: see
             :func:`~flink_skills.execution.launcher.namespaces.open_namespaces`. Empty for the supervisor's own.
     """
 
@@ -124,9 +124,9 @@ class Confinement(NamedTuple):
 class Order(NamedTuple):
     """A command to run. Times are seconds, sizes bytes; 0 means no limit.
 
-    ``rlimits`` maps names such as ``RLIMIT_CORE`` to values. ``counted`` are the folders whose contents count against
-    ``workspace_bytes`` and ``workspace_files``; ``full`` is that of the two which they exceeded before. ``tty`` says
-    that standard input and output are a terminal, which becomes the one that controls the command.
+    ``rlimits`` maps names such as ``RLIMIT_CORE`` to values. ``counted`` are the directories whose contents count
+    against ``workspace_bytes`` and ``workspace_files``; ``full`` is the one of these limits that they already exceed.
+    If ``tty`` is true, standard input and output are a terminal, which becomes the one that controls the command.
     """
 
     argv: list[str]
@@ -147,7 +147,7 @@ class Order(NamedTuple):
     confinement: Confinement = Confinement()
 
     def encode(self) -> bytes:
-        # ASCII JSON carries the lone surrogates by which Python writes bytes that are no UTF-8.
+        # ASCII JSON can contain the lone surrogates with which Python represents bytes that are not valid UTF-8.
         body = json.dumps({**self._asdict(), "confinement": self.confinement._asdict()}).encode("ascii")
         return HEADER.pack(ORDER, len(body)) + body
 
@@ -158,7 +158,7 @@ class Order(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How a command ended. ``error`` is set when it could not be started; the others are then empty.
+    """End of a command. If it could not be started, ``error`` is set and the other fields are empty.
 
     ``full`` is the limit of the workspace that is exceeded now.
     """

@@ -188,7 +188,7 @@ class _Count:
         try:
             about = entry.stat(follow_symlinks=False)
         except OSError:
-            return  # removed meanwhile
+            return  # it has been removed
         if stat.S_ISDIR(about.st_mode):
             folders.append(entry.name)
         elif about.st_nlink > 1:

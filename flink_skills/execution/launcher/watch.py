@@ -17,7 +17,7 @@ __all__ = ["TreeWatch"]
 # Maximum speed at which the processes of a command can allocate memory, for each CPU. The next look is before they can
 # exceed the limit at that speed.
 _BYTES_PER_SECOND = 2 << 30
-# The same for processes that fork without end.
+# Maximum speed at which they can create processes, for each CPU.
 _TASKS_PER_SECOND = 10_000
 _SOONEST, _LATEST = 0.005, 0.05
 # A process that waits for its next input is examined less often. The speeds above still apply to its memory and its
