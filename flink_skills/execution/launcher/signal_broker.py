@@ -152,7 +152,7 @@ class SignalBroker:
         return _Delivery(number, (process,), about=about)
 
     def _about(self, call: Call, address: int, number: int) -> bytes:
-        """Return the caller's words about a signal. They must not look like the kernel's own."""
+        """Return the caller's information about a signal. It must not look like the kernel's own."""
         try:
             with open(f"/proc/{call.thread}/mem", "rb", buffering=0) as file:
                 found = os.pread(file.fileno(), _SIGINFO_BYTES, address)
@@ -203,14 +203,8 @@ class SignalBroker:
             if delivery.about is None:
                 signal.pidfd_send_signal(descriptor, delivery.number)
             else:
-                system_call(
-                    "pidfd_send_signal",
-                    self._calls["pidfd_send_signal"],
-                    descriptor,
-                    delivery.number,
-                    delivery.about,
-                    0,
-                )
+                call = self._calls["pidfd_send_signal"]
+                system_call("pidfd_send_signal", call, descriptor, delivery.number, delivery.about, 0)
         finally:
             os.close(descriptor)
 

@@ -13,6 +13,9 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 from flink_skills.execution.launcher import linux
@@ -74,34 +77,31 @@ def _serve_one(
         try:
             pid = os.fork()
         except OSError as error:
-            _refuse(control, error)
+            report = Report(error=f"the launcher failed to fork a process for the command: {error}")
+            with suppress(OSError):  # the worker no longer waits for this command
+                control.sendall(report.encode())
         else:
             if pid == 0:
                 gc.disable()  # it makes no garbage, and a collection would copy pages
                 requests.close()
                 os.close(children_changed)
-                _run_supervisor(control, restrictions)
+                _run_and_exit(partial(supervise, control, restrictions))
             supervisors.add(pid)
         control.close()
     return True
 
 
-def _refuse(control: socket.socket, error: OSError) -> None:
-    try:
-        control.sendall(Report(error=f"the launcher failed to fork a process for the command: {error}").encode())
-    except OSError:
-        return  # the worker no longer waits for this command
-
-
-def _run_supervisor(control: socket.socket, restrictions: Restrictions) -> None:
+def _run_and_exit(action: Callable[[], bool]) -> NoReturn:
+    """Exit with code 0 if ``action`` returns True."""
     code = 1
     try:
-        code = 0 if supervise(control, restrictions) else 1
+        code = 0 if action() else 1
     except BaseException:
         import traceback  # only now, because each module delays every fork
 
         traceback.print_exc(file=sys.stderr)
     finally:
+        sys.stderr.flush()
         os._exit(code)
 
 
@@ -125,20 +125,20 @@ def _reap(supervisors: set[int], children_changed: int) -> None:
 
 
 def _prepare(libraries: str, filters: tuple[str, ...]) -> Restrictions:
-    """Prepare the restrictions with the libraries in the folders ``libraries``, separated by colons.
+    """Prepare the restrictions with the libraries in the directories ``libraries``, separated by colons.
 
-    ``filters`` are the names of the filters that orders may use. If this process may not use mediated ones,
+    ``filters`` are the names of the filters that orders can use. If this process is not allowed to use mediated ones,
     ``refusal`` of the result is the reason.
 
     A forked process imports the libraries: every command is a fork of this process, and each page of memory and each
     library that acts at a fork would delay it.
 
-    Raises :class:`RuntimeError` if that process fails. Its standard error says why.
+    Raises :class:`RuntimeError` if that process fails. Its standard error has the reason.
     """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _prepare_and_exit(libraries, filters, writer)
+        _run_and_exit(partial(_write_restrictions, libraries, filters, writer))
     os.close(writer)
     with open(reader, "rb") as file:
         body = file.read()
@@ -151,40 +151,27 @@ def _prepare(libraries: str, filters: tuple[str, ...]) -> Restrictions:
     return Restrictions(programs, rights, fields["calls"], fields["refusal"])
 
 
-def _prepare_and_exit(libraries: str, names: tuple[str, ...], writer: int) -> NoReturn:
-    code = 1
-    try:
-        sys.path += [folder for folder in libraries.split(":") if folder not in sys.path]
-        from flink_skills.execution.launcher import kernel_policy
+def _write_restrictions(libraries: str, names: tuple[str, ...], writer: int) -> bool:
+    sys.path += [folder for folder in libraries.split(":") if folder not in sys.path]
+    from flink_skills.execution.launcher import kernel_policy
 
-        # First, because filters deny the calls that query the kernel's rights.
-        rights = kernel_policy.kernel_rights()
-        programs = {name: kernel_policy.filter_program(name) for name in names}
-        calls: dict[str, int] = {}
-        refusal = ""
-        mediated = [name for name in names if is_mediated(name)]
-        if mediated:
-            try:
-                linux.forbid_new_privileges()
-                descriptor, _ = linux.load_filter_and_listen(programs[mediated[0]])
-                os.close(descriptor)
-                calls = kernel_policy.signal_call_numbers()
-            except OSError as error:
-                refusal = error.strerror or str(error)
-                programs = {name: program for name, program in programs.items() if name not in mediated}
-        found = {
-            "filters": {name: program.hex() for name, program in programs.items()},
-            "rights": rights,
-            "calls": calls,
-            "refusal": refusal,
-        }
-        with open(writer, "wb") as file:
-            file.write(json.dumps(found).encode("ascii"))
-        code = 0
-    except BaseException:
-        import traceback  # only now, because each module delays every fork
-
-        traceback.print_exc(file=sys.stderr)
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+    # First, because filters deny the calls that query the kernel's rights.
+    rights = kernel_policy.kernel_rights()
+    programs = {name: kernel_policy.filter_program(name) for name in names}
+    calls: dict[str, int] = {}
+    refusal = ""
+    mediated = [name for name in names if is_mediated(name)]
+    if mediated:
+        try:
+            linux.forbid_new_privileges()
+            descriptor, _ = linux.load_filter_and_listen(programs[mediated[0]])
+            os.close(descriptor)
+            calls = kernel_policy.signal_call_numbers()
+        except OSError as error:
+            refusal = error.strerror or str(error)
+            programs = {name: program for name, program in programs.items() if name not in mediated}
+    filters = {name: program.hex() for name, program in programs.items()}
+    found = {"filters": filters, "rights": rights, "calls": calls, "refusal": refusal}
+    with open(writer, "wb") as file:
+        file.write(json.dumps(found).encode("ascii"))
+    return True
