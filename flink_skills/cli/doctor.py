@@ -81,7 +81,7 @@ def _examine(config: SkillConfig) -> IsolationReport:
     from flink_skills.cli.signals import SignalGuard
     from flink_skills.errors import ExecutionError
     from flink_skills.execution import WorkspaceManager
-    from flink_skills.execution.isolation.selection import choose_backend
+    from flink_skills.execution.isolation.backend_choice import choose_backend
     from flink_skills.execution.workspace.scratch import scratch_workspaces
 
     reports: list[IsolationReport] = []

@@ -164,8 +164,7 @@ class RunningCommand(_Supervised):
     def _on_starting(self) -> None:
         self._close_theirs()
         if self._input is not None:
-            self._input.begin_with(self._stdin)
-            self._input.end()
+            self._input.begin_with(self._stdin, end=True)
 
 
 def _limit_in_stderr(report: Report, stderr: bytes) -> str | None:

@@ -177,10 +177,15 @@ class ProcessInput:
             await self._write_first()
             await self._write(memoryview(data))
 
-    def begin_with(self, data: bytes) -> None:
-        """Write ``data`` before all other data, without waiting. The process does not have to read it to the end."""
-        if data:
-            self._first = memoryview(data)
+    def begin_with(self, data: bytes, *, end: bool = False) -> None:
+        """Write ``data`` before all other data, without waiting. The process does not have to read it to the end.
+
+        With ``end``, close the descriptor after it.
+        """
+        self._first = memoryview(data)
+        if end:
+            self.end()
+        elif data:
             self._later(b"", close=False)
 
     def end(self) -> None:

@@ -176,7 +176,7 @@ async def _run_probe(backend: ExecutionBackend, workspace: Workspace, targets: d
     env = workspace.env(None, "canary", run_dir)
     targets["env"] = sorted(env)
     source = files(__package__).joinpath("probe.py").read_bytes()
-    said = ""
+    message = ""
     # The command's user possibly cannot reach the worker's own Python; then that of the system is used.
     for python in dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")):
         result = await backend.run(
@@ -196,8 +196,8 @@ async def _run_probe(backend: ExecutionBackend, workspace: Workspace, targets: d
         if result.exit_code == 0:
             found: dict[str, str | None] = json.loads(result.stdout)
             return found
-        said = (result.stderr or b"the canaries printed nothing").decode("utf-8", "replace").strip()[-400:]
-    raise ExecutionError(f"the canaries do not run inside: {said}")
+        message = (result.stderr or b"the canaries printed nothing").decode("utf-8", "replace").strip()[-400:]
+    raise ExecutionError(f"the canaries do not run inside: {message}")
 
 
 def _is_free(lock: Path) -> bool:

@@ -202,7 +202,7 @@ def _become_command(
         step = "receive an order"
         received = Orders(orders, _MAX_DESCRIPTORS).next()
         if received is None:
-            raise EOFError("the supervisor closed the socket")
+            raise EOFError("the order is incomplete")
         order, descriptors = received
         step = "set limits"
         # That of open files is the last one: the next steps open some.

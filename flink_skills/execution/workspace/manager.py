@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.execution.environment import base_environment
+from flink_skills.execution.command_variables import base_environment
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.ages import Ages
 from flink_skills.execution.workspace.inputs import name_inputs

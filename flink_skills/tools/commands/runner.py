@@ -19,9 +19,9 @@ from flink_skills.execution import (
     WorkspaceManager,
 )
 from flink_skills.execution.backend_registry import limits_from
-from flink_skills.execution.environment import passed_on
+from flink_skills.execution.command_variables import passed_on
 from flink_skills.execution.execution_backend import LiveProcess, OnOutput
-from flink_skills.execution.isolation.selection import open_backend
+from flink_skills.execution.isolation.backend_choice import open_backend
 from flink_skills.execution.isolation_report import IsolationLevel, IsolationReport
 from flink_skills.execution.process_streams import gap_text
 from flink_skills.execution.workspace import folder_name

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from flink_skills.errors import ConfigError
 from flink_skills.execution import Workspace
-from flink_skills.execution.environment import check_name
+from flink_skills.execution.command_variables import check_name
 from flink_skills.execution.host import is_within
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand

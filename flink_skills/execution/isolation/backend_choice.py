@@ -22,8 +22,8 @@ __all__ = ["choose_backend", "open_backend"]
 
 _AUTOMATIC = ("bwrap", "landlock")
 _WITHOUT_FILES = "hygiene"
-# A gap that canaries cannot detect, of all levels that share the kernel of the host.
-_KNOWN_GAP = "shared_kernel"
+# Gaps that canaries cannot detect, of all levels that share the kernel of the host.
+_KNOWN_GAPS = ("shared_kernel",)
 # The component of the project's manifests that accepts the level of kernels with an incomplete Landlock.
 _FOR_OLD_KERNELS = "deploy/components/older-nodes"
 _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
@@ -123,7 +123,7 @@ async def _examine(
     findings = await prove(backend, workspaces, settings)
     level, missing = proved_level(findings, settings)
     level = min(level, backend.level)
-    shared = (_KNOWN_GAP,) if IsolationLevel.NONE < level < IsolationLevel.REMOTE else ()
+    shared = _KNOWN_GAPS if IsolationLevel.NONE < level < IsolationLevel.REMOTE else ()
     gaps = {*findings.open, *missing, *shared, *backend.not_enforced}
     return replace(
         about,
