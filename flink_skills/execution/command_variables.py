@@ -1,4 +1,4 @@
-"""The environment of commands: an allowlist, so that commands see only named secrets."""
+"""The command environment: an allowlist, so that commands see only named secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Isolation of commands: the levels, and what is known about it on this host."""
+"""Command isolation: the levels, and what is known about it on this host."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class LauncherProcess:
     ``python`` is the interpreter to start it with; the worker's own by default.
 
     Attributes:
-        filters: Names of the filters of system calls that orders may use.
+        filters: Names of the system call filters that orders may use.
         refusal: Why filters for which the supervisor answers calls cannot be used; empty if they can.
     """
 

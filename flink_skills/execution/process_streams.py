@@ -26,7 +26,7 @@ def gap_text(dropped: int) -> bytes:
 class OutputReader(ABC):
     """Reads the pipe or terminal ``descriptor`` to its end, in chunks, when the event loop has time for it.
 
-    It owns the descriptor and closes it. ``ended`` is done at the end of the output.
+    It owns the descriptor and closes it. ``ended`` is done at the output end.
     """
 
     def __init__(self, descriptor: int) -> None:

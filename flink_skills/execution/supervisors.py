@@ -118,7 +118,7 @@ class SupervisorPool:
 class Supervisor:
     """A supervisor of ``pool`` while it runs one command. Always :meth:`close` it.
 
-    ``connection`` is the worker's end of its control socket, ``launcher`` the process id of the launcher that forked
+    ``connection`` is the worker's end of its control socket, ``launcher`` the launcher process id that forked
     it.
     """
 

@@ -51,12 +51,12 @@ class LocalBackend(ExecutionBackend):
 
     @property
     def filter_name(self) -> str:
-        """Name of the filter of system calls for the settings."""
+        """Name of the system call filter for the settings."""
         return "inet" if self.settings.network else "offline"
 
     @property
     def launcher_pid(self) -> int | None:
-        """The process id of the launcher while it runs."""
+        """The launcher process id while it runs."""
         return self._launcher.pid
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Actual isolation of commands: the canaries that prove a level, and the choice of a backend."""
+"""Actual command isolation: the canaries that prove a level, and the choice of a backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice of the execution backend of a worker when it opens, by the level that the backend proves."""
+"""Choice of a worker execution backend when it opens, by the level that the backend proves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for the kernel: the seccomp filter and the Landlock rights of commands.
+"""Rules for the kernel: the seccomp filter and the Landlock rights for commands.
 
 Only the process that :func:`~flink_skills.execution.launcher.zygote.serve` forks imports this module: the
 libraries are slow, and their modules would be part of every fork. The filter denies calls that no script needs and
@@ -16,7 +16,7 @@ The filter allows by default, so that new programs go on working, and denies:
 * change notification, which tells the names of files that may not be read;
 * what users or the whole machine have a fixed number of (instances of inotify, contexts of asynchronous I/O);
 * descriptors of one thread alone, which no look at its process shows;
-* disk that is taken in one call (fallocate), also past the limit of a file's size.
+* disk that is taken in one call (fallocate), also past the file size limit.
 
 Two more parts close what Landlock cannot restrict before Linux 6.12. With ``signals`` the supervisor answers the calls
 that signal processes, and the kernel signals no process for a command (``F_SETOWN``). With ``truncation`` (before 6.2)

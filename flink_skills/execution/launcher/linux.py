@@ -1,4 +1,4 @@
-"""Linux calls that the standard library lacks: confinement of processes, namespaces, and filters of system calls."""
+"""Linux calls that the standard library lacks: confinement of processes, namespaces, and system call filters."""
 
 from __future__ import annotations
 

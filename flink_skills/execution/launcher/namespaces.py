@@ -74,8 +74,8 @@ class Namespaces:
     """Namespaces for the view ``view``.
 
     Attributes:
-        bubblewrap: Process id of bubblewrap, which is a child of this process.
-        first: Process id of the first process inside. It ends with bubblewrap.
+        bubblewrap: The bubblewrap process id, which is a child of this process.
+        first: The process id for the first process inside. It ends with bubblewrap.
         descriptors: Open namespaces by name, for :func:`enter`.
     """
 

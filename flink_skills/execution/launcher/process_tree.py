@@ -102,7 +102,7 @@ def stat_fields(pid: int | str) -> list[bytes]:
 
 
 def child_ids(pid: int) -> list[int]:
-    """Return the children of process ``pid``. Some that start or end meanwhile can be missing."""
+    """Return the child processes for ``pid``. Some that start or end meanwhile can be missing."""
     found: list[int] = []
     listed = False
     try:
@@ -130,7 +130,7 @@ def _scan_for_children(pid: int) -> list[int]:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Return the descendants of ``ancestor``. Those that start or end meanwhile may be missing or ended."""
+    """Return all processes below ``ancestor``. Those that start or end meanwhile may be missing or ended."""
     found: list[int] = []
     waiting = child_ids(ancestor)
     while waiting:

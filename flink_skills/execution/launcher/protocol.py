@@ -84,7 +84,7 @@ class Restrictions(NamedTuple):
     """Prepared restrictions of commands.
 
     Attributes:
-        filters: Filters of system calls by name, as programs for the kernel.
+        filters: System call filters by name, as programs for the kernel.
         rights: Rights of Landlock. None without Landlock.
         calls: Numbers of the calls that signal processes by name. Empty without mediated filters.
         refusal: Why mediated filters cannot be used. Empty if they can, or if none was requested.
@@ -106,7 +106,7 @@ class Confinement(NamedTuple):
         files: Whether files are confined to ``read`` and ``write`` (Landlock).
         scope: Whether the memory of processes outside of the command is closed (Landlock), with signals and abstract
             sockets from Linux 6.12 on.
-        filter: Name of the filter of system calls. Empty means that all are allowed. See
+        filter: Name of the system call filter. Empty means that all are allowed. See
             :mod:`~flink_skills.execution.launcher.kernel_policy`.
         namespaces: Arguments of bubblewrap that create the namespaces of the command, one operation each: see
             :func:`~flink_skills.execution.launcher.namespaces.open_namespaces`. Empty for the supervisor's own.

@@ -246,7 +246,7 @@ def _confine_files(order: Order, ruleset: int, restrictions: Restrictions) -> No
     """Confine files, signals and abstract sockets by Landlock, as ``order`` requires and the kernel supports.
 
     ``ruleset`` is the result of :func:`prepare_rules` in the supervisor. In a full workspace, files can be removed and
-    truncated but not created or written; without Landlock, only the limit of a file's size applies. A terminal at
+    truncated but not created or written; without Landlock, only the file size limit applies. A terminal at
     standard input can be opened by its names.
     """
     rights = restrictions.rights

@@ -27,7 +27,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _BLOCK = 512
 # Deeper than any honest tree; each level keeps a descriptor open while it is counted.
 _MAX_DEPTH = 128
-# Maximum of the kernel for one socket and one pipe. The filter of system calls denies larger ones.
+# Maximum of the kernel for one socket and one pipe. The system call filter denies larger ones.
 _SOCKET_BYTES = 212_992
 _PIPE_BYTES = 65_536
 # Memory of the kernel for an open descriptor, for a mapping, and for a descriptor that epoll watches.
@@ -43,14 +43,14 @@ _MEMORY = (b"/dev/zero", b"/SYSV", b"/memfd:", b"/anon_hugepage")
 
 
 class TreeUse(NamedTuple):
-    """Use of all descendants of a process.
+    """Use by all descendants of a process.
 
     Attributes:
         pids: A process id for each. If the first thread of a process has ended, the id of another thread.
-        tasks: Number of processes and threads.
+        tasks: Process and thread count.
         memory: Resident bytes and ``tables``. Bytes that processes share count for each.
         cpu_time: Processor seconds.
-        tables: Bytes of page tables.
+        tables: Page table bytes.
     """
 
     pids: list[int]
@@ -201,7 +201,7 @@ class _Count:
 
 
 def _open_folder(name: str, parent: int | None) -> int:
-    """Return a descriptor of a directory, or -1. If its mode denies access to this user, the mode is changed first."""
+    """Return a directory descriptor, or -1. If its mode denies access to this user, the mode is changed first."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(name, os.O_RDONLY | flags, dir_fd=parent)
@@ -225,12 +225,12 @@ class DescriptorUse(NamedTuple):
     """Disk and memory of processes, without their folders and resident pages.
 
     Attributes:
-        unlinked: Bytes of open files without a name.
+        unlinked: Bytes in open files without a name.
         buffers: Maximum of the kernel's bytes: buffers of sockets and pipes, descriptors and mappings.
-        hidden: Number of living processes whose descriptors this process may not see: they run a program that they can
+        hidden: Living processes whose descriptors this process may not see: they run a program that they can
             execute and not read, or are another user's.
-        mapped: Number of files without a name that are mapped and not open. The kernel does not tell their size.
-        sent: Number of descriptors that sockets hold for their reader. The kernel does not tell of which files.
+        mapped: Unnamed files that are mapped and not open. The kernel does not tell their size.
+        sent: Descriptors that sockets hold for their reader. The kernel does not tell of which files.
         endless: Whether the descriptions of mappings are longer than 32 MiB. The other numbers are then too small.
     """
 
@@ -246,7 +246,7 @@ def descriptor_use(pids: Iterable[int]) -> DescriptorUse:
     """Count the descriptors and mappings of processes ``pids``.
 
     A process whose first thread has ended is named by another thread. All threads of a process share their descriptors:
-    the filter of system calls denies others.
+    the system call filter denies others.
     """
     count = _DescriptorCount()
     hidden = 0

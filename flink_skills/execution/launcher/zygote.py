@@ -127,7 +127,7 @@ def _reap(supervisors: set[int], children_changed: int) -> None:
 def _prepare(libraries: str, filters: tuple[str, ...]) -> Restrictions:
     """Prepare the restrictions with the libraries in the directories ``libraries``, separated by colons.
 
-    ``filters`` are the names of the filters that orders can use. If this process is not allowed to use mediated ones,
+    ``filters`` are the filter names that orders can use. If this process is not allowed to use mediated ones,
     ``refusal`` of the result is the reason.
 
     A forked process imports the libraries: every command is a fork of this process, and each page of memory and each
