@@ -110,8 +110,8 @@ def parts(request: dict[str, Any]) -> dict[str, float]:
     from flink_skills import Agent
     from flink_skills.agents.open.opening import open_skills
     from flink_skills.agents.plan.compilation import compile_plan
-    from flink_skills.execution.configuration import command_user
-    from flink_skills.execution.isolation.selection import choose_backend
+    from flink_skills.execution.backend_registry import command_user
+    from flink_skills.execution.isolation.backend_choice import choose_backend
     from flink_skills.execution.workspace import open_workspaces
     from flink_skills.manager import SkillScope
     from flink_skills.options import SkillConfig, SkillOptions

@@ -20,8 +20,8 @@ from benchmarks import ways
 from flink_skills import SkillConfig
 from flink_skills.errors import SkillsError
 from flink_skills.execution import WorkspaceManager, create_backend
-from flink_skills.execution.configuration import settings_from
-from flink_skills.execution.isolation.selection import open_backend
+from flink_skills.execution.backend_registry import settings_from
+from flink_skills.execution.isolation.backend_choice import open_backend
 from flink_skills.execution.workspace import Workspace
 from flink_skills.execution.workspace.safe_files import remove_tree
 from flink_skills.skill import load_folder

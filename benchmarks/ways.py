@@ -14,8 +14,8 @@ from typing import Any
 from benchmarks import peers
 from flink_skills.errors import SkillsError
 from flink_skills.execution import CommandRequest, CommandUser, ExecutionBackend, WorkspaceManager, create_backend
-from flink_skills.execution.backend import BackendSettings
 from flink_skills.execution.backends.bwrap import find_bwrap
+from flink_skills.execution.execution_backend import BackendSettings
 from flink_skills.execution.workspace import Workspace
 
 #: Runs the words in the workspace and returns how they ended, or the promise of it: 0, or what went wrong.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.execution.isolation import selection
+from flink_skills.execution.isolation import backend_choice
 from flink_skills.execution.isolation.canaries import Findings, prove
 from tests.kit.class_archives import client_options
 from tests.kit.passable import passable_folder
@@ -66,7 +66,7 @@ def proved_once(monkeypatch: pytest.MonkeyPatch) -> None:
             _PROVED[known] = await prove(backend, workspaces, settings)
         return _PROVED[known]
 
-    monkeypatch.setattr(selection, "prove", remember)
+    monkeypatch.setattr(backend_choice, "prove", remember)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.telemetry.metric_list import metric
 
 TARGET = Path(__file__).resolve().parent / "grafana-dashboard.json"

@@ -81,7 +81,7 @@ def _examine(config: SkillConfig) -> IsolationReport:
     from flink_skills.cli.signals import SignalGuard
     from flink_skills.errors import ExecutionError
     from flink_skills.execution import WorkspaceManager
-    from flink_skills.execution.isolation.selection import choose_backend
+    from flink_skills.execution.isolation.backend_choice import choose_backend
     from flink_skills.execution.workspace.job_workspaces import scratch_workspaces
 
     reports: list[IsolationReport] = []
@@ -118,10 +118,6 @@ def _print(report: IsolationReport, style: str) -> None:
     print_line(f"Kernel {report.kernel}, Landlock ABI {abi}, seccomp of this process {report.seccomp_outer}.")
     if report.shortfall:
         print_line(f"{report.shortfall[0].upper()}{report.shortfall[1:]}.")
-    if report.cgroups:
-        print_line("Each command has a cgroup, in which the kernel enforces its limits of memory and processes.")
-    elif report.no_cgroups:
-        print_line(f"The launcher alone enforces limits, without a delegated cgroup v2: {report.no_cgroups}.")
     heading = f"Verified by probes in {seconds}:" if report.proved else ""
     for title, rows in (
         (heading, [[name, enforced_sentence(name)] for name in report.proved]),

@@ -14,7 +14,7 @@ from flink_skills.cli.output_listing import OutputListing, list_outputs
 from flink_skills.cli.signals import SignalGuard
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.execution import CommandResult, IsolationLevel, IsolationReport, Workspace, WorkspaceManager
-from flink_skills.execution.configuration import limits_from
+from flink_skills.execution.backend_registry import limits_from
 from flink_skills.execution.workspace.job_workspaces import check_commands, scratch_workspaces
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill

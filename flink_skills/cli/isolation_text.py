@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.isolation_report import IsolationLevel
 
 __all__ = ["enforced_sentence", "gap_sentence", "level_sentence", "requirements"]
 
@@ -11,7 +11,6 @@ _ATTEMPTS = {
     "abstract_socket": "connect to abstract Unix sockets",
     "environment": "see environment variables that were not passed to it",
     "kernel_sockets": "open sockets to the kernel or the host (netlink, packet, AF_ALG, vsock)",
-    "leave_cgroup": "leave its cgroup or change the limits of its cgroup",
     "link_outside": "reach files outside its workspace through links",
     "list_outside": "list directories outside its workspace, except system directories",
     "metadata_outside": "read the existence, size and times of files that it cannot open, or change permissions and "

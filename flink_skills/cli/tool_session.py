@@ -13,7 +13,7 @@ from flink_skills.cli.limit_args import LIMITS, cap_notes, parse_limits
 from flink_skills.cli.output_listing import list_outputs
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.configuration import limits_from
+from flink_skills.execution.backend_registry import limits_from
 from flink_skills.execution.workspace.job_workspaces import check_commands
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig

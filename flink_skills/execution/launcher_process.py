@@ -1,4 +1,4 @@
-"""The worker's side of the zygote: start it, have it fork supervisors, start it again when it died."""
+"""The launcher process of a worker: start it, have it fork supervisors, and restart it after its death."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _READY_WITHIN_SECONDS = 30.0
 _SEND_WITHIN_SECONDS = 10.0
 _ENDS_WITHIN_SECONDS = 15.0
 
-# The packages above the launcher become empty shells: what their __init__ modules import is neither on the
-# zygote's path (it has no site packages) nor wanted in its memory. Works from a zipped package as well.
+# The packages above the launcher become empty modules: the zygote has no site packages, so it cannot import what their
+# __init__ modules import, and each module would use its memory. This works from a zipped package as well.
 _BOOT = """\
 import sys
 for name, path in (("flink_skills", sys.argv[1]), ("flink_skills.execution", sys.argv[1] + "/execution")):
@@ -35,6 +35,7 @@ from flink_skills.execution.launcher.zygote import serve
 serve(int(sys.argv[2]), sys.argv[3], sys.argv[4])
 """
 _LIBRARIES = ("landlockpy", "pyseccomp")
+_PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1])
 
 
 class LauncherProcess:
@@ -43,7 +44,7 @@ class LauncherProcess:
     ``python`` is the interpreter to start it with; the worker's own by default.
 
     Attributes:
-        filters: Names of the filters of system calls that orders may use.
+        filters: Names of the system call filters that orders may use.
         refusal: Why filters for which the supervisor answers calls cannot be used; empty if they can.
     """
 
@@ -67,64 +68,52 @@ class LauncherProcess:
             return
         if self._starting is None or self._starting.done():
             self._starting = asyncio.get_running_loop().create_task(self._start())
-        # Shielded: one impatient caller must not end what the others wait for as well.
+        # Shielded: the cancellation of one caller must not end the start that others wait for.
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
-        self._let_go()
+        self._close_descriptors()
         if not sys.platform.startswith("linux") or not self._python:
             raise ExecutionError("commands cannot be run here: they need Linux and a Python interpreter")
         libraries = _library_folders()
         try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._messages = os.memfd_create("launcher-messages", os.MFD_CLOEXEC)
+                arguments = (_PACKAGE_FOLDER, str(theirs.fileno()), libraries, ",".join(self.filters))
+                self._process = subprocess.Popen(  # noqa: ASYNC220 - our own code; forks within 1 ms
+                    (self._python, "-I", "-S", "-c", _BOOT, *arguments),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._messages,
+                    pass_fds=[theirs.fileno()],
+                    # Nothing of the worker's environment, which may contain secrets.
+                    env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                    cwd="/",
+                    start_new_session=True,
+                )
         except OSError as error:
-            raise self._cannot_start(error) from error
+            self._close_descriptors()
+            fix = os_error_hint(error)
+            raise ExecutionError(
+                f"the command launcher {self._python} cannot be started: {error}" + (f": {fix}" if fix else "")
+            ) from error
+        self._requests.setblocking(False)
+        ready = asyncio.get_running_loop().sock_recv(self._requests, 512)
         try:
-            messages = os.memfd_create("launcher-messages", os.MFD_CLOEXEC)
-        except OSError as error:
-            ours.close()
-            theirs.close()
-            raise self._cannot_start(error) from error
-        try:
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - our own code; forks within 1 ms
-                [
-                    *(self._python, "-I", "-S", "-c", _BOOT, _package_folder(), str(theirs.fileno()), libraries),
-                    ",".join(self.filters),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=messages,
-                pass_fds=[theirs.fileno()],
-                # Nothing of the worker's environment, which may hold secrets.
-                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
-                cwd="/",
-                start_new_session=True,
-            )
-        except OSError as error:
-            ours.close()
-            os.close(messages)
-            raise self._cannot_start(error) from error
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._requests, self._messages = ours, messages
-        try:
-            hello = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(ours, 512), _READY_WITHIN_SECONDS)
+            hello = await asyncio.wait_for(ready, _READY_WITHIN_SECONDS)
         except (asyncio.TimeoutError, OSError):
             hello = b""
         if not hello:
-            self._process.kill()
-            self._process.wait()
-            said = self._last_messages()
-            self._let_go()
-            raise ExecutionError(_why_not_up(self._python, said))
+            self._kill()
+            message = self._last_messages()
+            self._close_descriptors()
+            if "libseccomp" in message:
+                raise ExecutionError(
+                    "commands cannot be confined without libseccomp: install it in the image (package libseccomp2)"
+                )
+            raise ExecutionError(f"the command launcher {self._python} did not come up: {message or 'it said nothing'}")
         self.refusal = hello.removeprefix(b"ready").decode("utf-8", "replace")
-
-    def _cannot_start(self, error: OSError) -> ExecutionError:
-        fix = os_error_hint(error)
-        return ExecutionError(
-            f"the command launcher {self._python} cannot be started: {error}" + (f": {fix}" if fix else "")
-        )
 
     async def fork_supervisor(self) -> socket.socket:
         """Fork a supervisor, and return the other end of its control socket, which does not block.
@@ -141,9 +130,7 @@ class LauncherProcess:
             except (BrokenPipeError, ConnectionResetError) as error:
                 ours.close()
                 _log.warning("the command launcher exited and is restarted: %s", self._last_messages())
-                if self._process is not None:
-                    self._process.kill()
-                    self._process.wait()
+                self._kill()
                 if last_try:
                     raise ExecutionError(
                         "the command launcher exited again after a restart: read its output in the worker's log"
@@ -170,22 +157,24 @@ class LauncherProcess:
 
     async def close(self) -> None:
         """End the process; commands that still run end with it."""
-        process = self._process
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
             await asyncio.wait([self._starting])
-        if self._requests is not None:
-            self._requests.close()
-            self._requests = None
+        process = self._process
+        self._close_descriptors()
         if process is not None:
             try:
                 await asyncio.to_thread(process.wait, _ENDS_WITHIN_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._let_go()
 
-    def _let_go(self) -> None:
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _close_descriptors(self) -> None:
         if self._requests is not None:
             self._requests.close()
             self._requests = None
@@ -201,12 +190,8 @@ class LauncherProcess:
         return os.pread(self._messages, 4096, max(0, size - 4096)).decode("utf-8", "replace").strip()
 
 
-def _package_folder() -> str:
-    return str(Path(__file__).resolve().parents[1])
-
-
 def _library_folders() -> str:
-    """Where the libraries are that the launcher needs, separated by colons. Raises :class:`ExecutionError`."""
+    """Return the directories of the launcher's libraries, separated by colons. Raises :class:`ExecutionError`."""
     folders: list[str] = []
     for name in _LIBRARIES:
         found = importlib.util.find_spec(name)
@@ -217,9 +202,3 @@ def _library_folders() -> str:
         if folder not in folders:
             folders.append(folder)
     return ":".join(folders)
-
-
-def _why_not_up(python: str, said: str) -> str:
-    if "libseccomp" in said:
-        return "commands cannot be confined without libseccomp: install it in the image (package libseccomp2)"
-    return f"the command launcher {python} did not come up: {said or 'it said nothing'}"

@@ -19,13 +19,13 @@ class Limits:
 
     Attributes:
         wall_time: Seconds from start to end.
-        cpu_time: Processor seconds of the whole tree of processes.
-        memory: Bytes of memory in use by the whole tree.
-        processes: Processes and threads of the whole tree.
-        file_size: Bytes of the largest file that a command may write.
-        workspace_bytes: Bytes on disk of all that is in the folders that the command may write.
+        cpu_time: CPU seconds for the whole process tree.
+        memory: Memory bytes in use by the whole tree.
+        processes: Processes and threads in the whole tree.
+        file_size: Maximum file size in bytes that a command may write.
+        workspace_bytes: Bytes on disk in the folders that the command may write.
         workspace_files: Files and folders in there.
-        open_files: Open files of each process.
+        open_files: Open files in each process.
         output: Bytes that are kept of each of stdout and stderr.
     """
 
@@ -116,7 +116,7 @@ class CommandResult:
     Attributes:
         error: The reason why the command could not be run safely or could not be watched to its end.
         limit: The limit of :class:`Limits` that the command reached.
-        stdout, stderr: The beginning and the end of the output, with a line between them that states the omitted size.
+        stdout, stderr: The beginning and the output end, with a line between them that states the omitted size.
         stdout_dropped, stderr_dropped: Omitted bytes.
         duration, cpu_time: Seconds.
         memory: Maximum of the observed memory, in bytes.

@@ -20,8 +20,8 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import CommandRequest, CommandResult, ExecutionBackend, Limits, WorkspaceManager
-from flink_skills.execution.levels import IsolationLevel
-from flink_skills.execution.live import LiveProcess
+from flink_skills.execution.execution_backend import LiveProcess
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace import Workspace
 

@@ -244,7 +244,7 @@ def end_descendants() -> None:
     """End all descendants of this process: by SIGTERM, and after a grace by SIGKILL."""
     if sys.platform != "linux":
         return
-    from flink_skills.execution.launcher.tree import tree_use
+    from flink_skills.execution.launcher.usage import tree_use
 
     pids = tree_use(os.getpid(), _MAX).pids
     if not pids:

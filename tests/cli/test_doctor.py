@@ -1,6 +1,6 @@
 """``flink-skills doctor``: what a program reads of it, what a person reads of it, and its exit codes.
 
-Examines the internals of cli.isolation_words, cli.limit_words and execution.isolation.selection on purpose.
+Examines the internals of cli.isolation_words, cli.limit_words and execution.isolation.backend_choice on purpose.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from flink_skills.cli.isolation_text import enforced_sentence, gap_sentence, level_sentence
 from flink_skills.cli.limit_args import LIMITS, limit_text
 from flink_skills.execution import IsolationLevel, IsolationReport, Limits
-from flink_skills.execution.isolation import REQUIRED, selection
+from flink_skills.execution.isolation import REQUIRED, backend_choice
 from tests.cli.conftest import FlinkSkills, Said
 from tests.cli.passable import passable_folder
 
@@ -42,7 +42,7 @@ def reported(monkeypatch: pytest.MonkeyPatch, report: IsolationReport) -> None:
     async def choose(config: object, workspaces: object) -> tuple[None, IsolationReport]:
         return None, report
 
-    monkeypatch.setattr(selection, "choose_backend", choose)
+    monkeypatch.setattr(backend_choice, "choose_backend", choose)
 
 
 @pytest.mark.row("K6")
@@ -161,7 +161,7 @@ def test_every_name_has_a_sentence() -> None:
     for name in attempts:
         assert enforced_sentence(name).startswith("A command cannot "), name
         assert gap_sentence(name).startswith("A command can "), name
-    for name in {name for names in selection._KNOWN_GAPS.values() for name in names}:
+    for name in backend_choice._KNOWN_GAPS:
         assert not gap_sentence(name).startswith("Not enforced:"), name
     assert gap_sentence("only_as_strong_as_runtime_class:gvisor").endswith("runtime class: gvisor.")
     for level in IsolationLevel:

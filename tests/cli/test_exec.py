@@ -1,6 +1,6 @@
 """``flink-skills exec``: a command as a job would run it, and its result as JSON whatever happened to it.
 
-Examines the internals of execution.isolation.selection on purpose.
+Examines the internals of execution.isolation.backend_choice on purpose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import psutil
 import pytest
 from landlockpy import abi_version
 
-from flink_skills.execution.isolation import selection
+from flink_skills.execution.isolation import backend_choice
 from tests.cli.conftest import FlinkSkills, Said
 from tests.cli.passable import passable_folder
 from tests.cli.test_process import command
@@ -296,7 +296,7 @@ def test_a_skill_that_changes_on_the_way_is_no_run(
     run: FlinkSkills, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skill = write_skill(tmp_path / "s/greet", hi="first")
-    opened = selection.open_backend
+    opened = backend_choice.open_backend
 
     async def change(config: Any, workspaces: Any) -> Any:
         (skill / "hi").write_text("something else")

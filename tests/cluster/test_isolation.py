@@ -18,7 +18,7 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import create_backend, settings_from
-from flink_skills.execution.system_paths import system_paths
+from flink_skills.execution.host import system_paths
 from flink_skills.options import SkillConfig
 from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.isolation.crime_scene import CrimeScene

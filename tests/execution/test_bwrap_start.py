@@ -1,6 +1,6 @@
 """The backend names what is missing and the fix where bubblewrap does not work.
 
-Examines the internals of execution.backends.bwrap and execution.backends.bwrap_problem on purpose.
+Examines the internals of execution.backends.bwrap on purpose.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import pytest
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import BackendSettings, CommandUser
 from flink_skills.execution.backends import BwrapBackend, bwrap
-from flink_skills.execution.backends.bwrap import find_bwrap
-from flink_skills.execution.backends.bwrap_problem import explained
+from flink_skills.execution.backends.bwrap import explain, find_bwrap
 
 _ROOT = os.geteuid() == 0
 _SETTINGS = BackendSettings(user=CommandUser(65534, 65534) if _ROOT else None)
@@ -108,7 +107,7 @@ async def test_a_program_that_may_not_be_run(folder: Path) -> None:
     ],
 )
 def test_what_bubblewrap_says_is_explained(said: str, reason: str, fix: str) -> None:
-    text = explained(said, "/x/bwrap")
+    text = explain(said, "/x/bwrap")
     assert reason in text
     assert fix in text
     assert text.endswith(f"({said})")

@@ -1,4 +1,4 @@
-"""Examines the internals of execution.registry on purpose."""
+"""Examines the internals of execution.backend_registry on purpose."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from flink_skills.execution import (
     ExecutionBackend,
     IsolationLevel,
     backend_names,
+    backend_registry,
     create_backend,
-    registry,
     unregister_backend,
 )
 
@@ -48,12 +48,12 @@ def entry_points_are(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> No
     def entry_points(group: str, name: str | None = None) -> list[EntryPoint]:
         return [p for p in points if p.group == group and name in (None, p.name)]
 
-    monkeypatch.setattr(registry, "entry_points", entry_points)
+    monkeypatch.setattr(backend_registry, "entry_points", entry_points)
 
 
 def test_hygiene_reports_its_level() -> None:
     assert create_backend("hygiene").level is IsolationLevel.HYGIENE
-    assert "hygiene" in registry.backend_names()
+    assert "hygiene" in backend_registry.backend_names()
 
 
 def test_unknown_name_has_near_misses() -> None:
@@ -67,16 +67,16 @@ def test_no_isolation_has_no_name() -> None:
 
 
 def test_registered_and_not_replaced_silently() -> None:
-    registry.register_backend("fake", Fake)
+    backend_registry.register_backend("fake", Fake)
     assert isinstance(create_backend("fake"), Fake)
     with pytest.raises(ConfigError, match="already exists"):
-        registry.register_backend("fake", Fake)
+        backend_registry.register_backend("fake", Fake)
     with pytest.raises(ConfigError, match="already exists"):
-        registry.register_backend("hygiene", Fake)
+        backend_registry.register_backend("hygiene", Fake)
 
 
 def test_entry_points_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = registry.ENTRY_POINT_GROUP
+    group = backend_registry.ENTRY_POINT_GROUP
     entry_points_are(
         monkeypatch,
         EntryPoint("theirs", f"{__name__}:Fake", group),
@@ -84,7 +84,7 @@ def test_entry_points_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None
         EntryPoint("odd", "builtins:str", group),
     )
     assert type(create_backend("theirs")).__name__ == "Fake"
-    assert registry.backend_names() == ["broken", "bwrap", "hygiene", "landlock", "odd", "remote", "theirs"]
+    assert backend_registry.backend_names() == ["broken", "bwrap", "hygiene", "landlock", "odd", "remote", "theirs"]
     with pytest.raises(ConfigError, match=r"no_such_package_anywhere.*install"):
         create_backend("broken")
     with pytest.raises(ConfigError, match="returned a str"):

@@ -13,7 +13,7 @@ from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import ConfigError
 from flink_skills.execution import IsolationReport, WorkspaceManager
-from flink_skills.execution.backends.hygiene import HygieneBackend
+from flink_skills.execution.backends.local_backend import HygieneBackend
 from flink_skills.manager import SkillView
 from flink_skills.models.base import ChatModel
 from flink_skills.models.media import accepted_kinds

@@ -15,7 +15,7 @@ from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.plan.sealing import public_scope
 from flink_skills.errors import counted
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.manager.inspection import Inspector
 from flink_skills.options import SkillConfig

@@ -33,7 +33,7 @@ from flink_skills.agents.plan.name_checks import (
 from flink_skills.agents.plan.plan import AgentPlan, load_agent
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.execution import WorkspaceManager
-from flink_skills.execution.configuration import command_user
+from flink_skills.execution.backend_registry import command_user
 from flink_skills.execution.workspace import open_workspaces
 from flink_skills.models.circuit import Circuits
 from flink_skills.models.opened import OpenModels

@@ -1,4 +1,4 @@
-"""The execution backends of this package, one module each; :mod:`flink_skills.execution.registry` names them."""
+"""The execution backends of this package; :mod:`flink_skills.execution.backend_registry` has their names."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.execution.backends.bwrap import BwrapBackend as BwrapBackend
-    from flink_skills.execution.backends.hygiene import HygieneBackend as HygieneBackend
     from flink_skills.execution.backends.landlock import LandlockBackend as LandlockBackend
-    from flink_skills.execution.backends.local import LocalBackend as LocalBackend
-    from flink_skills.execution.backends.none import NoIsolationBackend as NoIsolationBackend
+    from flink_skills.execution.backends.local_backend import HygieneBackend as HygieneBackend
+    from flink_skills.execution.backends.local_backend import LocalBackend as LocalBackend
 
 _HOMES = {
     "BwrapBackend": "bwrap",
-    "HygieneBackend": "hygiene",
+    "HygieneBackend": "local_backend",
     "LandlockBackend": "landlock",
-    "LocalBackend": "local",
-    "NoIsolationBackend": "none",
+    "LocalBackend": "local_backend",
 }
 
 __all__ = list(_HOMES)

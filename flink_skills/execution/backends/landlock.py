@@ -13,15 +13,12 @@ import os
 from landlockpy import abi_version
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import BackendSettings
-from flink_skills.execution.backends.hygiene import filter_name
-from flink_skills.execution.backends.local import LocalBackend
-from flink_skills.execution.launcher.protocol import Confinement
-from flink_skills.execution.launcher.restrictions import PARTS, SIGNALS, TRUNCATION
-from flink_skills.execution.levels import IsolationLevel
-from flink_skills.execution.nesting import is_within, outermost
+from flink_skills.execution.backends.local_backend import LocalBackend
+from flink_skills.execution.execution_backend import BackendSettings
+from flink_skills.execution.host import is_within, outermost, system_paths
+from flink_skills.execution.isolation_report import IsolationLevel
+from flink_skills.execution.launcher.protocol import PARTS, SIGNALS, TRUNCATION, Confinement
 from flink_skills.execution.request import CommandRequest
-from flink_skills.execution.system_paths import system_paths
 
 __all__ = ["SCOPES_SINCE", "LandlockBackend"]
 
@@ -50,7 +47,7 @@ class LandlockBackend(LocalBackend):
     def __init__(self, settings: BackendSettings | None = None) -> None:
         super().__init__(settings)
         self._abi = 0
-        self._filter = filter_name(self.settings)
+        self._filter = self.filter_name
         self._readable: tuple[str, ...] = ()
         self._real = frozenset[str]()
         self._system: dict[str, bool] = {}
@@ -66,20 +63,19 @@ class LandlockBackend(LocalBackend):
                 "the kernel has no Landlock: use nodes with Linux 5.13 or newer that have landlock in the kernel's "
                 "list of security modules (lsm=)"
             )
-        # A rule each is set for every command, so none for what is inside of another.
+        # Each path is a rule that is added for every command, so paths inside others are omitted.
         self._readable = (
             *outermost(map(os.path.realpath, system_paths(network=self.settings.network))),
             *self.settings.readable,
         )
         self._real = frozenset(map(os.path.realpath, self._readable))
-        mode = filter_name(self.settings)
         truncation = (TRUNCATION,) if self._abi < _TRUNCATION_SINCE else ()
-        without = PARTS.join((mode, *truncation))
+        without = PARTS.join((self.filter_name, *truncation))
         if self._abi >= SCOPES_SINCE:
             self._filter = without
             await super().start()
             return
-        mediated = PARTS.join((mode, SIGNALS, *truncation))
+        mediated = PARTS.join((self.filter_name, SIGNALS, *truncation))
         self._launcher.filters = (mediated, without)
         await super().start()
         self._filter = mediated
@@ -93,9 +89,9 @@ class LandlockBackend(LocalBackend):
             )
 
     def environment(self, request: CommandRequest) -> dict[str, str]:
-        """The variables, without folders of ``PATH`` that are closed to the command.
+        """Return the variables, without directories of ``PATH`` that are closed to the command.
 
-        A program that is not there would be "Permission denied" because of them, and no longer "not found".
+        With these, the error of a missing program would be "Permission denied" instead of "not found".
         """
         env = super().environment(request)
         if "PATH" in env:
@@ -105,15 +101,15 @@ class LandlockBackend(LocalBackend):
         return env
 
     def _is_open(self, folder: str, granted: frozenset[str]) -> bool:
-        # The system stays as it is for as long as the worker lives; workspaces come and go.
-        known = self._system.get(folder)
-        if known is None:
-            known = is_within(os.path.realpath(folder), self._real)
+        # The system does not change while the worker lives; workspaces do.
+        is_open = self._system.get(folder)
+        if is_open is None:
+            is_open = is_within(os.path.realpath(folder), self._real)
             if len(self._system) < _MAX_FOLDERS:
-                self._system[folder] = known
-        return known or is_within(os.path.realpath(folder), granted)
+                self._system[folder] = is_open
+        return is_open or is_within(os.path.realpath(folder), granted)
 
-    def confinement(self, request: CommandRequest) -> Confinement:
+    def confinement(self, request: CommandRequest, *, tty: bool = False) -> Confinement:
         return Confinement(
             read=(*self._readable, *request.readable),
             write=request.writable,

@@ -1,4 +1,4 @@
-"""Which isolation commands really have: levels, the canaries that prove them, the choice of a backend."""
+"""Actual command isolation: the canaries that prove a level, and the choice of a backend."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flink_skills.execution.isolation.backend_choice import choose_backend as choose_backend
+    from flink_skills.execution.isolation.backend_choice import open_backend as open_backend
     from flink_skills.execution.isolation.canaries import REQUIRED as REQUIRED
     from flink_skills.execution.isolation.canaries import Findings as Findings
     from flink_skills.execution.isolation.canaries import prove as prove
     from flink_skills.execution.isolation.canaries import proved_level as proved_level
-    from flink_skills.execution.isolation.selection import choose_backend as choose_backend
-    from flink_skills.execution.isolation.selection import open_backend as open_backend
 
 _HOMES = {
     "Findings": "canaries",
     "REQUIRED": "canaries",
-    "choose_backend": "selection",
-    "open_backend": "selection",
+    "choose_backend": "backend_choice",
+    "open_backend": "backend_choice",
     "prove": "canaries",
     "proved_level": "canaries",
 }

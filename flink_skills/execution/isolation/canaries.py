@@ -1,8 +1,8 @@
-"""Prove a backend's level: run the probe through the real path and look at what it could do.
+"""Proof of a backend's level: the probe runs as a command, and reports what it could do.
 
 The targets are real: listening sockets, a file outside of the workspace that the command's user may read and write, a
-second workspace, the worker itself. A backend that is set up well and does not hold on this kernel, in this container,
-is found out here and not by the first command of a stranger.
+second workspace, the worker itself. They detect a backend that does not isolate on this kernel or in this container
+before it runs an untrusted command.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.request import CommandRequest, Limits
 from flink_skills.execution.workspace import Workspace, WorkspaceManager
 
@@ -47,7 +47,7 @@ REQUIRED: Mapping[IsolationLevel, frozenset[str]] = {
     IsolationLevel.LANDLOCK: frozenset({"truncate_outside", "signal_worker"}),
     IsolationLevel.NAMESPACE: frozenset({"metadata_outside", "other_memory"}),
 }
-"""What must be stopped at each level, besides what the levels below it stop."""
+"""Attempts that each level must stop, in addition to those of lower levels."""
 
 _PROBE_SECONDS = 20.0
 _NOT_NEEDED_WITH_NETWORK = frozenset({"tcp", "udp"})
@@ -55,7 +55,7 @@ _NOT_NEEDED_WITH_NETWORK = frozenset({"tcp", "udp"})
 
 @dataclass(frozen=True)
 class Findings:
-    """What canaries found: ``stopped`` attempts, and ``open`` ones with what they reached."""
+    """Findings of canaries: ``stopped`` attempts, and ``open`` ones with what they reached."""
 
     stopped: frozenset[str]
     open: Mapping[str, str]
@@ -64,7 +64,7 @@ class Findings:
 async def prove(backend: ExecutionBackend, workspaces: WorkspaceManager, settings: BackendSettings) -> Findings:
     """Run the canaries with a started ``backend``.
 
-    Raises :class:`ExecutionError` where they cannot be run at all.
+    Raises :class:`ExecutionError` if they cannot be run.
     """
     mark = secrets.token_hex(8)
     workspace = workspaces.for_key(f"canary {mark} a")
@@ -72,14 +72,14 @@ async def prove(backend: ExecutionBackend, workspaces: WorkspaceManager, setting
     try:
         await asyncio.to_thread(_prepare, workspace, other)
         with _targets(workspaces, workspace, other, settings, mark) as targets:
-            targets["cgroups"] = backend.cgroups
             found = await _run_probe(backend, workspace, targets)
         lock = workspace.work_dir / "lock"
         found["survivors"] = None if _is_free(lock) else "a process that left its session keeps running"
     except OSError as error:
         raise ExecutionError(f"the canaries cannot be prepared in {workspaces.root}: {error}") from error
     finally:
-        await asyncio.to_thread(_remove, workspace, other)
+        for created in (workspace, other):
+            await asyncio.to_thread(created.remove)
     return Findings(
         stopped=frozenset(name for name, reached in found.items() if reached is None),
         open={name: reached for name, reached in found.items() if reached is not None},
@@ -87,7 +87,7 @@ async def prove(backend: ExecutionBackend, workspaces: WorkspaceManager, setting
 
 
 def proved_level(findings: Findings, settings: BackendSettings) -> tuple[IsolationLevel, tuple[str, ...]]:
-    """The level that ``findings`` prove, and what kept it from the next one."""
+    """Return the level that ``findings`` prove, and the open attempts that prevent the next level."""
     reached = IsolationLevel.NONE
     for level, required in sorted(REQUIRED.items()):
         needed = required - _NOT_NEEDED_WITH_NETWORK if settings.network else required
@@ -106,13 +106,8 @@ def _prepare(workspace: Workspace, other: Workspace) -> None:
     _give(secret, other)
 
 
-def _remove(*workspaces: Workspace) -> None:
-    for workspace in workspaces:
-        workspace.remove()
-
-
 def _give(path: Path, workspace: Workspace) -> None:
-    """Make ``path`` the command's user's, so that nothing but the isolation can be what keeps it out."""
+    """Give ``path`` to the command's user, so that only the isolation can deny access."""
     if workspace.user is not None:
         os.chown(path, workspace.user.uid, workspace.user.gid)
 
@@ -121,7 +116,7 @@ def _give(path: Path, workspace: Workspace) -> None:
 def _targets(
     workspaces: WorkspaceManager, workspace: Workspace, other: Workspace, settings: BackendSettings, mark: str
 ) -> Iterator[dict[str, Any]]:
-    # The names of sockets are short in every system, and a job's folder is not.
+    # The path of a socket has a maximum length, which a job's directory can exceed.
     outside = workspaces.root / f".canary-{mark}"
     sockets = Path(tempfile.mkdtemp(prefix="canary-"))
     try:
@@ -135,7 +130,7 @@ def _targets(
         with contextlib.ExitStack() as stack:
             tcp = stack.enter_context(_listener(socket.AF_INET, ("127.0.0.1", 0)))
             port = tcp.getsockname()[1]
-            with contextlib.suppress(OSError):  # no IPv6 here, or the port is taken there: nothing to reach
+            with contextlib.suppress(OSError):  # no IPv6, or the port is in use: nothing to reach
                 stack.enter_context(_listener(socket.AF_INET6, ("::1", port)))
             udp = stack.enter_context(_listener(socket.AF_INET, ("127.0.0.1", 0), socket.SOCK_DGRAM))
             stack.enter_context(_listener(socket.AF_UNIX, str(sockets / "s")))
@@ -181,8 +176,8 @@ async def _run_probe(backend: ExecutionBackend, workspace: Workspace, targets: d
     env = workspace.env(None, "canary", run_dir)
     targets["env"] = sorted(env)
     source = files(__package__).joinpath("probe.py").read_bytes()
-    said = ""
-    # The worker's own Python may be where the command's user cannot reach it; then the system's has to do.
+    message = ""
+    # The command's user possibly cannot reach the worker's own Python; then that of the system is used.
     for python in dict.fromkeys((sys.executable, "/usr/bin/python3", "/usr/local/bin/python3")):
         result = await backend.run(
             CommandRequest(
@@ -201,8 +196,8 @@ async def _run_probe(backend: ExecutionBackend, workspace: Workspace, targets: d
         if result.exit_code == 0:
             found: dict[str, str | None] = json.loads(result.stdout)
             return found
-        said = (result.stderr or b"the canaries printed nothing").decode("utf-8", "replace").strip()[-400:]
-    raise ExecutionError(f"the canaries do not run inside: {said}")
+        message = (result.stderr or b"the canaries printed nothing").decode("utf-8", "replace").strip()[-400:]
+    raise ExecutionError(f"the canaries do not run inside: {message}")
 
 
 def _is_free(lock: Path) -> bool:

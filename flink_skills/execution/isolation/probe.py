@@ -1,8 +1,8 @@
-"""The program of the canaries: tries, from inside, what a command must not be able to do, and says what happened.
+"""The program of the canaries: attempts, as a command, all that a command must not be able to do.
 
-Its text goes to an interpreter by standard input, so it imports what every Python has and nothing of this package.
-The argument is a JSON object of targets, which all belong to the worker that asks. It writes a JSON object: for each
-attempt ``null`` when it was stopped, or what made it succeed.
+An interpreter reads it from standard input, so it imports only modules of every Python and none of this package.
+The argument is a JSON object of targets, which all belong to the worker. It writes a JSON object: for each attempt
+``null`` if it was stopped, or what it reached.
 """
 
 # Small and quick to start: no pathlib, no annotations at run time.
@@ -77,7 +77,7 @@ def make_socket(family: int, kind: int) -> str:
 
 
 def send_from_pair(path: str) -> int:
-    """A socket that was made as one of a pair can still be told to send elsewhere."""
+    """Send from a socket of a pair, which can send to other addresses too."""
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     try:
         return ours.sendto(b"x", path)
@@ -148,7 +148,7 @@ def privileges() -> str | None:
 
 
 def worker_has_no_number() -> bool:
-    """Whether the worker's number means another process here, or none: processes are counted anew in a namespace."""
+    """Return True if the worker's process id is that of another process or of none, as in another namespace."""
     try:
         elsewhere = os.stat("/proc/self/ns/pid").st_ino != targets["processes"]
         return elsewhere and os.readlink("/proc/self") == str(os.getpid())
@@ -171,43 +171,15 @@ def other_memory() -> str:
     return f"of process {opened[0]}"
 
 
-def leave_cgroup(folder: str) -> str:
-    """Open what moves this process to another cgroup or changes a limit, or create a cgroup."""
-    inside = f"/{os.path.basename(folder)}/"
-    with open("/proc/self/cgroup") as file:
-        path = next(line[3:].strip() for line in file if line.startswith("0::"))
-    if inside not in path:
-        raise AssertionError(f"the command is in the cgroup {path}")
-    own, above = folder + "/" + path.partition(inside)[2], os.path.dirname(folder)
-    reached = []
-    for group in (own, folder, above, above + "/flink-skills.others"):
-        for name in ("memory.max", "pids.max", "cgroup.procs", "cgroup.subtree_control"):
-            try:
-                # Only opened: to write would change the limits of the worker's pod.
-                os.close(os.open(os.path.join(group, name), os.O_WRONLY))
-            except OSError:
-                continue
-            reached.append(name)
-    try:
-        os.mkdir(os.path.join(folder, "new"))
-        reached.append("mkdir")
-        os.rmdir(os.path.join(folder, "new"))
-    except OSError:
-        pass
-    if not reached:
-        raise PermissionError
-    return ", ".join(sorted(set(reached)))
-
-
 def leave_a_daemon() -> None:
-    """A process that has left session, group and parent, and keeps a lock for as long as it lives."""
-    ready, told = os.pipe()
+    """Start a process that leaves session, group and parent, and that locks a file as long as it lives."""
+    ready, writer = os.pipe()
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             lock = os.open(targets["lock"], os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
-            os.write(told, b"x")
+            os.write(writer, b"x")
             time.sleep(60)
         os._exit(0)
     os.read(ready, 1)
@@ -245,8 +217,6 @@ if worker_has_no_number():
 else:
     signal_process(worker, targets["group"])
 attempt("other_memory", other_memory)
-if targets["cgroups"]:
-    attempt("leave_cgroup", lambda: leave_cgroup(targets["cgroups"]))
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix"]))
 attempt("unix_socket", lambda: connect(_socket.AF_UNIX, targets["unix_datagram"], 0, _socket.SOCK_DGRAM))
 attempt("unix_socket", lambda: send_from_pair(targets["unix_datagram"]))

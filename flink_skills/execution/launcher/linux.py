@@ -1,85 +1,84 @@
-"""A few Linux calls, most of which the standard library lacks, and the process tree of ``/proc``."""
+"""Linux calls that the standard library lacks: confinement of processes, namespaces, and system call filters."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
+import resource
 import signal
 import struct
 import termios
-
-__all__ = [
-    "MAX_WAIT",
-    "add_rule",
-    "become_subreaper",
-    "child_ids",
-    "close_from",
-    "create_ruleset",
-    "die_first_when_memory_is_short",
-    "die_with_parent",
-    "drop_capabilities",
-    "forbid_new_privileges",
-    "fork_into",
-    "fork_sibling",
-    "join_namespace",
-    "load_filter",
-    "reset_signals",
-    "restrict_self",
-    "switch_user",
-    "take_terminal",
-    "watch_children",
-]
+from typing import NamedTuple
 
 MAX_WAIT = 3600.0
-"""Seconds of one wait: poll takes no deadline that is years away, which processes without a limit have."""
+"""Seconds of one wait: poll accepts no deadline that is years away, as that of a process without a limit."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_SECCOMP = 22
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
-_SECCOMP_MODE_FILTER = 2
-_INSTRUCTION_BYTES = 8
 
 # All architectures share the numbers of calls that are as young as these.
 _CLOSE_RANGE = 436
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
+_PATH_BENEATH = 1
+_RULESET = struct.Struct("=QQQ")  # rights on files and on ports, scopes
+_PATH_RULE = struct.Struct("=Qi")  # rights, descriptor
 _CLONE3 = 435
 _CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "loongarch64": 220, "ppc64le": 120}
 _CLONE_PARENT = 0x8000
 _CLONE_ARGUMENTS = struct.Struct("=8Q")  # flags come first, the signal at the end follows from the flag
-_CLONE_INTO_CGROUP = 0x2_0000_0000
-_CLONE_INTO_ARGUMENTS = struct.Struct("=11Q")  # flags come first, the signal at the end fifth, the cgroup last
-_PATH_BENEATH = 1
-_RULESET = struct.Struct("=QQQ")  # rights on files and on ports, scopes
-_PATH_RULE = struct.Struct("=Qi")  # rights, descriptor
 _MAX_DESCRIPTORS = 0xFFFF_FFFF
 
+_SECCOMP_MODE_FILTER = 2
+_INSTRUCTION_BYTES = 8
+_SECCOMP = {"x86_64": 317, "aarch64": 277, "riscv64": 277, "loongarch64": 277, "ppc64le": 358}
+_SET_MODE_FILTER = 1
+_NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
+_CALL = struct.Struct("=QIIiIQ6Q")  # id, thread, flags, number of the call, architecture, address, arguments
+_ANSWER = struct.Struct("=QqiI")  # id, value, error, flags
+_ID = struct.Struct("=Q")
+_CONTINUE = 1
+_RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
+
 _libc = ctypes.CDLL(None, use_errno=True)
-_prctl = _libc.prctl
-_setns = _libc.setns
-_syscall = _libc.syscall
-_syscall.restype = ctypes.c_long
+_libc.syscall.restype = ctypes.c_long
 _long = ctypes.c_long
+_ZERO = ctypes.c_ulong(0)
 
 
-def _call(option: int, argument: int, what: str) -> None:
-    zero = ctypes.c_ulong(0)
-    if _prctl(option, ctypes.c_ulong(argument), zero, zero, zero) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+def system_call(what: str, number: int, *arguments: object) -> int:
+    """Make the system call ``number``, and return its result. Raises :class:`OSError`, whose text begins with ``what``.
+
+    Arguments are pointers, buffers or numbers; the latter fill a register.
+    """
+    words = (_long(argument) if isinstance(argument, int) else argument for argument in arguments)
+    return _checked(what, _libc.syscall(_long(number), *words))
+
+
+def _checked(what: str, result: int) -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+    return result
+
+
+def _prctl(what: str, option: int, argument: int, pointer: object = _ZERO) -> None:
+    _checked(what, _libc.prctl(option, ctypes.c_ulong(argument), pointer, _ZERO, _ZERO))
 
 
 def become_subreaper() -> None:
     """Adopt every orphan among the descendants of this process."""
-    _call(_PR_SET_CHILD_SUBREAPER, 1, "PR_SET_CHILD_SUBREAPER")
+    _prctl("PR_SET_CHILD_SUBREAPER", _PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when ``parent`` ends."""
-    _call(_PR_SET_PDEATHSIG, signal.SIGKILL, "PR_SET_PDEATHSIG")
-    # The parent may have ended between the fork and the call above.
+    _prctl("PR_SET_PDEATHSIG", _PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent can have ended between the fork and the call above.
     if os.getppid() != parent:
         os._exit(1)
 
@@ -103,41 +102,20 @@ def fork_sibling() -> int:
     For a process with one thread, which ends or is replaced by a program right after.
     """
     number = _CLONE.get(os.uname().machine)
-    zero = _long(0)
     if number is not None:
-        pid = _syscall(_long(number), _long(_CLONE_PARENT | signal.SIGCHLD), zero, zero, zero, zero)
-    else:
-        arguments = _CLONE_ARGUMENTS.pack(_CLONE_PARENT, 0, 0, 0, 0, 0, 0, 0)
-        pid = _syscall(_long(_CLONE3), arguments, _long(len(arguments)))
-    if pid < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"clone: {os.strerror(error)}")
-    return int(pid)
-
-
-def fork_into(cgroup: int) -> int:
-    """Fork as ``os.fork`` does, but have the new process be in the cgroup whose directory is open as ``cgroup``.
-
-    For a process with one thread, like :func:`fork_sibling`. To move a process later takes the kernel milliseconds.
-    """
-    arguments = _CLONE_INTO_ARGUMENTS.pack(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, cgroup)
-    pid = _syscall(_long(_CLONE3), arguments, _long(len(arguments)))
-    if pid < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"clone3: {os.strerror(error)}")
-    return int(pid)
+        return system_call("clone", number, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    arguments = _CLONE_ARGUMENTS.pack(_CLONE_PARENT, 0, 0, 0, 0, 0, 0, 0)
+    return system_call("clone", _CLONE3, arguments, len(arguments))
 
 
 def join_namespace(descriptor: int, name: str) -> None:
-    """Move this process into the namespace that ``descriptor`` is open for. Errors say ``name``."""
-    if _setns(descriptor, 0) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"setns({name}): {os.strerror(error)}")
+    """Move this process to the open namespace ``descriptor``, whose type is ``name`` in errors."""
+    _checked(f"setns({name})", _libc.setns(descriptor, 0))
 
 
 def forbid_new_privileges() -> None:
-    """No program started from here on gains rights by set-user-id bits or file capabilities."""
-    _call(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
+    """Deny rights of set-user-id bits and file capabilities to all programs that this process starts from now on."""
+    _prctl("PR_SET_NO_NEW_PRIVS", _PR_SET_NO_NEW_PRIVS, 1)
 
 
 class _Program(ctypes.Structure):
@@ -147,43 +125,111 @@ class _Program(ctypes.Structure):
 def load_filter(program: bytes) -> None:
     """Filter the system calls of this process by ``program``, made by libseccomp. Needs :func:`forbid_new_privileges`.
 
-    libseccomp loads only what it makes anew each time, which takes longer than all the rest of confining a process.
+    libseccomp can only load a filter that it has just built, which takes longer than the whole confinement.
     """
     found = _Program(len(program) // _INSTRUCTION_BYTES, program)
-    zero = ctypes.c_ulong(0)
-    if _prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.byref(found), zero, zero) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"PR_SET_SECCOMP: {os.strerror(number)}")
+    _prctl("PR_SET_SECCOMP", _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(found))
+
+
+def load_filter_and_listen(program: bytes) -> tuple[int, bool]:
+    """Filter the system calls of this process by ``program``, and return a descriptor that listens to it.
+
+    Also return whether only the end of its process interrupts a call once it is received (Linux 5.19). Raises
+    :class:`OSError` if the kernel, or a filter that this process has already, refuses.
+    """
+    found = _Program(len(program) // _INSTRUCTION_BYTES, program)
+    number = _SECCOMP.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, "the number of seccomp() is unknown on this architecture")
+    arguments = ctypes.byref(found)
+    try:
+        return system_call("seccomp", number, _SET_MODE_FILTER, _NEW_LISTENER | _WAIT_KILLABLE, arguments), True
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    return system_call("seccomp", number, _SET_MODE_FILTER, _NEW_LISTENER, arguments), False
+
+
+class Call(NamedTuple):
+    """A system call that waits: its ``id``, the calling thread, the number of the call and its arguments."""
+
+    id: int
+    thread: int
+    number: int
+    arguments: tuple[int, ...]
+
+
+class Listener:
+    """The descriptor ``descriptor`` that listens to a filter.
+
+    ``killable`` says that only the end of its process interrupts a call once it is received.
+    """
+
+    def __init__(self, descriptor: int, *, killable: bool) -> None:
+        self._descriptor = descriptor
+        self.killable = killable
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def receive(self) -> Call | None:
+        """Return a call. Return None if it was interrupted. Only for a descriptor that is ready to read."""
+        buffer = bytearray(_CALL.size)
+        if not self._ioctl(_RECEIVE, buffer):
+            return None
+        found, thread, _, number, _, _, *arguments = _CALL.unpack(buffer)
+        return Call(found, thread, number, tuple(arguments))
+
+    def waits(self, call: Call) -> bool:
+        """Return True if ``call`` still waits, so the number of its thread belongs to no other thread."""
+        try:
+            fcntl.ioctl(self._descriptor, _IS_VALID, _ID.pack(call.id))
+        except OSError:
+            return False
+        return True
+
+    def answer(self, call: Call, error: int = 0) -> bool:
+        """Have ``call`` return 0 or fail with ``error``. Return False if it waits no longer."""
+        return self._ioctl(_SEND, bytearray(_ANSWER.pack(call.id, 0, -error, 0)))
+
+    def let_through(self, call: Call) -> bool:
+        """Have the kernel execute ``call``. Return False if it waits no longer."""
+        return self._ioctl(_SEND, bytearray(_ANSWER.pack(call.id, 0, 0, _CONTINUE)))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _ioctl(self, request: int, buffer: bytearray) -> bool:
+        """Return False if the call does not wait any more."""
+        try:
+            fcntl.ioctl(self._descriptor, request, buffer)
+        except (FileNotFoundError, InterruptedError):
+            return False
+        return True
 
 
 def create_ruleset(files: int, scopes: int) -> int:
     """Return a descriptor of a new Landlock ruleset that denies the rights ``files`` and ``scopes``."""
     attributes = _RULESET.pack(files, 0, scopes)
-    return _landlock(_LANDLOCK_CREATE_RULESET, attributes, _long(len(attributes)), _long(0))
+    return system_call("Landlock", _LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
 
 
 def add_rule(ruleset: int, descriptor: int, rights: int) -> None:
     """Grant ``rights`` on what ``descriptor`` is open for, and below if that is a folder."""
     rule = _PATH_RULE.pack(rights, descriptor)
-    _landlock(_LANDLOCK_ADD_RULE, _long(ruleset), _long(_PATH_BENEATH), rule, _long(0))
+    system_call("Landlock", _LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
 
 
 def restrict_self(ruleset: int) -> None:
     """Apply ``ruleset`` to this process for good. Needs :func:`forbid_new_privileges`."""
-    _landlock(_LANDLOCK_RESTRICT_SELF, _long(ruleset), _long(0))
-
-
-def _landlock(number: int, *arguments: object) -> int:
-    result = int(_syscall(_long(number), *arguments))
-    if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"Landlock: {os.strerror(error)}")
-    return result
+    system_call("Landlock", _LANDLOCK_RESTRICT_SELF, ruleset, 0)
 
 
 def close_from(first: int) -> None:
     """Close all descriptors from the number ``first`` on."""
-    if _syscall(_long(_CLOSE_RANGE), _long(first), _long(_MAX_DESCRIPTORS), _long(0)) == 0:
+    if _libc.syscall(_long(_CLOSE_RANGE), _long(first), _long(_MAX_DESCRIPTORS), _long(0)) == 0:
         return
     for name in os.listdir("/proc/self/fd"):  # Linux before 5.9
         if int(name) >= first:
@@ -203,7 +249,7 @@ def drop_capabilities() -> None:
         return
     for capability in range(64):
         try:
-            _call(_PR_CAPBSET_DROP, capability, "PR_CAPBSET_DROP")
+            _prctl("PR_CAPBSET_DROP", _PR_CAPBSET_DROP, capability)
         except OSError:
             # EINVAL: past the last one this kernel knows. EPERM: a root without CAP_SETPCAP, as in a
             # hardened container, whose bounding set is what that container grants.
@@ -230,56 +276,13 @@ def switch_user(user: tuple[int, int]) -> None:
         raise PermissionError(f"the user is still {os.getresuid()}")
 
 
+def set_limit(which: int, wanted: int, *, spare: int = 0) -> None:
+    """Set the limit ``which`` of this process, at most to its hard limit. A new hard limit is higher by ``spare``."""
+    _, hard = resource.getrlimit(which)
+    value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(which, (value, value if value == hard else value + spare))
+
+
 def take_terminal(descriptor: int) -> None:
     """Make the terminal ``descriptor`` the one that controls the session of this process, which has to lead it."""
     fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
-
-
-def watch_children() -> int:
-    """Return a descriptor that becomes readable when a child ends (never blocks when read)."""
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    os.set_blocking(writer, False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    return reader
-
-
-def stat_fields(pid: int | str) -> list[bytes]:
-    """Return the fields of ``/proc/PID/stat`` from the third one on. Return an empty list if the process is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            # The second field is the program's name in parentheses and may hold anything.
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
-
-
-def child_ids(pid: int) -> list[int]:
-    """The children of process ``pid``. May miss some that come or go meanwhile: ask again."""
-    found: list[int] = []
-    known = False
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return found
-    for thread in threads:
-        try:
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += [int(word) for word in file.read().split()]
-            known = True
-        except OSError:
-            continue
-    return found if known else _scan_for_children(pid)
-
-
-def _scan_for_children(pid: int) -> list[int]:
-    """The same from every ``/proc/*/stat``, for kernels without the ``children`` file."""
-    found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        fields = stat_fields(name)
-        if len(fields) > 1 and int(fields[1]) == pid:
-            found.append(int(name))
-    return found

@@ -1,4 +1,4 @@
-"""Decides, while a command runs, whether its processes together have reached a limit."""
+"""Limits of a running command: whether its processes together have reached one."""
 
 from __future__ import annotations
 
@@ -7,57 +7,57 @@ import resource
 import time
 from collections.abc import Callable
 
-from flink_skills.execution.launcher.ending import Buried
-from flink_skills.execution.launcher.held import HeldUse, held_use, written_by
+from flink_skills.execution.launcher import usage
+from flink_skills.execution.launcher.process_tree import Reaped
 from flink_skills.execution.launcher.protocol import Order
-from flink_skills.execution.launcher.tree import FolderUse, TreeUse, folder_use, shared_memory_corrected, tree_use
+from flink_skills.execution.launcher.usage import DescriptorUse, FolderUse, TreeUse
 
 __all__ = ["TreeWatch"]
 
-# How fast the processes of a command can take memory at the most, for each processor. The next look comes before
-# that speed could carry them over the limit.
+# Maximum speed at which the processes of a command can allocate memory, for each CPU. The next look is before they can
+# exceed the limit at that speed.
 _BYTES_PER_SECOND = 2 << 30
-# The same for processes that fork without end.
+# Maximum speed at which they can create processes, for each CPU.
 _TASKS_PER_SECOND = 10_000
 _SOONEST, _LATEST = 0.005, 0.05
-# A process that only waits for its next input is looked at less often. The speeds above still hold for its memory and
-# its time; for the number of its processes the kernel's limit has to do until it is seen to wake up.
+# A process that waits for its next input is examined less often. The speeds above still apply to its memory and its
+# time; until a look finds it active, only the kernel's limit applies to the number of its processes.
 _IDLE_AFTER = 1.0
 _LATEST_IDLE = 0.25
 _QUOTA_EVERY = 0.25
-_QUOTA_SHARE = 20  # counting takes at most a twentieth of a processor, and half of the time on a slow disk
+_QUOTA_SHARE = 20  # counting uses at most a twentieth of a CPU, and half of the time on a slow disk
 _UNLIMITED_TASKS = 1 << 31
 
 
 class TreeWatch:
     """Watches the descendants of this process for the limits of an order.
 
-    ``buried`` accounts for those that have ended. ``others`` returns the processor seconds of a descendant that is
-    there for more than this order, with those that it has buried. :attr:`next_look` is when to call :meth:`look` again,
-    on the monotonic clock.
+    ``reaped`` accounts for those that have ended. ``others`` returns the CPU seconds of a descendant that serves other
+    orders too, with those that it has reaped. :attr:`next_look` is the time of the next call of :meth:`look`, on the
+    monotonic clock.
     """
 
-    def __init__(self, order: Order, buried: Buried, others: Callable[[], float] | None = None) -> None:
+    def __init__(self, order: Order, reaped: Reaped, others: Callable[[], float] | None = None) -> None:
         self._order = order
-        self._buried = buried
+        self._reaped = reaped
         self._others = others or float
         self._before = self._others()
         self._processors = os.cpu_count() or 1
         self._quota = bool(order.workspace_bytes or order.workspace_files)
         self._quota_at = time.monotonic() + _QUOTA_EVERY
-        self._written_before = written_by((os.getpid(),)) if order.workspace_bytes else 0
+        self._written_before = usage.written_by((os.getpid(),)) if order.workspace_bytes else 0
         self._buffers = 0
-        self._most_memory = 0
+        self._max_memory = 0
         self._began = self._busy_at = time.monotonic()
         self._seen = (0, 0.0)
         self.next_look = time.monotonic() + _SOONEST
 
     def look(self) -> str | None:
-        """The limit that has been reached, by its name; None when there is none."""
+        """Return the name of the limit that has been reached. Return None if there is none."""
         order = self._order
         now = time.monotonic()
-        use = tree_use(os.getpid(), order.processes or _UNLIMITED_TASKS)
-        self._most_memory = max(self._most_memory, use.memory + self._buffers)
+        use = usage.tree_use(os.getpid(), order.processes or _UNLIMITED_TASKS)
+        self._max_memory = max(self._max_memory, use.memory + self._buffers)
         if order.processes and use.tasks > order.processes:
             return "processes"
         if (self._quota or order.memory) and now >= self._quota_at:
@@ -71,32 +71,32 @@ class TreeWatch:
         if order.memory:
             memory = use.memory
             if memory > order.memory and len(use.pids) > 1:
-                memory = shared_memory_corrected(use.pids) + use.tables
+                memory = usage.proportional_memory(use.pids) + use.tables
             memory += self._buffers
             if memory > order.memory:
                 return "memory"
             wait = min(wait, (order.memory - memory) / (_BYTES_PER_SECOND * self._processors))
         if order.cpu_time:
-            left = order.cpu_time - (use.cpu_time - self._before) - self._buried.cpu_time
+            left = order.cpu_time - (use.cpu_time - self._before) - self._reaped.cpu_time
             if left <= 0:
                 return "cpu_time"
             wait = min(wait, left / self._processors)
         now = time.monotonic()
-        # Often at first: a fork bomb that the kernel's limit stops is over in less than the longest wait.
+        # Often at first: a fork bomb that the kernel's limit stops ends before the longest wait.
         self.next_look = now + max(_SOONEST, min(wait, now - self._began))
         return None
 
     def _is_idle(self, use: TreeUse, now: float) -> bool:
-        """Whether the same tasks have used no processor time for a while."""
+        """Return True if the same tasks have used no CPU time for a while."""
         if (use.tasks, use.cpu_time) != self._seen:
             self._seen = (use.tasks, use.cpu_time)
             self._busy_at = now
         return now - self._busy_at >= _IDLE_AFTER
 
     def afterwards(self, *, failed: bool) -> tuple[str | None, str]:
-        """Once all processes have ended: the limit that the command ran into, and that of the workspace exceeded now.
+        """Return the limit that the ended command reached, and the limit of the workspace that is exceeded now.
 
-        Programs may take a limit for an error of their own: their writes fail and they say so.
+        A program can report a limit as its own error, because its writes fail.
         """
         order = self._order
         full = limit = None
@@ -111,51 +111,51 @@ class TreeWatch:
 
     @property
     def memory(self) -> int:
-        """The most memory that was seen in use, in bytes: of all at a look, or of one process at any time."""
-        return max(self._most_memory, self._buried.memory)
+        """Maximum memory in bytes: of all processes at a look, or of one process at any time."""
+        return max(self._max_memory, self._reaped.memory)
 
     @property
     def cpu_time(self) -> float:
-        """Processor seconds of the processes that have ended."""
-        # If the other process has ended, too, it is among the buried ones.
-        return max(0.0, self._buried.cpu_time + self._others() - self._before)
+        """CPU seconds of the processes that have ended."""
+        # If the other process has ended, too, it is among the reaped ones.
+        return max(0.0, self._reaped.cpu_time + self._others() - self._before)
 
     def _slow_look(self, pids: list[int]) -> str | None:
-        """Look at what takes time to see: the workspace, and every open descriptor."""
-        began, used = time.monotonic(), time.process_time()
-        held = held_use(pids)
-        self._buffers = held.buffers
+        """Check what takes time to count: the workspace, and every open descriptor."""
+        began, cpu_time = time.monotonic(), time.process_time()
+        use = usage.descriptor_use(pids)
+        self._buffers = use.buffers
         limit = None
-        if held.endless:
+        if use.endless:
             limit = "memory" if self._order.memory else "workspace_bytes"
         elif self._quota:
-            limit = self._quota_limit(self._folders(), held, self._bytes_unseen(held, pids))
-        now, used = time.monotonic(), time.process_time() - used
-        self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * used, now - began)
+            limit = self._quota_limit(self._folders(), use, self._bytes_unseen(use, pids))
+        now, cpu_time = time.monotonic(), time.process_time() - cpu_time
+        self._quota_at = now + max(_QUOTA_EVERY, _QUOTA_SHARE * cpu_time, now - began)
         return limit
 
     def _folders(self) -> FolderUse:
-        return folder_use(self._order.counted, self._order.workspace_files)
+        return usage.folder_use(self._order.counted, self._order.workspace_files)
 
-    def _bytes_unseen(self, held: HeldUse, pids: list[int]) -> int:
+    def _bytes_unseen(self, used: DescriptorUse, pids: list[int]) -> int:
         """Return the maximum of bytes on disk that only mappings and sockets hold."""
-        if not held.mapped and not held.sent:
+        if not used.mapped and not used.sent:
             return 0
-        written = written_by((os.getpid(), *pids)) - self._written_before
+        written = usage.written_by((os.getpid(), *pids)) - self._written_before
         largest = self._order.file_size
-        return written if held.sent or not largest else min(written, held.mapped * largest)
+        return written if used.sent or not largest else min(written, used.mapped * largest)
 
-    def _quota_limit(self, found: FolderUse, held: HeldUse | None = None, unseen: int = 0) -> str | None:
+    def _quota_limit(self, found: FolderUse, used: DescriptorUse | None = None, unseen: int = 0) -> str | None:
         order = self._order
         if order.workspace_files and found.files > order.workspace_files:
             return "workspace_files"
         if order.workspace_bytes:
-            unlinked = held.unlinked if held is not None else 0
+            unlinked = used.unlinked if used is not None else 0
             if found.size + unlinked + unseen > order.workspace_bytes:
                 return "workspace_bytes"
-            # Nobody can say how much it has open. Where commands are another user, or have come from outside into
-            # namespaces, that says nothing about them.
-            if held is not None and held.hidden and order.confinement.user is None and not order.confinement.namespaces:
+            # The size of its open files cannot be determined. This is no sign of hidden files if commands have another
+            # user, or entered namespaces from outside.
+            if used is not None and used.hidden and order.confinement.user is None and not order.confinement.namespaces:
                 return "workspace_bytes"
         return None
 

@@ -7,62 +7,65 @@ the worker closes the socket or dies, after the supervisors, which notice the sa
 from __future__ import annotations
 
 import gc
+import json
 import os
 import select
 import socket
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import NoReturn
 
 from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.ending import Buried, drain, end_children
-from flink_skills.execution.launcher.preparation import prepare
-from flink_skills.execution.launcher.protocol import Report
-from flink_skills.execution.launcher.restrictions import Restrictions
+from flink_skills.execution.launcher.process_tree import Reaped, drain, kill_children, watch_children
+from flink_skills.execution.launcher.protocol import Report, Restrictions, Rights, is_mediated
 from flink_skills.execution.launcher.supervisor import supervise
 
-__all__ = ["MAX_WORDS", "READY", "serve"]
+__all__ = ["serve"]
 
-READY = b"ready"
-MAX_WORDS = 400
+_READY = b"ready"
+_MAX_REFUSAL_BYTES = 400
 
 
-def serve(descriptor: int, libraries: str = "", filters: str = "") -> None:
+def serve(descriptor: int, libraries: str, filters: str) -> None:
     """Serve requests from the socket ``descriptor`` until its other end is closed.
 
-    ``libraries`` are the folders, separated by colons, that the libraries for confinement are in; without them
-    commands are not confined. ``filters`` are the names of the filters that orders may use, separated by commas. The
-    first message is :data:`READY`, followed by the reason if mediated filters cannot be used.
+    ``libraries`` are the directories of the libraries for confinement, separated by colons. ``filters`` are the names
+    of the filters that orders may use, separated by commas. The first message is ``ready``, followed by the reason if
+    mediated filters cannot be used.
     """
     linux.reset_signals()
-    restrictions = prepare(libraries, tuple(filters.split(","))) if libraries else Restrictions({}, None)
+    restrictions = _prepare(libraries, tuple(filters.split(",")))
     requests = socket.socket(fileno=descriptor)
     requests.setblocking(True)
-    # Should a supervisor be killed, its orphans come here.
+    # Adopt the orphans of a supervisor that is killed.
     linux.become_subreaper()
     linux.drop_capabilities()
-    children_changed = linux.watch_children()
+    children_changed = watch_children()
     poll = select.poll()
     poll.register(requests, select.POLLIN)
     poll.register(children_changed, select.POLLIN)
     gc.freeze()
-    requests.send(READY + restrictions.refusal.encode("utf-8", "replace")[:MAX_WORDS])
+    requests.send(_READY + restrictions.refusal.encode("utf-8", "replace")[:_MAX_REFUSAL_BYTES])
     supervisors: set[int] = set()
     while True:
         ready = {number for number, _ in poll.poll()}
         if children_changed in ready:
-            _bury(supervisors, children_changed)
+            _reap(supervisors, children_changed)
         if descriptor in ready and not _serve_one(requests, supervisors, children_changed, restrictions):
             break
     requests.close()
     while supervisors:
         select.select([children_changed], [], [])
-        _bury(supervisors, children_changed)
+        _reap(supervisors, children_changed)
 
 
 def _serve_one(
     requests: socket.socket, supervisors: set[int], children_changed: int, restrictions: Restrictions
 ) -> bool:
-    """Take one request and fork its supervisor; false at end of file."""
+    """Accept one request and fork its supervisor. Return False at the end of the requests."""
     try:
         message, received, _, _ = socket.recv_fds(requests, 16, 1)
     except ConnectionResetError:
@@ -74,38 +77,35 @@ def _serve_one(
         try:
             pid = os.fork()
         except OSError as error:
-            _refuse(control, error)
+            report = Report(error=f"the launcher failed to fork a process for the command: {error}")
+            with suppress(OSError):  # the worker no longer waits for this command
+                control.sendall(report.encode())
         else:
             if pid == 0:
                 gc.disable()  # it makes no garbage, and a collection would copy pages
                 requests.close()
                 os.close(children_changed)
-                _run_supervisor(control, restrictions)
+                _run_and_exit(partial(supervise, control, restrictions))
             supervisors.add(pid)
         control.close()
     return True
 
 
-def _refuse(control: socket.socket, error: OSError) -> None:
-    try:
-        control.sendall(Report(error=f"the launcher failed to fork a process for the command: {error}").encode())
-    except OSError:
-        return  # the worker no longer waits for this command
-
-
-def _run_supervisor(control: socket.socket, restrictions: Restrictions) -> None:
+def _run_and_exit(action: Callable[[], bool]) -> NoReturn:
+    """Exit with code 0 if ``action`` returns True."""
     code = 1
     try:
-        code = 0 if supervise(control, restrictions) else 1
+        code = 0 if action() else 1
     except BaseException:
         import traceback  # only now, because each module delays every fork
 
         traceback.print_exc(file=sys.stderr)
     finally:
+        sys.stderr.flush()
         os._exit(code)
 
 
-def _bury(supervisors: set[int], children_changed: int) -> None:
+def _reap(supervisors: set[int], children_changed: int) -> None:
     """Reap ended supervisors and end the orphans that a killed one has left to this process."""
     drain(children_changed)
     left_orphans = False
@@ -119,6 +119,59 @@ def _bury(supervisors: set[int], children_changed: int) -> None:
     except ChildProcessError:
         return
     if left_orphans:
-        buried = Buried()
-        end_children(buried, children_changed, time.monotonic() + 1.0, frozenset(supervisors))
-        supervisors.difference_update(buried.statuses)
+        reaped = Reaped()
+        kill_children(reaped, children_changed, time.monotonic() + 1.0, frozenset(supervisors))
+        supervisors.difference_update(reaped.statuses)
+
+
+def _prepare(libraries: str, filters: tuple[str, ...]) -> Restrictions:
+    """Prepare the restrictions with the libraries in the directories ``libraries``, separated by colons.
+
+    ``filters`` are the filter names that orders can use. If this process is not allowed to use mediated ones,
+    ``refusal`` of the result is the reason.
+
+    A forked process imports the libraries: every command is a fork of this process, and each page of memory and each
+    library that acts at a fork would delay it.
+
+    Raises :class:`RuntimeError` if that process fails. Its standard error has the reason.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _run_and_exit(partial(_write_restrictions, libraries, filters, writer))
+    os.close(writer)
+    with open(reader, "rb") as file:
+        body = file.read()
+    _, status = os.waitpid(pid, 0)
+    if status != 0:
+        raise RuntimeError(f"the restrictions of commands cannot be prepared: wait status {status}")
+    fields = json.loads(body)
+    programs = {name: bytes.fromhex(program) for name, program in fields["filters"].items()}
+    rights = Rights(*fields["rights"]) if fields["rights"] else None
+    return Restrictions(programs, rights, fields["calls"], fields["refusal"])
+
+
+def _write_restrictions(libraries: str, names: tuple[str, ...], writer: int) -> bool:
+    sys.path += [folder for folder in libraries.split(":") if folder not in sys.path]
+    from flink_skills.execution.launcher import kernel_policy
+
+    # First, because filters deny the calls that query the kernel's rights.
+    rights = kernel_policy.kernel_rights()
+    programs = {name: kernel_policy.filter_program(name) for name in names}
+    calls: dict[str, int] = {}
+    refusal = ""
+    mediated = [name for name in names if is_mediated(name)]
+    if mediated:
+        try:
+            linux.forbid_new_privileges()
+            descriptor, _ = linux.load_filter_and_listen(programs[mediated[0]])
+            os.close(descriptor)
+            calls = kernel_policy.signal_call_numbers()
+        except OSError as error:
+            refusal = error.strerror or str(error)
+            programs = {name: program for name, program in programs.items() if name not in mediated}
+    filters = {name: program.hex() for name, program in programs.items()}
+    found = {"filters": filters, "rights": rights, "calls": calls, "refusal": refusal}
+    with open(writer, "wb") as file:
+        file.write(json.dumps(found).encode("ascii"))
+    return True

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flink_skills.errors import ConfigError, ExecutionError, IsolationError, UnknownNameError
-from flink_skills.execution.configuration import command_user
-from flink_skills.execution.registry import backend_names
+from flink_skills.execution.backend_registry import backend_names, command_user
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.manager import WorkspaceManager, remove_abandoned
 from flink_skills.execution.workspace.safe_files import DOOMED, remove_tree, restore_folder

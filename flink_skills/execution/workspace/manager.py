@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.execution.environment import base_environment
+from flink_skills.execution.command_variables import base_environment
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.interpreter import command_python
 from flink_skills.execution.workspace.job_folder import (

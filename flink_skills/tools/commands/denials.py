@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from flink_skills.execution import CommandRequest, CommandResult, IsolationLevel
-from flink_skills.execution.nesting import is_within
+from flink_skills.execution.host import is_within
 from flink_skills.options import SkillOptions
 
 __all__ = ["Denials"]

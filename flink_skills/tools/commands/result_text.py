@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable
 
 from flink_skills.execution import CommandResult, Limits
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.tools.base import ToolResult
 
 __all__ = ["describe", "limit_text", "says_failure", "says_nothing"]

@@ -11,14 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flink_skills.errors import ConfigError
-from flink_skills.execution import CommandRequest, CommandResult, ExecutionBackend, Limits, Workspace, WorkspaceManager
-from flink_skills.execution.capture import gap_text
-from flink_skills.execution.configuration import limits_from
-from flink_skills.execution.environment import passed_on
-from flink_skills.execution.isolation.report import IsolationReport
-from flink_skills.execution.isolation.selection import open_backend
-from flink_skills.execution.levels import IsolationLevel
-from flink_skills.execution.live import LiveProcess, OnOutput
+from flink_skills.execution import (
+    CommandRequest,
+    CommandResult,
+    ExecutionBackend,
+    Limits,
+    Workspace,
+    WorkspaceManager,
+)
+from flink_skills.execution.backend_registry import limits_from
+from flink_skills.execution.command_variables import passed_on
+from flink_skills.execution.execution_backend import LiveProcess, OnOutput
+from flink_skills.execution.isolation.backend_choice import open_backend
+from flink_skills.execution.isolation_report import IsolationLevel, IsolationReport
+from flink_skills.execution.process_streams import gap_text
 from flink_skills.execution.workspace import folder_name
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import observe

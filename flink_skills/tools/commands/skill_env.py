@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from flink_skills.errors import ConfigError
 from flink_skills.execution import Workspace
-from flink_skills.execution.environment import check_name
-from flink_skills.execution.nesting import is_within
+from flink_skills.execution.command_variables import check_name
+from flink_skills.execution.host import is_within
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
 from flink_skills.tools.arguments import ArgumentError

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import SkillsError
 from flink_skills.execution import Workspace
-from flink_skills.execution.backend import ExecutionBackend
-from flink_skills.execution.capture import gap_text
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.execution_backend import ExecutionBackend
+from flink_skills.execution.isolation_report import IsolationLevel
+from flink_skills.execution.process_streams import gap_text
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
@@ -41,7 +41,7 @@ from flink_skills.tools.dynamic.specs import checked_parameters, checked_specs
 from flink_skills.tools.schemas import fit_schema
 
 if TYPE_CHECKING:
-    from flink_skills.execution.live import LiveProcess, OnOutput
+    from flink_skills.execution.execution_backend import LiveProcess, OnOutput
     from flink_skills.skill import AgentSkill
     from flink_skills.tools.commands.runner import ShellRunner
 

@@ -24,8 +24,8 @@ import pydantic
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import CommandResult
-from flink_skills.execution.capture import gap_text
-from flink_skills.execution.live import LiveProcess, OnOutput
+from flink_skills.execution.execution_backend import LiveProcess, OnOutput
+from flink_skills.execution.process_streams import gap_text
 
 __all__ = ["UNUSABLE_PYTHON", "Program", "ProgramKey", "Programs", "Reply", "Slots", "program_argv"]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from flink_skills.execution.launcher.tree import folder_use
+from flink_skills.execution.launcher.usage import folder_use
 from flink_skills.execution.workspace.safe_files import (
     Ownership,
     Rights,

@@ -19,7 +19,7 @@ from flink_skills.execution import CommandResult
 from flink_skills.tools.mcp.message_limits import MAX_VALUES, TOO_MANY_VALUES, values_in
 
 if TYPE_CHECKING:
-    from flink_skills.execution.live import LiveProcess
+    from flink_skills.execution.execution_backend import LiveProcess
     from flink_skills.tools.commands.runner import ShellRunner
 
 __all__ = ["StderrLogger", "program"]
@@ -186,7 +186,7 @@ class _Output:
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
     def take(self, stream: int, data: bytes) -> None:
-        """What a program writes, see :data:`flink_skills.execution.live.OnOutput`."""
+        """What a program writes, see :data:`flink_skills.execution.execution_backend.OnOutput`."""
         if stream != 1:
             self.stderr.add(data)
             return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flink_skills.errors import SkillsError
 from flink_skills.execution import CommandResult
-from flink_skills.execution.live import LiveProcess
+from flink_skills.execution.execution_backend import LiveProcess
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.runs.process_output import START, OutputRing, Piece, Position, ShownText

@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping
 
-from flink_skills.execution.environment import base_environment, passed_on
+from flink_skills.execution.command_variables import base_environment, passed_on
 from flink_skills.execution.workspace import command_python
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.requirements import RuntimeEnvironment

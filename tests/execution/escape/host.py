@@ -163,7 +163,7 @@ class Worker:
 
 def _backend(name: str, settings: BackendSettings) -> ExecutionBackend:
     if name == "none":
-        from flink_skills.execution.backends import NoIsolationBackend
+        from tests.kit.no_isolation import NoIsolationBackend
 
         return NoIsolationBackend(settings)
     return create_backend(name, settings)

@@ -1,4 +1,4 @@
-"""A backend is chosen by what it proves when a worker opens. Examines the internals of execution.registry."""
+"""A backend is chosen by what it proves when a worker opens. Examines the internals of execution.backend_registry."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from flink_skills.execution import (
     IsolationReport,
     WorkspaceManager,
     backend_names,
+    backend_registry,
     command_user,
     register_backend,
-    registry,
     unregister_backend,
 )
-from flink_skills.execution.backends import HygieneBackend, LandlockBackend, NoIsolationBackend
+from flink_skills.execution.backends import HygieneBackend, LandlockBackend
 from flink_skills.execution.isolation import REQUIRED, choose_backend, open_backend
 from flink_skills.options import SkillConfig
+from tests.kit.no_isolation import NoIsolationBackend
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +93,8 @@ class Bragging(NoIsolationBackend):
 class Forgetful(LandlockBackend):
     """Is set up well, but for one folder too many."""
 
-    def confinement(self, request: CommandRequest):  # type: ignore[no-untyped-def]
-        found = super().confinement(request)
+    def confinement(self, request: CommandRequest, *, tty: bool = False):  # type: ignore[no-untyped-def]
+        found = super().confinement(request, tty=tty)
         return found._replace(read=(*found.read, str(Path(request.root).parent)))
 
 
@@ -120,7 +121,7 @@ class Crashing(HygieneBackend):
 async def test_what_a_backend_claims_counts_for_nothing(
     factory: Callable[[BackendSettings], ExecutionBackend], level: IsolationLevel, workspaces: WorkspaceManager
 ) -> None:
-    registry.register_backend("theirs", factory)
+    backend_registry.register_backend("theirs", factory)
     backend, report = await choose_backend(config(backend="theirs"), workspaces)
     if backend is not None:
         await backend.close()
@@ -203,7 +204,7 @@ async def test_workspaces_of_another_user_are_refused(tmp_path: Path) -> None:
 async def test_root_that_cannot_become_another_user_is_refused(
     workspaces: WorkspaceManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flink_skills.execution.configuration._effective_capabilities", lambda: 0)
+    monkeypatch.setattr("flink_skills.execution.backend_registry._effective_capabilities", lambda: 0)
     backend, report = await choose_backend(SkillConfig(), workspaces)
     assert backend is None
     with pytest.raises(IsolationError, match=r"root without CAP_CHOWN.*runAsUser: 9999") as refused:

@@ -19,11 +19,12 @@ from flink_skills.execution import (
     Limits,
     WorkspaceManager,
 )
-from flink_skills.execution.backends import HygieneBackend, NoIsolationBackend
+from flink_skills.execution.backends import HygieneBackend
 from flink_skills.execution.workspace import Workspace
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ArgumentError, ShellRunner
 from tests.kit.aging import age_workspace
+from tests.kit.no_isolation import NoIsolationBackend
 from tests.kit.waiting import until
 
 from .conftest import Output

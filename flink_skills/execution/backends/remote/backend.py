@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
 from flink_skills.execution.backends.remote.claims import ClaimLostError, Claims
 from flink_skills.execution.backends.remote.kubernetes import KubernetesApi
 from flink_skills.execution.backends.remote.pool import SandboxPool
@@ -22,7 +21,8 @@ from flink_skills.execution.backends.remote.runtime import RouterError, SandboxR
 from flink_skills.execution.backends.remote.sandbox import NotStartedError, Sandbox, SandboxGoneError
 from flink_skills.execution.backends.remote.settings import SERVICE_ACCOUNT, RemoteSettings
 from flink_skills.execution.backends.remote.template import Template, read_template
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.request import CommandRequest, CommandResult
 
 if TYPE_CHECKING:

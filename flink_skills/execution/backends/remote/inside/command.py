@@ -13,8 +13,7 @@ from typing import Any
 
 from flink_skills.execution.backends.remote.inside.output import HeadAndTail, Output
 from flink_skills.execution.launcher import linux
-from flink_skills.execution.launcher.protocol import HEADER, Order, Report, read_report
-from flink_skills.execution.launcher.restrictions import Restrictions
+from flink_skills.execution.launcher.protocol import HEADER, Order, Report, Restrictions, read_report
 from flink_skills.execution.launcher.supervisor import supervise
 
 __all__ = ["Ended", "order_of", "run_order"]

@@ -7,16 +7,16 @@ target, proves that the target is a descendant, and signals what it opened. So a
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
 import struct
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
-from flink_skills.execution.launcher.descent import Descent, descendants, process_of_thread
-from flink_skills.execution.launcher.listener import Call, Listener
+from flink_skills.execution.launcher.linux import Call, Listener, system_call
+from flink_skills.execution.launcher.process_tree import descendants, stat_fields
 
 __all__ = ["SignalBroker"]
 
@@ -26,9 +26,7 @@ _CODE_AT, _SI_TKILL = 8, -6
 _NUMBER = struct.Struct("=i")
 # A process that is about to be killed may fork meanwhile, and its child is of the group as well.
 _PASSES = 8
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
+_MAX_LOOKS = 5
 
 
 class _Delivery(NamedTuple):
@@ -70,7 +68,8 @@ class SignalBroker:
                 # A signal interrupts the call, which is then repeated. It must not be sent twice.
                 self._send(delivery._replace(number=0, about=None))
                 if self._listener.answer(call) and delivery.number:
-                    self._send_if_there(delivery)
+                    with suppress(OSError):  # its targets have ended since
+                        self._send(delivery)
         except OSError as error:
             self._listener.answer(call, error.errno or errno.EPERM)
         except (ValueError, IndexError, OverflowError):
@@ -78,7 +77,7 @@ class SignalBroker:
 
     def _decide(self, call: Call) -> _Delivery | None:
         """Return what to send. Return None for a call that the kernel may execute. Raises :class:`OSError`."""
-        caller = process_of_thread(call.thread)
+        caller = _process_of_thread(call.thread)
         if not caller or not self._listener.waits(call):
             raise ProcessLookupError(errno.ESRCH, "the caller has exited")
         first, second, third = (_int(word) for word in call.arguments[:3])
@@ -117,7 +116,7 @@ class SignalBroker:
     def _thread_of_any(self, caller: int, calling: int, thread: int, number: int) -> _Delivery | None:
         if thread == calling:
             return None
-        process = process_of_thread(_positive(thread))
+        process = _process_of_thread(_positive(thread))
         if process != caller:
             return self._thread(caller, process or thread, thread, number)
         # Only a process that ended since, and whose number and this one belong to one other process, would be mistaken.
@@ -153,7 +152,7 @@ class SignalBroker:
         return _Delivery(number, (process,), about=about)
 
     def _about(self, call: Call, address: int, number: int) -> bytes:
-        """Return the caller's words about a signal. They must not look like the kernel's own."""
+        """Return the caller's information about a signal. It must not look like the kernel's own."""
         try:
             with open(f"/proc/{call.thread}/mem", "rb", buffering=0) as file:
                 found = os.pread(file.fileno(), _SIGINFO_BYTES, address)
@@ -166,22 +165,15 @@ class SignalBroker:
             raise PermissionError(errno.EPERM, "only the kernel may use this code")
         return _NUMBER.pack(number) + found[_NUMBER.size :]
 
-    def _members(self, group: int, but: Iterable[int] = ()) -> list[int]:
-        known = set(but)
-        return [pid for pid in descendants(self._own) if pid not in known and _group_of(pid) == group]
-
-    def _send_if_there(self, delivery: _Delivery) -> None:
-        try:
-            self._send(delivery)
-        except OSError:
-            return  # its targets have ended since the call was answered
+    def _members(self, group: int) -> list[int]:
+        return [pid for pid in descendants(self._own) if _group_of(pid) == group]
 
     def _send(self, delivery: _Delivery) -> None:
         """Send a signal. Raises :class:`OSError` if no target could be signaled."""
         if delivery.thread is not None:
-            _system_call(self._calls["tgkill"], *delivery.thread, delivery.number)
+            system_call("tgkill", self._calls["tgkill"], *delivery.thread, delivery.number)
             return
-        descent = Descent(self._own)
+        descent = _Descent(self._own)
         sent, failure = False, None
         done: set[int] = set()
         waiting: Iterable[int] = delivery.processes
@@ -195,13 +187,13 @@ class SignalBroker:
                     failure = error
             if not delivery.group or delivery.number != signal.SIGKILL:
                 break
-            waiting = self._members(delivery.group, done)
+            waiting = set(self._members(delivery.group)) - done
             if not waiting:
                 break
         if not sent and failure is not None:
             raise failure
 
-    def _send_to(self, pid: int, delivery: _Delivery, descent: Descent) -> None:
+    def _send_to(self, pid: int, delivery: _Delivery, descent: _Descent) -> None:
         process, descriptor = _open_process(pid)
         try:
             if not descent.includes(process):
@@ -211,7 +203,8 @@ class SignalBroker:
             if delivery.about is None:
                 signal.pidfd_send_signal(descriptor, delivery.number)
             else:
-                _system_call(self._calls["pidfd_send_signal"], descriptor, delivery.number, delivery.about, 0)
+                call = self._calls["pidfd_send_signal"]
+                system_call("pidfd_send_signal", call, descriptor, delivery.number, delivery.about, 0)
         finally:
             os.close(descriptor)
 
@@ -224,7 +217,7 @@ def _open_process(pid: int) -> tuple[int, int]:
         if error.errno not in (errno.EINVAL, errno.ENOENT):
             raise
     # The number of a thread: kill() then signals its process.
-    process = process_of_thread(pid)
+    process = _process_of_thread(pid)
     if not process:
         raise ProcessLookupError(errno.ESRCH, "the process does not exist")
     return process, os.pidfd_open(process)
@@ -237,13 +230,6 @@ def _group_of(pid: int) -> int:
         return 0
 
 
-def _system_call(number: int, *arguments: int | bytes) -> None:
-    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
-    if _libc.syscall(ctypes.c_long(number), *words) < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-
-
 def _int(register: int) -> int:
     """Return the ``int`` in a register."""
     value = register & 0xFFFF_FFFF
@@ -254,3 +240,58 @@ def _positive(number: int) -> int:
     if number <= 0:
         raise OSError(errno.EINVAL, "the number is not one of a process")
     return number
+
+
+class _Descent:
+    """Descent from the living process ``ancestor``, as needed for one call of a command.
+
+    It remembers what it has proved, so the proof for each of many processes takes the same time at any depth.
+    """
+
+    def __init__(self, ancestor: int) -> None:
+        self._ancestor = ancestor
+        self._proved: dict[int, int] = {}
+
+    def includes(self, pid: int) -> bool:
+        """Return True if process ``pid`` descends from the ancestor. The caller holds a descriptor of the process."""
+        for _ in range(_MAX_LOOKS if pid != self._ancestor else 0):
+            found = self._look(pid)
+            if found is not None:
+                return found
+        return False
+
+    def _look(self, pid: int) -> bool | None:
+        """Return None if a parent ended meanwhile: then the process has another one."""
+        line: dict[int, int] = {}
+        youngest = None
+        while pid != self._ancestor:
+            if pid <= 1:
+                return False
+            found = _parent_and_start(pid)
+            # A parent is older than its child. A younger process has the number of a parent that ended.
+            if found is None or (youngest is not None and found[1] > youngest):
+                return None
+            parent, youngest = found
+            if self._proved.get(pid) == youngest:
+                break
+            line[pid] = youngest
+            pid = parent
+        self._proved.update(line)
+        return True
+
+
+def _process_of_thread(thread: int) -> int:
+    """Return the process id of a thread. Return 0 if there is no such thread."""
+    try:
+        with open(f"/proc/{thread}/status", "rb", buffering=0) as file:
+            text = file.read(1024)
+    except OSError:
+        return 0
+    return int(text.partition(b"\nTgid:")[2].split(None, 1)[0])
+
+
+def _parent_and_start(pid: int) -> tuple[int, int] | None:
+    """Return the parent of a process and its start in clock ticks. Return None if there is no such process."""
+    fields = stat_fields(pid)
+    # Fields 4 (parent) and 22 (start), less 3.
+    return (int(fields[1]), int(fields[19])) if fields else None

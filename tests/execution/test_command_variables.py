@@ -1,4 +1,4 @@
-"""Examines the internals of execution.environment on purpose."""
+"""Examines the internals of execution.command_variables on purpose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import pytest
 
 from flink_skills.errors import ConfigError
-from flink_skills.execution.environment import base_environment, check_name, is_blocked, passed_on
+from flink_skills.execution.command_variables import base_environment, check_name, is_blocked, passed_on
 
 BLOCKED = [
     *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "GCONV_PATH", "MALLOC_TRACE"),

@@ -1,7 +1,4 @@
-"""No isolation at all: a child process like any other. Only there to show that the escape suite can see an escape.
-
-No job can choose it: it has no name in the registry.
-"""
+"""A backend without isolation, which shows that the escape suite detects an escape."""
 
 from __future__ import annotations
 
@@ -11,9 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.levels import IsolationLevel
-from flink_skills.execution.request import CommandRequest, CommandResult
+from flink_skills.execution import BackendSettings, CommandRequest, CommandResult, ExecutionBackend, IsolationLevel
 
 __all__ = ["NoIsolationBackend"]
 
@@ -28,21 +23,21 @@ class NoIsolationBackend(ExecutionBackend):
         self.settings = settings or BackendSettings()
 
     async def start(self) -> None:
-        """Nothing to get ready."""
+        """Do nothing: no helper process is needed."""
 
     async def run(self, request: CommandRequest) -> CommandResult:
         started = time.monotonic()
         timed_out = False
-        # Files and not pipes: what a command leaves behind may hold its output open for as long as it likes.
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            given.write(request.stdin)
-            given.seek(0)
+        # Files instead of pipes: processes that a command leaves can keep its output open.
+        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            stdin.write(request.stdin)
+            stdin.seek(0)
             try:
                 process = subprocess.Popen(  # noqa: ASYNC220 - a command is what this is for
                     request.argv,
                     cwd=request.cwd,
                     env={**os.environ, **request.env},
-                    stdin=given,
+                    stdin=stdin,
                     stdout=out,
                     stderr=err,
                     close_fds=False,
@@ -67,4 +62,4 @@ class NoIsolationBackend(ExecutionBackend):
             )
 
     async def close(self) -> None:
-        """Nothing to end: what commands left behind stays."""
+        """Do nothing: processes of commands continue to run."""

@@ -72,12 +72,21 @@ class Place:
         assert result.exit_code == 0, result
         return result.stdout.decode()
 
-    def rooms(self) -> set[int]:
+    def bubblewraps(self) -> set[int]:
         """Return the process ids of the bubblewraps that supervisors have started."""
         found = set()
         for supervisor in psutil.Process(self.backend.launcher_pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):  # the supervisor has ended
                 found |= {child.pid for child in supervisor.children() if child.name() == "bwrap"}
+        return found
+
+    def waiting_programs(self) -> list[int]:
+        """Return the process ids of the programs that keep the namespaces, without ended ones."""
+        found = []
+        for process in psutil.Process(self.backend.launcher_pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+                if process.name() == "cat" and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process.pid)
         return found
 
 
@@ -97,7 +106,7 @@ def places(backend: BwrapBackend) -> Iterator[tuple[Place, Place]]:
     backend.end_idle()
     found = []
     for _ in range(2):
-        root = Path(tempfile.mkdtemp(prefix="rooms-", dir="/var/tmp"))
+        root = Path(tempfile.mkdtemp(prefix="namespaces-", dir="/var/tmp"))
         root.chmod(0o711)
         found.append(Place(backend, root))
     yield found[0], found[1]
@@ -114,8 +123,8 @@ def place(places: tuple[Place, Place]) -> Place:
 class NoScope(BwrapBackend):
     """As on a kernel before 6.12, where commands can signal the other processes in their namespaces."""
 
-    def confinement(self, request: CommandRequest) -> Any:
-        return super().confinement(request)._replace(scope=False)
+    def confinement(self, request: CommandRequest, *, tty: bool = False) -> Any:
+        return super().confinement(request, tty=tty)._replace(scope=False)
 
 
 async def test_what_holds_the_namespaces_has_no_more_rights_than_a_command(place: Place) -> None:
@@ -130,10 +139,10 @@ async def test_a_key_keeps_its_namespaces_between_commands(places: tuple[Place, 
     first, second = places
     number, other = await first.says(NUMBER), await second.says(NUMBER)
     assert number != other
-    rooms = first.rooms()
-    assert len(rooms) == 2
+    kept = first.bubblewraps()
+    assert len(kept) == 2
     assert (await first.says(NUMBER), await second.says(NUMBER)) == (number, other)
-    assert first.rooms() == rooms
+    assert first.bubblewraps() == kept
     # Bubblewrap's two and its own: nothing says that there was a command before.
     assert len([name for name in (await first.says("exec ls /proc")).split() if name.isdigit()]) == 3
     assert await first.says("ls -A /dev/shm") == ""
@@ -160,12 +169,12 @@ async def test_commands_of_a_key_that_run_at_once_share_none(place: Place) -> No
 )
 async def test_namespaces_that_a_command_changed_end_with_it(place: Place, text: str) -> None:
     number = await place.says(NUMBER)
-    before = place.rooms()
+    before = place.bubblewraps()
     assert await place.says(f"{NUMBER}; {text}") == number
     assert processes_with(place.mark) == []
-    assert place.rooms() == set()
+    assert place.bubblewraps() == set()
     await place.says("true")
-    assert before.isdisjoint(place.rooms())
+    assert before.isdisjoint(place.bubblewraps())
     assert await place.says("ls -A /dev/shm; stat -c %a /dev/shm") == "1777\n"
 
 
@@ -177,12 +186,12 @@ async def test_a_command_that_kills_the_others_in_its_namespaces_ends_these(
     await place.backend.start()
     try:
         place.backend.end_idle()
-        await until(lambda: place.rooms() == set())
+        await until(lambda: place.bubblewraps() == set())
         await place.says("true")
-        assert len(place.rooms()) == 1
+        assert len(place.bubblewraps()) == len(place.waiting_programs()) == 1
         await place.run(f"{text} > /dev/null 2>&1")
         assert processes_with(place.mark) == []
-        await until(lambda: all(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in place.rooms()))
+        await until(lambda: place.waiting_programs() == [])
         assert await place.says("echo fine") == "fine\n"
     finally:
         await place.backend.close()
@@ -190,22 +199,22 @@ async def test_a_command_that_kills_the_others_in_its_namespaces_ends_these(
 
 async def test_a_command_whose_time_is_over_takes_what_it_started_with_it(place: Place) -> None:
     await place.says("true")
-    before = place.rooms()
+    before = place.bubblewraps()
     request = place.request("setsid sleep 300 & trap '' TERM; sleep 300; sleep 300", Limits(wall_time=0.2))
     assert (await place.backend.run(request)).timed_out
     assert processes_with(place.mark) == []
-    assert before.isdisjoint(place.rooms())
+    assert before.isdisjoint(place.bubblewraps())
 
 
 async def test_a_workspace_that_is_made_anew_is_seen(place: Place) -> None:
     await place.says("echo old > file")
-    before = place.rooms()
+    before = place.bubblewraps()
     for name in _FOLDERS:
         shutil.rmtree(place.root / name)
     place.make()
     (place.root / "work" / "new").touch()
     assert await place.says("ls") == "new\n"
-    assert before.isdisjoint(place.rooms())
+    assert before.isdisjoint(place.bubblewraps())
 
 
 async def test_a_folder_that_is_granted_later_is_seen(place: Place) -> None:
@@ -219,15 +228,15 @@ async def test_a_folder_that_is_granted_later_is_seen(place: Place) -> None:
 
 async def test_what_a_command_used_is_told_of_it_alone(place: Place) -> None:
     # The first process inside buries the orphan, and its CPU time then includes the orphan's.
-    # A room in which the orphan has not been buried yet is not kept, so the command waits for that.
+    # Namespaces in which the orphan is not reaped yet are not kept, so the command waits for that.
     text = "(sh -c 'i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done' & echo $! > orphan); "
     text += "while [ -e /proc/$(cat orphan) ]; do sleep 0.05; done"
     first = await place.run(text)
-    rooms = place.rooms()
+    kept = place.bubblewraps()
     second = await place.run("true")
     assert first.cpu_time > 10 * second.cpu_time
-    assert len(rooms) == 1
-    assert place.rooms() == rooms
+    assert len(kept) == 1
+    assert place.bubblewraps() == kept
 
 
 async def test_namespaces_end_with_their_backend(place: Place) -> None:

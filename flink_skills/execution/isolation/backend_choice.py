@@ -1,23 +1,20 @@
-"""Choose the execution backend of a worker when it opens, by what it proves and not by what it is called."""
+"""Choice of a worker execution backend when it opens, by the level that the backend proves."""
 
 from __future__ import annotations
 
 import os
 import platform
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 from landlockpy import abi_version
 
 from flink_skills.errors import ConfigError, ExecutionError, IsolationError
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.configuration import limits_from, settings_from
+from flink_skills.execution.backend_registry import create_backend, limits_from, settings_from
+from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.host import own_status
 from flink_skills.execution.isolation.canaries import REQUIRED, prove, proved_level
-from flink_skills.execution.isolation.report import IsolationReport
-from flink_skills.execution.levels import IsolationLevel
-from flink_skills.execution.process_status import own_status
-from flink_skills.execution.registry import create_backend
+from flink_skills.execution.isolation_report import IsolationLevel, IsolationReport
 from flink_skills.execution.workspace import WorkspaceManager
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -25,23 +22,17 @@ __all__ = ["choose_backend", "open_backend"]
 
 _AUTOMATIC = ("bwrap", "landlock")
 _WITHOUT_FILES = "hygiene"
-# What no canary can find out, because it is not a matter of the set-up.
-_KNOWN_GAPS: Mapping[IsolationLevel, tuple[str, ...]] = {
-    IsolationLevel.HYGIENE: ("shared_kernel",),
-    IsolationLevel.LANDLOCK_PARTIAL: ("shared_kernel",),
-    IsolationLevel.LANDLOCK: ("shared_kernel",),
-    IsolationLevel.NAMESPACE: ("shared_kernel",),
-}
-# The component of the project's manifests that accepts what kernels without all of Landlock reach.
+# Gaps that canaries cannot detect, of all levels that share the kernel of the host.
+_KNOWN_GAPS = ("shared_kernel",)
+# The component of the project's manifests that accepts the level of kernels with an incomplete Landlock.
 _FOR_OLD_KERNELS = "deploy/components/older-nodes"
-_CGROUP = "leave_cgroup"
 _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 
 async def open_backend(config: SkillConfig, workspaces: WorkspaceManager) -> tuple[ExecutionBackend, IsolationReport]:
-    """A started backend that has proved ``skills.shell.min-isolation``, and the report.
+    """Return a started backend that has proved ``skills.shell.min-isolation``, and the report.
 
-    Raises :class:`IsolationError` with the reasons and the fix if none does.
+    Raises :class:`IsolationError` with the reasons and the fix if there is none.
     """
     backend, report = await choose_backend(config, workspaces)
     wanted = IsolationLevel.parse(config.get(SkillOptions.SHELL_MIN_ISOLATION))
@@ -55,10 +46,10 @@ async def open_backend(config: SkillConfig, workspaces: WorkspaceManager) -> tup
 async def choose_backend(
     config: SkillConfig, workspaces: WorkspaceManager
 ) -> tuple[ExecutionBackend | None, IsolationReport]:
-    """The best backend that this machine has for the options of a job, started, and the report.
+    """Return the best backend of this host for the options of a job, started, and the report.
 
-    None with a report of level ``NONE`` where no backend can be used. The level may be below what the job demands.
-    Raises :class:`ConfigError` for options that make no sense on any machine, such as a backend that nobody knows.
+    Return None and a report of level ``NONE`` if no backend can be used. The level can be lower than the job requires.
+    Raises :class:`ConfigError` for options that are invalid on any host, such as an unknown backend.
     """
     if config.get(SkillOptions.SHELL_NETWORK_HOSTS) and config.get(SkillOptions.SHELL_NETWORK) != "allow":
         raise ConfigError(
@@ -66,7 +57,7 @@ async def choose_backend(
             "it, commands cannot reach any host"
         )
     began = time.monotonic()
-    about = _about_this_machine(config)
+    about = _about_host(config)
     skipped: dict[str, str] = {}
     try:
         settings = settings_from(config)
@@ -80,7 +71,7 @@ async def choose_backend(
     best: ExecutionBackend | None = None
     best_report = about
     for name in _candidates(config):
-        # Outside of what follows: a name that nobody knows and an option without sense are not this machine's fault.
+        # Outside of the following: an unknown name or an invalid option is not a problem of this host.
         backend = create_backend(name, settings)
         unused: ExecutionBackend | None = backend
         try:
@@ -119,43 +110,31 @@ async def _examine(
     workspaces: WorkspaceManager,
     about: IsolationReport,
 ) -> IsolationReport:
-    """Start ``backend`` and report what it proves. Raises :class:`ExecutionError` where it cannot be used."""
+    """Start ``backend`` and report what it proves. Raises :class:`ExecutionError` if it cannot be used."""
     if settings.hosts and not backend.enforces_hosts:
         raise ConfigError(
             f"option {SkillOptions.SHELL_NETWORK_HOSTS.key}: backend {name} cannot limit commands to single "
             "hosts: remove the option, and limit the pod's network with a NetworkPolicy or an egress proxy"
         )
     await backend.start()
+    about = replace(about, backend=name, backend_version=backend.version)
     if backend.proves_itself:
-        return replace(
-            about,
-            level=backend.level,
-            backend=name,
-            backend_version=backend.version,
-            proved=backend.proved,
-            not_enforced=backend.not_enforced,
-        )
+        return replace(about, level=backend.level, proved=backend.proved, not_enforced=backend.not_enforced)
     findings = await prove(backend, workspaces, settings)
-    reached = findings.open.get(_CGROUP)
-    if reached is not None:
-        backend.cgroups, backend.no_cgroups = "", f"commands could change their own ({reached})"
     level, missing = proved_level(findings, settings)
     level = min(level, backend.level)
-    gaps = {*findings.open.keys() - {_CGROUP}, *missing, *_KNOWN_GAPS.get(level, ()), *backend.not_enforced}
+    shared = _KNOWN_GAPS if IsolationLevel.NONE < level < IsolationLevel.REMOTE else ()
+    gaps = {*findings.open, *missing, *shared, *backend.not_enforced}
     return replace(
         about,
         level=level,
-        backend=name,
-        backend_version=backend.version,
         proved=tuple(sorted(findings.stopped)),
         not_enforced=tuple(sorted(gaps)),
         shortfall=backend.shortfall,
-        cgroups=bool(backend.cgroups),
-        no_cgroups=backend.no_cgroups,
     )
 
 
-def _about_this_machine(config: SkillConfig) -> IsolationReport:
+def _about_host(config: SkillConfig) -> IsolationReport:
     return IsolationReport(
         level=IsolationLevel.NONE,
         limits=limits_from(config),

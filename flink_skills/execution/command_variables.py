@@ -1,4 +1,4 @@
-"""The environment of commands: an allowlist, so that a secret has to be named to be seen."""
+"""The command environment: an allowlist, so that commands see only named secrets."""
 
 from __future__ import annotations
 
@@ -13,22 +13,15 @@ __all__ = ["base_environment", "check_name", "is_blocked", "passed_on"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ALWAYS = frozenset({"PATH", "LANG", "LANGUAGE", "TZ"})
-# Variables by which one program makes another load or run something.
+# Variables with which one program has another load or run something.
 _BLOCKED = frozenset(
     {
         *("BASH_ENV", "ENV", "IFS", "SHELLOPTS", "BASHOPTS", "PS0", "PS4", "PROMPT_COMMAND", "BASH_LOADABLES_PATH"),
         *("ZDOTDIR", "CDPATH", "GLOBIGNORE", "EXECIGNORE", "LESSOPEN", "LESSCLOSE", "MANPAGER"),
         *("GCONV_PATH", "GETCONF_DIR", "HOSTALIASES", "LOCALDOMAIN", "LOCPATH", "NIS_PATH", "NLSPATH", "RES_OPTIONS"),
         *("RESOLV_HOST_CONF", "TZDIR", "GLIBC_TUNABLES", "CLASSPATH", "PHPRC", "PHP_INI_SCAN_DIR", "TCLLIBPATH"),
-        *(
-            "AWKPATH",
-            "AWKLIBPATH",
-            "GTK_MODULES",
-            "GIO_EXTRA_MODULES",
-            "DOTNET_STARTUP_HOOKS",
-            "ERL_AFLAGS",
-            "ERL_FLAGS",
-        ),
+        *("AWKPATH", "AWKLIBPATH", "GTK_MODULES", "GIO_EXTRA_MODULES", "DOTNET_STARTUP_HOOKS"),
+        *("ERL_AFLAGS", "ERL_FLAGS"),
         *("R_PROFILE", "R_PROFILE_USER", "R_ENVIRON", "R_ENVIRON_USER", "SSLKEYLOGFILE"),
     }
 )
@@ -41,7 +34,7 @@ _BLOCKED_PREFIXES = (
 
 
 def is_blocked(name: str) -> bool:
-    """Whether a variable is never passed on to commands, whoever asks.
+    """Return True if a variable is never passed to commands.
 
     >>> is_blocked("LD_PRELOAD"), is_blocked("API_TOKEN")
     (True, False)
@@ -50,7 +43,7 @@ def is_blocked(name: str) -> bool:
 
 
 def check_name(option: str, name: str) -> None:
-    """Raise :class:`ConfigError`, which names ``option``, for a variable that no command may be given."""
+    """Raise :class:`ConfigError`, which names ``option``, for a variable that is never passed to commands."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"option {option}: {name!r} is not a valid name of a variable: use letters, digits and '_'")
     if is_blocked(name):
@@ -61,23 +54,23 @@ def check_name(option: str, name: str) -> None:
 
 
 def base_environment(source: Mapping[str, str], python: str = "") -> dict[str, str]:
-    """What every command sees of ``source``: the path, the language and the time zone.
+    """Return the variables of ``source`` for every command: the path, the language and the time zone.
 
-    The folder of the interpreter ``python`` goes to the end of the path, for machines that have no other.
+    The directory of the interpreter ``python`` is the last one of the path, for hosts without another interpreter.
 
     >>> base_environment({"PATH": "/bin", "API_KEY": "x", "TZ": "UTC"})
     {'LANG': 'C.UTF-8', 'PATH': '/bin', 'TZ': 'UTC'}
     """
-    kept = {"LANG": "C.UTF-8", "PATH": os.defpath}
-    kept.update((name, value) for name, value in source.items() if name in _ALWAYS or name.startswith("LC_"))
+    env = {"LANG": "C.UTF-8", "PATH": os.defpath}
+    env.update((name, value) for name, value in source.items() if name in _ALWAYS or name.startswith("LC_"))
     folder = str(Path(python).parent) if python else ""
-    if folder and folder not in kept["PATH"].split(os.pathsep):
-        kept["PATH"] += os.pathsep + folder
-    return kept
+    if folder and folder not in env["PATH"].split(os.pathsep):
+        env["PATH"] += os.pathsep + folder
+    return env
 
 
 def passed_on(source: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """The variables ``names`` of ``source``, as far as they are set (option ``skills.shell.env``).
+    """Return those of the variables ``names`` that are set in ``source`` (option ``skills.shell.env``).
 
     Raises :class:`ConfigError` for a name that is never passed on.
     """

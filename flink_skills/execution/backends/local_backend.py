@@ -1,4 +1,7 @@
-"""What the backends of this machine share: a launcher process, and one supervisor for each command."""
+"""Base class of the backends of this host, with a launcher process and one supervisor for each running command.
+
+Its simplest subclass is the ``hygiene`` backend.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,25 @@ import os
 from abc import abstractmethod
 
 from flink_skills.errors import ExecutionError
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.cgroups.folder import CgroupFolder, open_folder
-from flink_skills.execution.command_control import NotStartedError
+from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend, LiveProcess, OnOutput
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.launcher.protocol import Confinement, Order, Report
 from flink_skills.execution.launcher_process import LauncherProcess
-from flink_skills.execution.live import LiveProcess, OnOutput
+from flink_skills.execution.local_process import RunningCommand, RunningProcess
 from flink_skills.execution.request import CommandRequest, CommandResult, Limits
-from flink_skills.execution.running import RunningCommand
-from flink_skills.execution.running_process import RunningProcess
-from flink_skills.execution.supervisors import SupervisorPool
+from flink_skills.execution.supervisors import NotStartedError, SupervisorPool
 from flink_skills.sources.os_errors import os_error_hint
 
-__all__ = ["LocalBackend"]
+__all__ = ["HygieneBackend", "LocalBackend"]
 
 # From SIGTERM to SIGKILL after a timeout: enough to remove a lock file, and over within a second.
 _GRACE_SECONDS = 0.5
 _SPARE_PROCESSES = 256
-_TERM = "dumb"  # who reads the terminal is no terminal
+_TERM = "dumb"  # no program displays the output
 
 
 class LocalBackend(ExecutionBackend):
-    """Runs commands on this machine. Linux only. A subclass says how each is confined."""
+    """Runs commands on this host. Linux only. A subclass returns the confinement of each."""
 
     def __init__(self, settings: BackendSettings | None = None) -> None:
         self.settings = settings or BackendSettings()
@@ -38,33 +38,29 @@ class LocalBackend(ExecutionBackend):
         self._running: set[RunningCommand] = set()
         self._processes: set[RunningProcess] = set()
         self._closed = False
-        self._folder: CgroupFolder | None = None
-        # Workspaces that are over a limit of theirs, and which: commands may make room there and nothing else.
+        # Workspaces that exceed one of their limits, and which one: commands can only remove files there.
         self._full: dict[tuple[str, ...], str] = {}
 
     @abstractmethod
-    def confinement(self, request: CommandRequest) -> Confinement:
-        """How the process of ``request`` is confined before it becomes the command."""
-
-    def terminal_confinement(self, request: CommandRequest) -> Confinement:
-        """The same for a command that has a terminal."""
-        return self.confinement(request)
+    def confinement(self, request: CommandRequest, *, tty: bool = False) -> Confinement:
+        """Return the confinement of the process of ``request``, which has a terminal if ``tty`` is true."""
 
     def environment(self, request: CommandRequest) -> dict[str, str]:
-        """The variables of the command."""
+        """Return the variables of the command."""
         return dict(request.env)
 
     @property
+    def filter_name(self) -> str:
+        """Name of the system call filter for the settings."""
+        return "inet" if self.settings.network else "offline"
+
+    @property
     def launcher_pid(self) -> int | None:
-        """The process id of the launcher while it runs."""
+        """The launcher process id while it runs."""
         return self._launcher.pid
 
     async def start(self) -> None:
         self._closed = False
-        if self._folder is None:
-            # First, because the launcher starts in the cgroup of this process.
-            self._folder, self.no_cgroups = await asyncio.to_thread(open_folder, python=self.settings.python)
-            self.cgroups = str(self._folder.path) if self._folder is not None else ""
         await self._launcher.start()
 
     async def run(self, request: CommandRequest) -> CommandResult:
@@ -80,9 +76,9 @@ class LocalBackend(ExecutionBackend):
     async def start_process(self, request: CommandRequest, *, tty: bool = False, on_output: OnOutput) -> LiveProcess:
         order = self._order(request, tty=tty)
         try:
-            return await self._start_process(request, order, on_output, tty=tty)
+            return await self._start_process(request, order, on_output)
         except NotStartedError:
-            return await self._start_process(request, order, on_output, tty=tty, again=True)
+            return await self._start_process(request, order, on_output, again=True)
 
     def end_idle(self) -> None:
         """End the helper processes that wait for the next command."""
@@ -92,7 +88,6 @@ class LocalBackend(ExecutionBackend):
         limits = request.limits
         user = self.settings.user
         counted = _counted(request)
-        confinement = self.terminal_confinement(request) if tty else self.confinement(request)
         return Order(
             argv=list(request.argv),
             cwd=request.cwd,
@@ -109,8 +104,7 @@ class LocalBackend(ExecutionBackend):
             counted=counted,
             full=self._full.get(counted[:1], ""),
             tty=tty,
-            cgroups=self.cgroups,
-            confinement=confinement._replace(user=(user.uid, user.gid) if user else None),
+            confinement=self.confinement(request, tty=tty)._replace(user=(user.uid, user.gid) if user else None),
         )
 
     async def _run(self, request: CommandRequest, order: Order, *, again: bool = False) -> CommandResult:
@@ -121,16 +115,16 @@ class LocalBackend(ExecutionBackend):
             raise ExecutionError(f"the worker cannot open pipes for the command: {_with_hint(error)}") from error
         self._running.add(command)
         try:
-            place = order.confinement.namespaces
-            result = await command.run(self._supervisors, order.encode(), place, new=again)
+            view = order.confinement.namespaces
+            result = await command.run(self._supervisors, order.encode(), view, new=again)
             self._note_full(request, command.full, failed=result.error is not None)
             return result
         finally:
             self._running.discard(command)
-            command.close()
+            command.release()
 
     async def _start_process(
-        self, request: CommandRequest, order: Order, on_output: OnOutput, *, tty: bool, again: bool = False
+        self, request: CommandRequest, order: Order, on_output: OnOutput, *, again: bool = False
     ) -> LiveProcess:
         def ended(process: RunningProcess, report: Report) -> None:
             self._processes.discard(process)
@@ -138,15 +132,17 @@ class LocalBackend(ExecutionBackend):
 
         self._check_open()
         try:
-            process = RunningProcess(on_output, ended, tty=tty)
+            process = RunningProcess(on_output, ended, tty=order.tty)
         except OSError as error:
-            what = "a terminal: start the process without one, or mount devpts" if tty else "pipes for the process"
+            what = (
+                "a terminal: start the process without one, or mount devpts" if order.tty else "pipes for the process"
+            )
             raise ExecutionError(f"the worker cannot open {what}: {_with_hint(error)}") from error
         try:
-            place = order.confinement.namespaces
-            await process.start(self._supervisors, order.encode(), request.stdin, place, new=again)
+            view = order.confinement.namespaces
+            await process.start(self._supervisors, order.encode(), request.stdin, view, new=again)
         except BaseException:
-            process.abandon()
+            process.release()
             raise
         self._processes.add(process)
         if self._closed:
@@ -167,35 +163,51 @@ class LocalBackend(ExecutionBackend):
     async def close(self) -> None:
         self._closed = True
         for command in list(self._running):
-            command.stop()
+            command.kill()
         processes = list(self._processes)
         for process in processes:
             process.close()
         self._supervisors.end_idle()
         await self._launcher.close()
         await asyncio.gather(*(process.wait() for process in processes))
-        if self._folder is not None:
-            await asyncio.to_thread(self._folder.close)
-            self._folder = None
-            self.cgroups = ""
+
+
+class HygieneBackend(LocalBackend):
+    """Runs commands at level ``HYGIENE``, in any container.
+
+    A command gets a clean environment, limits, no network, no new privileges, a separate session and capped output, and
+    its process tree has ended when the call returns. It can still read and write every file that its user can, and
+    signal that user's processes.
+
+    >>> backend = HygieneBackend()
+    >>> await backend.start()
+    >>> (await backend.run(CommandRequest(("echo", "hi"), cwd="/"))).stdout
+    b'hi\\n'
+    """
+
+    name = "hygiene"
+    level = IsolationLevel.HYGIENE
+
+    def confinement(self, request: CommandRequest, *, tty: bool = False) -> Confinement:
+        return Confinement(filter=self.filter_name)
 
 
 def _counted(request: CommandRequest) -> tuple[str, ...]:
-    """The folders whose contents count; the first one stands for the workspace."""
+    """Return the directories whose contents count. The first one identifies the workspace."""
     return request.counted or request.writable
 
 
 def _with_hint(error: OSError) -> str:
-    fix = os_error_hint(error)
-    return f"{error}: {fix}" if fix else str(error)
+    hint = os_error_hint(error)
+    return f"{error}: {hint}" if hint else str(error)
 
 
 def _rlimits(limits: Limits) -> dict[str, int]:
-    # Without a limit of its own: what all processors can do in the time, for a process that escapes the clock.
+    # Without a limit of CPU time: what all CPUs can do in the time, for a process that escapes the clock.
     cpu = math.ceil(limits.cpu_time or limits.wall_time * (os.cpu_count() or 1)) + 1
     wanted = {"RLIMIT_FSIZE": limits.file_size, "RLIMIT_NOFILE": limits.open_files, "RLIMIT_CPU": cpu}
     if limits.processes:
         # Stops programs that fork faster than the supervisor counts. The kernel counts all processes of the user, so
-        # the limit leaves room for other commands, and the launcher adds the processes that exist already.
+        # the limit includes other commands, and the launcher adds the processes that exist already.
         wanted["RLIMIT_NPROC"] = limits.processes + max(_SPARE_PROCESSES, limits.processes)
     return {**{name: value for name, value in wanted.items() if value > 0}, "RLIMIT_CORE": 0}
