@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flink_skills.cli.run import RunRequest, run_job
+from flink_skills.cli.run.run_events import RunRequest, run_job
 from flink_skills.errors import SkillsError
 
 HERE = Path(__file__).resolve().parent

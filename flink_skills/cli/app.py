@@ -17,7 +17,7 @@ import typer.core
 
 from flink_skills import __version__
 from flink_skills.cli.commands import COMMANDS, LazyCommand
-from flink_skills.cli.output import print_error
+from flink_skills.cli.printing import print_error
 from flink_skills.errors import SkillsError
 
 __all__ = ["command_line", "run_app"]

@@ -43,7 +43,7 @@ _USAGE = "Invalid usage."
 # The order follows the usual workflow.
 COMMANDS: dict[str, CommandEntry] = {
     "run": CommandEntry(
-        f"{_HERE}.run_command:run",
+        f"{_HERE}.run.run_command:run",
         "Run a job file, or an agent over a file of events.",
         {
             0: _SUCCESS,
@@ -53,7 +53,7 @@ COMMANDS: dict[str, CommandEntry] = {
         },
     ),
     "chat": CommandEntry(
-        f"{_HERE}.chat:chat",
+        f"{_HERE}.talk.chat_command:chat",
         "Talk to an agent with skills.",
         {
             0: _SUCCESS,
@@ -68,67 +68,67 @@ COMMANDS: dict[str, CommandEntry] = {
         {0: _SUCCESS, 2: "Invalid usage, or an invalid skill name."},
     ),
     "validate": CommandEntry(
-        f"{_HERE}.validate:validate",
+        f"{_HERE}.look.validate:validate",
         "Check skills and report how to fix each problem.",
         {0: _SUCCESS, 1: "At least one error.", 2: _USAGE},
     ),
     "list": CommandEntry(
-        f"{_HERE}.listing:list_skills",
+        f"{_HERE}.look.list_show:list_skills",
         "List the skills of sources as a job loads them.",
         {0: _SUCCESS, 1: "A source cannot be read or has no skill, or a skill is skipped.", 2: _USAGE},
     ),
     "catalog": CommandEntry(
-        f"{_HERE}.catalog:catalog",
+        f"{_HERE}.look.catalog_command:catalog",
         "Show skills, their problems, and which models see them.",
         {0: _SUCCESS, 1: "A source cannot be read or has no skill, or a skill has an error.", 2: _USAGE},
     ),
     "show": CommandEntry(
-        f"{_HERE}.show:show",
+        f"{_HERE}.look.show:show",
         "Show one skill in full, or one of its files.",
         {0: _SUCCESS, 1: "The skill or file does not exist, or the skill or a source has an error.", 2: _USAGE},
     ),
     "tools": CommandEntry(
-        f"{_HERE}.tools:tools",
+        f"{_HERE}.run.tools:tools",
         "List the tools that a skill bundles.",
         {0: _SUCCESS, 1: "A tool cannot be used, or the sandbox does not start.", 2: _USAGE},
     ),
     "call": CommandEntry(
-        f"{_HERE}.call:call",
+        f"{_HERE}.run.call:call",
         "Call a bundled tool of a skill in the sandbox.",
         {0: _SUCCESS, 1: "The result is an error, or the tool did not run.", 2: _USAGE},
     ),
     "pack": CommandEntry(
-        f"{_HERE}.pack:pack",
+        f"{_HERE}.ops.release:pack",
         "Pack skills into one archive for jobs.",
         {0: _SUCCESS, 1: "Rejected content. No archive is written.", 2: _USAGE},
     ),
     "lock": CommandEntry(
-        f"{_HERE}.lock:lock",
+        f"{_HERE}.ops.lock:lock",
         "Write a lock file with the digest of each skill.",
         {0: _SUCCESS, 1: "A source cannot be read, or --check found a difference.", 2: _USAGE},
     ),
     "prompt": CommandEntry(
-        f"{_HERE}.prompt:prompt",
+        f"{_HERE}.look.prompt_command:prompt",
         "Print the skill menu that a model receives, and its size.",
         {0: _SUCCESS, 1: "A source cannot be read or has no skill, or a name does not exist.", 2: _USAGE},
     ),
     "sessions": CommandEntry(
-        f"{_HERE}.sessions:sessions",
+        f"{_HERE}.ops.savepoint_state:sessions",
         "Show agent sessions in a savepoint or checkpoint.",
         {0: _SUCCESS, 1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
     ),
     "waits": CommandEntry(
-        f"{_HERE}.waits:waits",
+        f"{_HERE}.ops.waits:waits",
         "Show the turns that wait in a savepoint or checkpoint.",
         {0: _SUCCESS, 1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
     ),
     "doctor": CommandEntry(
-        f"{_HERE}.doctor:doctor",
+        f"{_HERE}.ops.doctor:doctor",
         "Determine how well this host isolates commands.",
         {0: _SUCCESS, 1: "The isolation is below the required level.", 2: _USAGE},
     ),
     "exec": CommandEntry(
-        f"{_HERE}.exec:execute",
+        f"{_HERE}.run.exec_command:execute",
         "Run one command as a job runs it.",
         {0: "The command ran. The output has its exit code.", 1: "The command could not be run safely.", 2: _USAGE},
         _PASS_ARGUMENTS,

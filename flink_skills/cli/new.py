@@ -67,7 +67,7 @@ def new(
 
         flink-skills new late-orders --dir skills --with scripts --with job
     """
-    from flink_skills.cli.output import print_line
+    from flink_skills.cli.printing import print_line
 
     _check_name(name)
     parts = [part.value for part in with_ or ()]

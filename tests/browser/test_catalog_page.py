@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from flink_skills.cli.catalog_data import Catalog, Viewer
-from flink_skills.cli.catalog_html import render_page
-from flink_skills.cli.catalog_skill import CatalogSkill, Length
+from flink_skills.cli.look.catalog_data import Catalog, Viewer
+from flink_skills.cli.look.catalog_html import render_page
+from flink_skills.cli.look.catalog_skill import CatalogSkill, Length
 from flink_skills.skill import Diagnostic
 from tests.browser.conftest import Page, Wait
 

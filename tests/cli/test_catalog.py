@@ -1,6 +1,6 @@
 """``flink-skills catalog``: the page, the table, JSON, and what the models of an agent or a job see.
 
-Examines the internals of cli.catalog_text on purpose.
+Examines the internals of cli.look.catalog_escape on purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.cli.catalog_escape import escape, escape_attribute
+from flink_skills.cli.look.catalog_escape import escape, escape_attribute
 from tests.cli.conftest import FlinkSkills
 from tests.kit.skills import write_skill
 

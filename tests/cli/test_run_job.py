@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.cli.run_command import is_job
+from flink_skills.cli.run.run_command import is_job
 from tests.cli.command import run
 from tests.cli.conftest import FlinkSkills
 from tests.job.files import PLAIN, write_job
