@@ -17,7 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from docs.generated import fill, write_or_check
-from flink_skills.cli.commands import COMMANDS, LazyCommand
+from flink_skills.cli.app import COMMANDS, LazyCommand
 
 PAGE = Path(__file__).resolve().parent / "reference" / "cli.md"
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated
 
@@ -9,25 +13,26 @@ import typer
 
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.sources.spec import SourceSpec
 
 __all__ = [
     "FAILED",
-    "AsJson",
     "Assignments",
-    "Backend",
     "Format",
-    "Inputs",
-    "LimitOptions",
     "OutputFormat",
-    "SkillName",
-    "SkillSource",
     "Sources",
     "Strict",
-    "Timeout",
+    "absolute_path",
+    "absolute_source",
     "configuration",
+    "display_path",
+    "is_url",
+    "parse_source",
+    "skill_sources",
 ]
 
 FAILED = 1
+_LEADING_UP = re.compile(r"(?:\.\./)*")
 
 
 class Format(str, Enum):
@@ -47,62 +52,11 @@ Sources = Annotated[
     ),
 ]
 Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", show_default=False, help="Set an option skills.*. Can be repeated."),
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set an option skills.*. Can be repeated.")
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="Output format: text for reading, json for programs.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON. Same as --format json.")]
-SkillSource = Annotated[
-    str,
-    typer.Argument(
-        metavar="SKILL",
-        show_default=False,
-        help="Folder of a skill, archive, or URL of either. Use --skill to select one of several skills.",
-    ),
-]
-SkillName = Annotated[
-    str | None,
-    typer.Option(
-        "--skill",
-        metavar="NAME",
-        show_default=False,
-        help="Select a skill of SKILL. Required if SKILL contains several.",
-    ),
-]
-Backend = Annotated[
-    str | None,
-    typer.Option(
-        "--backend", metavar="NAME", show_default=False, help="Isolation backend. Overrides skills.shell.backend."
-    ),
-]
-Timeout = Annotated[
-    str | None,
-    typer.Option(
-        "--timeout",
-        metavar="S",
-        show_default=False,
-        help="Time limit in seconds, or a duration such as '2 min'. Same as --limit wall_time.",
-    ),
-]
-LimitOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--limit",
-        metavar="NAME=VALUE",
-        show_default=False,
-        help="Lower a limit of the job, for example memory=64mb. Can be repeated. Names: wall_time, cpu_time, memory, "
-        "processes, file_size, workspace_bytes, workspace_files, open_files, output.",
-    ),
-]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input", metavar="FILE", show_default=False, help="Copy a file to $WORK_DIR/inputs first. Can be repeated."
-    ),
-]
 Strict = Annotated[
-    bool,
-    typer.Option("--strict", help="Enforce the format strictly. Same as --set skills.strict=true."),
+    bool, typer.Option("--strict", help="Enforce the format strictly. Same as --set skills.strict=true.")
 ]
 
 
@@ -124,3 +78,53 @@ def configuration(assignments: list[str] | None, *, strict: bool = False, max_ch
     if max_chars is not None:
         config.set(SkillOptions.PROMPT_MAX_CHARS, max_chars)
     return config
+
+
+def is_url(source: str) -> bool:
+    """Return True if ``source`` is a URL rather than a path."""
+    return "://" in source
+
+
+def parse_source(source: str) -> SourceSpec:
+    """Return the source that an argument names.
+
+    Raises:
+        ConfigError: The pins are invalid.
+
+    >>> parse_source("https://example.org/skills.zip")
+    SourceSpec('url', 'https://example.org/skills.zip', sha256=None, format='skill')
+    """
+    return SourceSpec.parse("url" if is_url(source) else "path", source)
+
+
+def absolute_source(spec: SourceSpec) -> SourceSpec:
+    """Return the source with an absolute path. A URL is returned unchanged."""
+    return spec if spec.kind == "url" else replace(spec, location=absolute_path(spec.location))
+
+
+def skill_sources(sources: Sequence[str]) -> tuple[list[SourceSpec], list[SourceSpec]]:
+    """Return the paths, which are absolute, and the URLs among ``sources``."""
+    specs = [absolute_source(parse_source(source)) for source in sources]
+    return [spec for spec in specs if spec.kind == "path"], [spec for spec in specs if spec.kind == "url"]
+
+
+def absolute_path(path: str) -> str:
+    """Return the absolute path without '.' and '..'."""
+    if not path or "\0" in path:
+        return path  # Opening the source reports the problem.
+    path = os.path.expanduser(path)
+    # Resolve links before a later '..': 'link/..' is the parent of the link's target. Leading '..' need no lookup.
+    if ".." in _LEADING_UP.sub("", path, count=1).split("/"):
+        return os.path.realpath(path)
+    return os.path.abspath(path)
+
+
+def display_path(path: str) -> str:
+    """Return ``path`` relative to the current directory if it is below it, and unchanged otherwise.
+
+    >>> display_path(os.path.join(os.getcwd(), "skills"))
+    'skills'
+    """
+    cwd = os.getcwd()
+    normalized = os.path.normpath(path) if path.startswith("/") else path
+    return normalized[len(cwd) + 1 :] if normalized.startswith(cwd.rstrip("/") + "/") else normalized

@@ -47,9 +47,7 @@ def new(
     ] = Path(),
     with_: Annotated[
         list[Part] | None,
-        typer.Option(
-            "--with", show_default=False, help="Add a part to the skill. Can be repeated. Default: only SKILL.md."
-        ),
+        typer.Option("--with", help="Add a part to the skill. Can be repeated. Default: only SKILL.md."),
     ] = None,
 ) -> None:
     """Create a skill from a template.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from flink_skills.errors import counted
 from flink_skills.job.terminal_text import visible, without_hidden
+
 if TYPE_CHECKING:
     from rich.console import Console
 

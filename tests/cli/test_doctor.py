@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.cli.ops.isolation_text import enforced_sentence, gap_sentence, level_sentence
-from flink_skills.cli.run.limit_args import LIMITS, limit_text
+from flink_skills.cli.run.exec_limits import LIMITS, limit_text
 from flink_skills.execution import IsolationLevel, IsolationReport, Limits
 from flink_skills.execution.isolation import REQUIRED, selection
 from tests.cli.conftest import FlinkSkills, Said

@@ -1,6 +1,6 @@
 """The command as a process: its imports, colors, pipes and encodings.
 
-Examines the internals of cli.commands on purpose.
+Examines the internals of cli.app on purpose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.cli.commands import COMMANDS, LazyCommand
+from flink_skills.cli.app import COMMANDS, LazyCommand
 from tests.cli.command import ROOT
 from tests.kit.skills import write_skill
 

@@ -30,23 +30,16 @@ def catalog(
     ] = None,
     *,
     html: Annotated[
-        str | None,
-        typer.Option(
-            "--html", metavar="FILE", show_default=False, help="Write an HTML page to FILE. - writes to stdout."
-        ),
+        str | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE. - writes to stdout.")
     ] = None,
     job: Annotated[
-        Path | None,
-        typer.Option(
-            "--job", metavar="JOB.yaml", show_default=False, help="Show the skills that the models of this job see."
-        ),
+        Path | None, typer.Option("--job", metavar="JOB.yaml", help="Show the skills that the models of this job see.")
     ] = None,
     agent: Annotated[
         str | None,
         typer.Option(
             "--agent",
             metavar="AGENT",
-            show_default=False,
             help="Show the skills that the models of this agent see: module:Class or a YAML file.",
         ),
     ] = None,

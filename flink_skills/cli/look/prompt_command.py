@@ -38,25 +38,17 @@ def prompt(
     agent: Annotated[
         str | None,
         typer.Option(
-            "--agent",
-            metavar="AGENT",
-            show_default=False,
-            help="Show the menu of a chat model of this agent: module:Class or a YAML file.",
+            "--agent", metavar="AGENT", help="Show the menu of a chat model of this agent: module:Class or a YAML file."
         ),
     ] = None,
     chat_model: Annotated[
         str | None,
-        typer.Option(
-            "--chat-model", metavar="NAME", show_default=False, help="Chat model of the agent. Default: the first one."
-        ),
+        typer.Option("--chat-model", metavar="NAME", help="Chat model of the agent. Default: the first one."),
     ] = None,
     names: Annotated[
         list[str] | None,
         typer.Option(
-            "--names",
-            metavar="NAME,NAME",
-            show_default=False,
-            help="Limit the menu to these skills, as skill_names does. Can be repeated.",
+            "--names", metavar="NAME,NAME", help="Limit the menu to these skills, as skill_names does. Can be repeated."
         ),
     ] = None,
     profile: Annotated[
@@ -64,7 +56,6 @@ def prompt(
         typer.Option(
             "--profile",
             metavar="PROFILE",
-            show_default=False,
             help="Print the system prompt and the tools of a profile: core, full, knowledge_only, or TOOL,TOOL.",
         ),
     ] = None,
@@ -73,22 +64,17 @@ def prompt(
         typer.Option(
             "--model",
             metavar="PROVIDER:NAME",
-            show_default=False,
             help="Print the body of the first request to this model. Default with --event: the agent's model.",
         ),
     ] = None,
     base_url: Annotated[
-        str | None,
-        typer.Option(
-            "--base-url", metavar="URL", show_default=False, help="Base URL of the provider's API. Requires --model."
-        ),
+        str | None, typer.Option("--base-url", metavar="URL", help="Base URL of the provider's API. Requires --model.")
     ] = None,
     event: Annotated[
         str | None,
         typer.Option(
             "--event",
             metavar="TEXT|JSON",
-            show_default=False,
             help=f"Print the body of the first request of a turn for this event. Default with --model: {_EVENT!r}.",
         ),
     ] = None,
@@ -101,7 +87,6 @@ def prompt(
             "--max-chars",
             metavar="N",
             min=1,
-            show_default=False,
             help="Maximum size of the menu in characters. Overrides skills.prompt.max-chars.",
         ),
     ] = None,
@@ -303,7 +288,7 @@ def _join_names(names: list[str]) -> str:
 
 
 def _read_menu(sources: Sequence[str], names: Sequence[str] | None, config: SkillConfig, *, tools: bool) -> _Menu:
-    from flink_skills.cli.source_args import skill_sources
+    from flink_skills.cli.command_options import skill_sources
     from flink_skills.manager import AgentSkillManager
 
     paths, urls = skill_sources(sources)

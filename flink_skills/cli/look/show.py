@@ -31,10 +31,7 @@ def show(
     resource: Annotated[
         str | None,
         typer.Option(
-            "--resource",
-            metavar="PATH",
-            show_default=False,
-            help="Print the unmodified content of this file of the skill instead.",
+            "--resource", metavar="PATH", help="Print the unmodified content of this file of the skill instead."
         ),
     ] = None,
     format_: OutputFormat = Format.TEXT,

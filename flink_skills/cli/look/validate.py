@@ -26,7 +26,6 @@ def validate(
         typer.Option(
             "--agent",
             metavar="AGENT",
-            show_default=False,
             help="Agent whose tools the skills can name: module:Class or a YAML file. Default: no agent.",
         ),
     ] = None,

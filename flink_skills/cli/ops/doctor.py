@@ -23,7 +23,6 @@ def doctor(
         typer.Option(
             "--min-level",
             metavar="LEVEL",
-            show_default=False,
             help="Required isolation level: NONE, HYGIENE, LANDLOCK_PARTIAL, LANDLOCK, NAMESPACE or REMOTE. Default: "
             "skills.shell.min-isolation, which is LANDLOCK unless set.",
         ),
@@ -108,7 +107,7 @@ def _examine(config: SkillConfig) -> IsolationReport:
 def _print(report: IsolationReport, style: str) -> None:
     from flink_skills.cli.ops.isolation_text import enforced_sentence, gap_sentence, level_sentence, requirements
     from flink_skills.cli.printing import Column, print_line, print_table
-    from flink_skills.cli.run.limit_args import LIMITS, limit_text
+    from flink_skills.cli.run.exec_limits import LIMITS, limit_text
 
     version = f" ({report.backend_version})" if report.backend_version else ""
     seconds = f"{report.milliseconds / 1000:.2f} s"

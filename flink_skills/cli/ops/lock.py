@@ -21,8 +21,7 @@ def lock(
     sources: Sources,
     *,
     output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="FILE", help="Lock file. - writes to stdout."),
+        str, typer.Option("--output", "-o", metavar="FILE", help="Lock file. - writes to stdout.")
     ] = "skills.lock",
     check: Annotated[
         bool, typer.Option("--check", help="Compare the skills with the lock file, and write no file.")
@@ -41,9 +40,9 @@ def lock(
 
         flink-skills lock ./skills --check -o deploy/skills.lock
     """
+    from flink_skills.cli.command_options import absolute_path
     from flink_skills.cli.look.source_contents import Depth, read_sources, report_problems
     from flink_skills.cli.printing import counted, print_error, print_json, print_line
-    from flink_skills.cli.source_args import absolute_path
     from flink_skills.manager.lockfile import SkillLock, outdated_message
 
     if check and output == "-":

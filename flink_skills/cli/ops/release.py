@@ -24,8 +24,7 @@ def pack(
     ],
     *,
     output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="FILE", help="Archive to write: .zip, .tar, .tar.gz or .tgz."),
+        str, typer.Option("--output", "-o", metavar="FILE", help="Archive to write: .zip, .tar, .tar.gz or .tgz.")
     ] = "skills.zip",
     allow_secrets: Annotated[
         bool,
@@ -50,8 +49,8 @@ def pack(
 
         flink-skills pack s3://bucket/skills/ -o ops.tar
     """
+    from flink_skills.cli.command_options import absolute_path, absolute_source, parse_source
     from flink_skills.cli.printing import diagnostic_json, print_json
-    from flink_skills.cli.source_args import absolute_path, absolute_source, parse_source
     from flink_skills.options import SkillOptions
     from flink_skills.skill import Limits
     from flink_skills.sources import SourceContext, SourceSpec, open_source

@@ -24,8 +24,7 @@ SavepointPath = Annotated[
     ),
 ]
 FlinkOptions = Annotated[
-    list[str] | None,
-    typer.Option("-D", metavar="KEY=VALUE", show_default=False, help="Set an option of Flink. Can be repeated."),
+    list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="Set an option of Flink. Can be repeated.")
 ]
 
 

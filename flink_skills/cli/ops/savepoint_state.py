@@ -23,15 +23,13 @@ def sessions(
     savepoint: SavepointPath,
     *,
     agent: Annotated[
-        str | None,
-        typer.Option("--agent", metavar="NAME", show_default=False, help="Agent. Required if the job has several."),
+        str | None, typer.Option("--agent", metavar="NAME", help="Agent. Required if the job has several.")
     ] = None,
     key: Annotated[
         str | None,
         typer.Option(
             "--key",
             metavar="KEY",
-            show_default=False,
             help='Show one key in full. Write a string verbatim, other types as JSON, for example 7 or ["a", 1].',
         ),
     ] = None,

@@ -25,15 +25,13 @@ def waits(
     savepoint: SavepointPath,
     *,
     agent: Annotated[
-        str | None,
-        typer.Option("--agent", metavar="NAME", show_default=False, help="Agent. By default, all agents of the job."),
+        str | None, typer.Option("--agent", metavar="NAME", help="Agent. By default, all agents of the job.")
     ] = None,
     key: Annotated[
         str | None,
         typer.Option(
             "--key",
             metavar="KEY",
-            show_default=False,
             help='Show one key. Write a string verbatim, other types as JSON, for example 7 or ["a", 1].',
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""Inputs of a command: files, standard input and the skill."""
+"""Files of a command: inputs, standard input, and the files that it leaves."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
 
-from flink_skills.cli.printing import diagnostic_line, print_line
-from flink_skills.cli.source_args import skill_sources
-from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.errors import ConfigError
 from flink_skills.execution import Workspace
-from flink_skills.manager import AgentSkillManager
-from flink_skills.options import SkillConfig
-from flink_skills.skill import AgentSkill
 
-__all__ = ["copy_inputs", "open_optional_skill", "open_skill", "parse_inputs", "read_stdin"]
+__all__ = ["FileListing", "copy_inputs", "parse_inputs", "read_stdin"]
+
+_LISTED_DIRECTORIES = (b"out", b"work")
+# Each level of the recursion keeps a descriptor open.
+_MAX_DEPTH = 64
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def parse_inputs(paths: Sequence[str]) -> dict[str, str]:
@@ -79,50 +81,6 @@ def read_stdin(path: str | None) -> bytes:
 
 
 @contextlib.contextmanager
-def open_optional_skill(name: str | None, sources: Sequence[str], config: SkillConfig) -> Iterator[AgentSkill | None]:
-    """Open the skill ``name`` as :func:`open_skill` does. Yield None if ``name`` is None."""
-    if name is None:
-        yield None
-        return
-    with open_skill(name, sources, config) as skill:
-        yield skill
-
-
-@contextlib.contextmanager
-def open_skill(name: str | None, sources: Sequence[str], config: SkillConfig) -> Iterator[AgentSkill]:
-    """Open the skill ``name`` as a job with these sources loads it, or the only skill if ``name`` is None.
-
-    Errors of skipped skills are printed on stderr if the skill is missing.
-
-    Raises:
-        SkillsError: A source cannot be read, or no source contains the skill.
-        ConfigError: ``name`` is None and there are several skills, or the job does not support the skill.
-    """
-    paths, urls = skill_sources(sources)
-    manager = AgentSkillManager(paths, urls=urls, config=config)
-    with manager:
-        manager.check_sources()
-        names = [skill.name for skill in manager.get_skills()]
-        if name is None and len(names) > 1:
-            raise ConfigError(f"{sources[0]} contains {len(names)} skills. Select one, for example --skill {names[0]}")
-        selected = name if name is not None else next(iter(names), "")
-        if selected not in names:
-            for diagnostic in manager.diagnostics:
-                if diagnostic.severity == "error":
-                    print_line(*diagnostic_line(diagnostic), stream=sys.stderr)
-            if name is None:
-                raise ConfigError(f"{sources[0]} contains no skill. A skill is a folder with a SKILL.md.")
-            raise UnknownNameError("skill", name, names)
-        if selected in manager.hidden:
-            raise ConfigError(f"{manager.hidden[selected]}")
-        manager.inspect([selected])  # Records the digest. Files that change later are rejected.
-        skill = manager.view([selected]).get(selected)
-        if skill is None:
-            raise UnknownNameError("skill", selected, names)
-        yield skill
-
-
-@contextlib.contextmanager
 def _open_regular_file(option: str, path: str) -> Iterator[BinaryIO]:
     try:
         # Do not block on a FIFO that has no writer.
@@ -138,3 +96,75 @@ def _open_regular_file(option: str, path: str) -> Iterator[BinaryIO]:
         raise ConfigError(f"{option} {path}: the path is not a regular file. Save the content to a file.")
     with os.fdopen(descriptor, "rb") as file:
         yield file
+
+
+@dataclass
+class FileListing:
+    """Files in ``work`` and ``out`` of a workspace, and the problems of the listing.
+
+    Links are not followed, and files are not opened. An entry has ``path``, ``bytes`` and ``kind``: ``file``, ``link``
+    (with its ``target``, which is not resolved) or ``other`` (a FIFO, a socket, a device). Paths are relative to the
+    workspace. Bytes of a name that are not valid UTF-8 are written as ``\\\\xNN``.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    # The values that change when a file is modified, and the entry of the file.
+    _entries: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, root: Path) -> FileListing:
+        """Return the listing of the workspace at ``root``."""
+        listing = cls()
+        parent = os.open(root, _OPEN_DIRECTORY)
+        try:
+            for name in _LISTED_DIRECTORIES:
+                listing._add_directory(name, parent, name, 1)
+        finally:
+            os.close(parent)
+        return listing
+
+    def changes_since(self, before: FileListing) -> list[dict[str, Any]]:
+        """Return the files that were added or modified since ``before``, sorted by path."""
+        return [
+            entry
+            for path, (stamp, entry) in sorted(self._entries.items())
+            if path not in before._entries or before._entries[path][0] != stamp
+        ]
+
+    def _add_directory(self, name: bytes, parent: int, shown: bytes, depth: int) -> None:
+        try:
+            descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
+        except OSError as error:
+            self.problems.append(f"{_to_str(shown)} cannot be listed: {error.strerror}")
+            return
+        try:
+            for each in sorted(map(os.fsencode, os.listdir(descriptor))):
+                self._add(each, descriptor, os.path.join(shown, each), depth)
+        except OSError as error:
+            self.problems.append(f"{_to_str(shown)} cannot be listed: {error.strerror}")
+        finally:
+            os.close(descriptor)
+
+    def _add(self, name: bytes, parent: int, path: bytes, depth: int) -> None:
+        shown = _to_str(path)
+        try:
+            status = os.lstat(name, dir_fd=parent)
+            target = os.readlink(name, dir_fd=parent) if stat.S_ISLNK(status.st_mode) else None
+        except OSError as error:
+            self.problems.append(f"{shown} cannot be listed: {error.strerror}")
+            return
+        if stat.S_ISDIR(status.st_mode):
+            if depth < _MAX_DEPTH:
+                self._add_directory(name, parent, path, depth + 1)
+            else:
+                self.problems.append(f"{shown} is nested too deeply to be listed")
+            return
+        kind = "file" if stat.S_ISREG(status.st_mode) else "other" if target is None else "link"
+        entry: dict[str, Any] = {"path": shown, "bytes": status.st_size, "kind": kind}
+        if target is not None:
+            entry["target"] = _to_str(target)
+        self._entries[shown] = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns), entry
+
+
+def _to_str(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")

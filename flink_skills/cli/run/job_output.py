@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.agents.declare.route import Route
+from flink_skills.cli.command_options import display_path
 from flink_skills.cli.printing import counted, print_json, print_line
-from flink_skills.cli.source_args import display_path
+from flink_skills.job.answers import Approvals
 from flink_skills.job.explaining import explain_job
 from flink_skills.job.sizing import Load
 from flink_skills.job.wait_answers import Approvals

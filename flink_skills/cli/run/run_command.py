@@ -47,7 +47,6 @@ def run(
         typer.Option(
             "--load",
             metavar="NAME=N,...",
-            show_default=False,
             help="With --explain: add the resources for a load, for example events=50,answer=2.",
         ),
     ] = None,
@@ -55,22 +54,17 @@ def run(
     format_: OutputFormat = Format.TEXT,
     input_: Annotated[
         Path | None,
-        typer.Option(
-            "--input",
-            help="Events, one JSON object per line, or error records to rerun. - reads stdin.",
-        ),
+        typer.Option("--input", help="Events, one JSON object per line, or error records to rerun. - reads stdin."),
     ] = None,
     key: Annotated[
-        str | None,
-        typer.Option("--key", help="Event field to key by. Omit it to rerun the error records in --input."),
+        str | None, typer.Option("--key", help="Event field to key by. Omit it to rerun the error records in --input.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", help="File for outputs. Default: stdout.")] = None,
     errors: Annotated[
         Path | None, typer.Option("--errors", help="File for error records. Default: same as the outputs.")
     ] = None,
     skills: Annotated[
-        list[str] | None,
-        typer.Option("--skills", help="Folder, archive or URL of skills. Can be repeated."),
+        list[str] | None, typer.Option("--skills", help="Folder, archive or URL of skills. Can be repeated.")
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", help="Model: offline or PROVIDER:NAME. Default: the model of the agent.")
@@ -81,12 +75,7 @@ def run(
     instructions: Annotated[str, typer.Option("--instructions", help="System prompt of the plain agent.")] = "",
     parallelism: Annotated[
         int | None,
-        typer.Option(
-            "--parallelism",
-            min=1,
-            show_default=False,
-            help="Parallelism of the job. Default: 1, or the value in the job file.",
-        ),
+        typer.Option("--parallelism", min=1, help="Parallelism of the job. Default: 1, or the value in the job file."),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -101,7 +90,6 @@ def run(
         typer.Option(
             "--agent",
             metavar="NAME",
-            show_default=False,
             help="With --local: agent of the job file that receives the events. Default: the only one with an input "
             "table.",
         ),

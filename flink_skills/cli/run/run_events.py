@@ -19,11 +19,11 @@ from flink_skills.agents.turn.local import run_events
 from flink_skills.agents.turn.turn import ERROR_TAG, TurnStatus
 from flink_skills.agents.turn.turn_counts import kind_of, listed_kinds
 from flink_skills.cli.agent_args import find_agent, model_setup
+from flink_skills.cli.command_options import skill_sources
 from flink_skills.cli.printing import counted, print_error, print_line, report_omitted_skills
 from flink_skills.cli.run.input_events import BadLine, InputEvent, bad_line_record, read_error_records, read_events
 from flink_skills.cli.run.progress import Progress
 from flink_skills.cli.signal_guard import exit_on_signals, run_until_signal
-from flink_skills.cli.source_args import skill_sources
 from flink_skills.cli.talk.terminal_questions import count_unanswered, report_unanswered, terminal_ask
 from flink_skills.errors import ConfigError, SkillsError, TurnError
 from flink_skills.job.job_reading import split_assignments

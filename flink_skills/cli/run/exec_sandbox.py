@@ -1,0 +1,225 @@
+"""Sandbox of a job for one command or one tool, in a temporary workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from flink_skills.cli.command_options import skill_sources
+from flink_skills.cli.printing import diagnostic_line, print_line
+from flink_skills.cli.run.exec_files import FileListing, copy_inputs, parse_inputs
+from flink_skills.cli.run.exec_limits import LIMITS, cap_notes, parse_limits
+from flink_skills.cli.signal_guard import SignalGuard
+from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
+from flink_skills.execution import IsolationLevel, IsolationReport, Workspace, WorkspaceManager
+from flink_skills.execution.configuration import limits_from
+from flink_skills.execution.workspace.scratch import check_commands, scratch_workspaces
+from flink_skills.manager import AgentSkillManager
+from flink_skills.options import SkillConfig
+from flink_skills.skill import AgentSkill
+from flink_skills.tools import ShellRunner
+from flink_skills.tools.arguments import ArgumentError
+
+__all__ = ["ExecRequest", "Outcome", "Sandbox", "run_in_sandbox", "run_in_scratch"]
+
+_MAX_LISTED = 20_000
+
+
+@dataclass(frozen=True)
+class ExecRequest:
+    """Arguments of ``flink-skills exec`` for the sandbox.
+
+    Attributes:
+        config: Options of the job. Limits of the request are set in it.
+        skill: Name of the skill. None selects the only skill of ``sources``.
+        sources: Sources of the skill. Without sources, no skill is opened.
+        limits: Values of ``--limit NAME=VALUE``.
+        timeout: Value of ``--timeout``.
+        inputs: Paths of ``--input``.
+    """
+
+    config: SkillConfig
+    skill: str | None = None
+    sources: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    timeout: str | None = None
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """Outcome of a command or a tool.
+
+    Attributes:
+        result: Result. None if there is no result.
+        error: Reason why the command did not run or did not finish.
+        files: Files in ``work`` and ``out`` that were added or changed.
+    """
+
+    result: Any = None
+    error: str | None = None
+    report: IsolationReport | None = None
+    files: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def fail(self, error: SkillsError | ArgumentError | str) -> None:
+        """Record an error as ``error``, or as a note if there is a result already."""
+        report = getattr(error, "report", None)
+        if isinstance(report, IsolationReport):
+            self.report = report
+        if self.result is None:
+            self.error = str(error)
+        else:
+            self.notes.append(str(error))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the error, the isolation, the files and the notes as JSON data."""
+        return {
+            "error": self.error,
+            "level": self.report.level.name if self.report else IsolationLevel.NONE.name,
+            "backend": (self.report.backend or None) if self.report else None,
+            "files": self.files,
+            "notes": self.notes,
+        }
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """Shell, workspace and skill of one command. ``skill`` is None if the request names none."""
+
+    config: SkillConfig
+    shell: ShellRunner
+    workspace: Workspace
+    skill: AgentSkill | None
+
+
+def run_in_sandbox(request: ExecRequest, outcome: Outcome, work: Callable[[Sandbox], Awaitable[None]]) -> int:
+    """Run ``work`` in the sandbox of a job, and store isolation, files and errors in ``outcome``.
+
+    Returns:
+        The exit code that shells report for a signal that interrupted ``work``, or 0.
+
+    Raises:
+        SkillsError: An argument is invalid.
+    """
+    config = request.config
+    check_commands(config)
+    limits = parse_limits(request.limits, request.timeout)
+    job = limits_from(config)
+    outcome.notes += cap_notes(limits, job)
+    for name, value in asdict(replace(job, **limits).capped_by(job)).items():  # type: ignore[arg-type]
+        if name in limits:
+            config.set(LIMITS[name].option, value)
+    inputs = parse_inputs(request.inputs)
+    with _open_skill(request) as skill:
+
+        async def run(workspaces: WorkspaceManager) -> None:
+            shell = await ShellRunner.start(config, workspaces)
+            outcome.report = shell.report
+            outcome.notes += shell.remarks()
+            try:
+                workspace = workspaces.for_key("flink-skills exec")
+                # Blocking calls are safe: no other task runs in this loop.
+                workspace.ensure()
+                copy_inputs(inputs, workspace)
+                before = FileListing.of(workspace.root)
+                await work(Sandbox(config, shell, workspace, skill))
+                _list_changes(before, FileListing.of(workspace.root), outcome, shell)
+            finally:
+                await shell.close()
+
+        return run_in_scratch(config, run, outcome.fail)
+
+
+def run_in_scratch(
+    config: SkillConfig,
+    work: Callable[[WorkspaceManager], Awaitable[None]],
+    fail: Callable[[SkillsError | str], None],
+) -> int:
+    """Run ``work`` with workspaces in a temporary directory, which is removed afterwards.
+
+    Args:
+        config: Options of the job.
+        work: Coroutine function that uses the workspaces. A signal such as Ctrl-C cancels it.
+        fail: Receives the error of ``work``, or a message about the signal.
+
+    Returns:
+        The exit code that shells report for the signal, or 0 without a signal.
+
+    Raises:
+        ConfigError: The options are invalid for a job.
+        UnknownNameError: An argument names something that does not exist.
+    """
+    with SignalGuard() as guard:
+        try:
+            # Remove the directory after the loop is closed, because its threads can write while it is open.
+            with scratch_workspaces(config) as workspaces:
+                asyncio.run(guard.run_cancellable(work(workspaces)))
+        except asyncio.CancelledError:
+            if not guard.number:
+                raise
+            fail(f"the command was terminated because {guard.name} arrived before it finished")
+        except (ConfigError, UnknownNameError):
+            raise
+        except SkillsError as error:
+            fail(error)
+    return guard.exit_code if guard.number else 0
+
+
+def _list_changes(before: FileListing, after: FileListing, outcome: Outcome, shell: ShellRunner) -> None:
+    """Store the files that were added or modified, sorted by path, in ``outcome``."""
+    files = after.changes_since(before)
+    # A command can use a secret value as a file name.
+    redact = shell.hidden.in_text
+    outcome.files = [
+        {name: redact(value) if isinstance(value, str) else value for name, value in file.items()}
+        for file in files[:_MAX_LISTED]
+    ]
+    outcome.notes += map(redact, after.problems)
+    if len(files) > _MAX_LISTED:
+        outcome.notes.append(f"{len(files) - _MAX_LISTED:,} more files are not listed")
+
+
+@contextlib.contextmanager
+def _open_skill(request: ExecRequest) -> Iterator[AgentSkill | None]:
+    """Open the skill of the request as a job loads it. Yield None if the request has no sources.
+
+    Errors of skipped skills are printed on stderr if the skill is missing.
+
+    Raises:
+        SkillsError: A source cannot be read, or no source contains the skill.
+        ConfigError: The request names no skill and there are several, or the job does not support the skill.
+    """
+    if not request.sources:
+        yield None
+        return
+    paths, urls = skill_sources(request.sources)
+    with AgentSkillManager(paths, urls=urls, config=request.config) as manager:
+        manager.check_sources()
+        name = _select(request.skill, [skill.name for skill in manager.get_skills()], request.sources, manager)
+        if name in manager.hidden:
+            raise ConfigError(f"{manager.hidden[name]}")
+        manager.inspect([name])  # Records the digest. Files that change later are rejected.
+        skill = manager.view([name]).get(name)
+        if skill is None:
+            raise UnknownNameError("skill", name, manager.view().names)
+        yield skill
+
+
+def _select(name: str | None, names: list[str], sources: Sequence[str], manager: AgentSkillManager) -> str:
+    """Return ``name`` if it exists, or the only skill if ``name`` is None."""
+    if name is None and len(names) > 1:
+        raise ConfigError(f"{sources[0]} contains {len(names)} skills. Select one, for example --skill {names[0]}")
+    selected = name if name is not None else next(iter(names), "")
+    if selected in names:
+        return selected
+    for diagnostic in manager.diagnostics:
+        if diagnostic.severity == "error":
+            print_line(*diagnostic_line(diagnostic), stream=sys.stderr)
+    if name is None:
+        raise ConfigError(f"{sources[0]} contains no skill. A skill is a folder with a SKILL.md.")
+    raise UnknownNameError("skill", name, names)
