@@ -104,7 +104,7 @@ COMMANDS: dict[str, CommandEntry] = {
         {0: _SUCCESS, 1: "Rejected content. No archive is written.", 2: _USAGE},
     ),
     "lock": CommandEntry(
-        f"{_HERE}.ops.lock:lock",
+        f"{_HERE}.ops.release:lock",
         "Write a lock file with the digest of each skill.",
         {0: _SUCCESS, 1: "A source cannot be read, or --check found a difference.", 2: _USAGE},
     ),
@@ -119,7 +119,7 @@ COMMANDS: dict[str, CommandEntry] = {
         {0: _SUCCESS, 1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
     ),
     "waits": CommandEntry(
-        f"{_HERE}.ops.waits:waits",
+        f"{_HERE}.ops.savepoint_state:waits",
         "Show the turns that wait in a savepoint or checkpoint.",
         {0: _SUCCESS, 1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
     ),

@@ -10,12 +10,14 @@ import codecs
 import json
 import logging
 import os
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
-from flink_skills.errors import counted
+from flink_skills.errors import ConfigError, counted
 from flink_skills.job.terminal_text import visible, without_hidden
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ __all__ = [
     "report_omitted_skills",
     "size_text",
     "visible",
+    "write_file",
 ]
 
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
@@ -295,3 +298,21 @@ def print_omitted(diagnostics: Iterable[Diagnostic]) -> None:
     text = omitted_text(diagnostics)
     if text:
         print_line(text, stream=sys.stderr)
+
+
+def write_file(option: str, path: str, text: str) -> None:
+    """Write ``text`` to the file that ``option`` names, atomically.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    file = Path(path)
+    temporary = file.with_name(f".{file.name[:100]}.{secrets.token_hex(6)}")
+    try:
+        try:
+            temporary.write_bytes(text.encode())
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{option} {path}: {error.strerror or error}") from error
