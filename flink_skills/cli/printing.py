@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from flink_skills.errors import ConfigError, counted
-from flink_skills.job.terminal_text import visible, without_hidden
+from flink_skills.texts import replace_hidden, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,7 +97,7 @@ def _is_utf8() -> bool:
 
 
 def _escape_hidden(text: str) -> str:
-    return without_hidden(text, lambda char: json.dumps(char)[1:-1])
+    return replace_hidden(text, lambda char: json.dumps(char)[1:-1])
 
 
 def print_line(*parts: Styled | str, stream: TextIO | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration
+from flink_skills.cli.printing import (
+    Column,
+    counted,
+    diagnostic_line,
+    print_json,
+    print_line,
+    print_table,
+    size_text,
+    write_file,
+)
 from flink_skills.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +58,7 @@ def catalog(
     """Show skills, their problems, and which models see them.
 
     Without --html, the command prints a table, or all data as JSON. With --html, it writes one self-contained page that
-    loads nothing from the network, for example for a wiki or as a build artifact. The page also shows errors.
+    loads nothing from the network, for example as a build artifact. The page requires JavaScript. It also shows errors.
 
     Examples:
 
@@ -69,40 +78,28 @@ def catalog(
     else:
         contents = read_source_catalog(tuple(sources or ()), config)
     if html is not None:
-        from flink_skills.cli.look.catalog_html import render_page
-
-        _write(render_page(contents), html)
-    if html is None:
-        _print(contents, format_)
+        _write_page(contents, html)
+    elif format_ is Format.JSON:
+        print_json(contents.to_json())
+    elif contents.skills:
+        _print(contents)
     _report(contents, html)
     raise typer.Exit(FAILED if contents.has_errors else 0)
 
 
-def _write(text: str, target: str) -> None:
-    """Write the page atomically."""
+def _write_page(contents: Catalog, target: str) -> None:
+    from flink_skills.cli.look.page import render_page
+
+    title = "Skills" if contents.title == "Skills" else f"Skills of {contents.title}"
+    alternative = "The command flink-skills catalog prints the same data as a table, or as JSON with --format json."
+    page = render_page("catalog", title, contents.to_page(), alternative=alternative)
     if target == "-":
-        sys.stdout.write(text)
-        return
-    file = Path(target)
-    temporary = file.with_name(f".{file.name[:100]}.{secrets.token_hex(6)}")
-    try:
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--html {target}: {error.strerror or error}") from error
+        sys.stdout.write(page)
+    else:
+        write_file("--html", target, page)
 
 
-def _print(contents: Catalog, format_: Format) -> None:
-    from flink_skills.cli.printing import Column, print_json, print_table, size_text
-
-    if format_ is Format.JSON:
-        print_json(contents.to_json())
-        return
-    if not contents.skills:
-        return
+def _print(contents: Catalog) -> None:
     columns = [
         Column("NAME"),
         Column("FILES", right=True, optional=True),
@@ -133,8 +130,6 @@ def _print(contents: Catalog, format_: Format) -> None:
 
 def _report(contents: Catalog, html: str | None) -> None:
     """Print the errors and the location of the page on stderr."""
-    from flink_skills.cli.printing import counted, diagnostic_line, print_line
-
     for diagnostic in contents.all_diagnostics:
         if diagnostic.severity == "error":
             print_line(*diagnostic_line(diagnostic), stream=sys.stderr)

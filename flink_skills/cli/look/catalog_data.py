@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -18,19 +19,84 @@ from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.cli.agent_args import find_agent, job_scope
 from flink_skills.cli.command_options import display_path
-from flink_skills.cli.look.catalog_skill import CatalogSkill, describe_skill
 from flink_skills.cli.look.source_contents import Depth, read_sources
 from flink_skills.cli.printing import diagnostic_json
 from flink_skills.endpoint import redact
-from flink_skills.errors import SkillsError, UnknownNameError
+from flink_skills.errors import ResourceError, SkillsError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope
+from flink_skills.manager.menu import MenuEntry, render_menu
 from flink_skills.manager.unavailable import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.skill import Diagnostic
+from flink_skills.skill import AgentSkill, Diagnostic
+from flink_skills.skill.diagnostic import CODES
 from flink_skills.skill.inspection import about_tokens
+from flink_skills.skill.requirements import missing_requirements
+from flink_skills.tools.dynamic import tool_names_of
 from flink_skills.tools.settings import SkillSettings
+from flink_skills.tools.skills.command_environment import command_environment
 
-__all__ = ["Catalog", "Viewer", "read_job_catalog", "read_source_catalog"]
+__all__ = ["Catalog", "CatalogSkill", "Length", "Viewer", "read_job_catalog", "read_source_catalog"]
+
+_SCRIPT_FOLDERS = ("scripts/", "bin/")
+_SCRIPT = re.compile(r"\.(?:py|sh|bash|zsh|fish|m?js|cjs|tsx?|rb|pl|php|r|jl|lua|go|java|jar|awk|ps1)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Length:
+    """Length of a string in characters, and approximately in tokens."""
+
+    chars: int = 0
+    tokens: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Length:
+        """Return the length of ``text``."""
+        return cls(len(text), about_tokens(text))
+
+
+@dataclass
+class CatalogSkill:
+    """Skill of a catalog.
+
+    Attributes:
+        files: Pairs of path and size in bytes.
+        menu: Length of the menu entry, which is part of each request to a model.
+        body: Length of the instructions that loading the skill adds.
+        tools: Names of the bundled tools.
+        missing: Requirements that this host does not meet.
+        seen_by: Indexes into the viewers of the catalog.
+    """
+
+    name: str
+    description: str
+    origin: str
+    digest: str = ""
+    files: list[tuple[str, int]] = field(default_factory=list)
+    menu: Length = Length()
+    body: Length = Length()
+    documents: list[str] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    tools: list[str] = field(default_factory=list)
+    allowed_tools: list[str] | None = None
+    license: str = ""
+    compatibility: str = ""
+    missing: list[str] = field(default_factory=list)
+    is_hidden: bool = False
+    is_remote: bool = False
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    seen_by: list[int] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Return the total size of the files in bytes."""
+        return sum(size for _, size in self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the skill as JSON data."""
+        data = asdict(self)
+        data["files"] = [{"path": path, "bytes": size} for path, size in self.files]
+        data["diagnostics"] = [diagnostic_json(diagnostic) for diagnostic in self.diagnostics]
+        return data
 
 
 @dataclass(frozen=True)
@@ -87,6 +153,23 @@ class Catalog:
             "diagnostics": [diagnostic_json(diagnostic) for diagnostic in self.diagnostics],
         }
 
+    def to_page(self) -> dict[str, Any]:
+        """Return the data of the HTML page."""
+        return {
+            "sources": self.sources,
+            "viewers": [asdict(viewer) for viewer in self.viewers],
+            "skills": [
+                {**skill.to_json(), "size": skill.size, "diagnostics": _explained(skill.diagnostics)}
+                for skill in self.skills
+            ],
+            "diagnostics": _explained(self.diagnostics),
+        }
+
+
+def _explained(diagnostics: Sequence[Diagnostic]) -> list[dict[str, Any]]:
+    """Return diagnostics as JSON data, with the meaning of their codes."""
+    return [{**asdict(one), "meaning": CODES[one.code].meaning if one.code in CODES else ""} for one in diagnostics]
+
 
 def read_source_catalog(sources: Sequence[str], config: SkillConfig) -> Catalog:
     """Return the catalog of sources as one job loads them."""
@@ -95,7 +178,7 @@ def read_source_catalog(sources: Sequence[str], config: SkillConfig) -> Catalog:
     for loaded in contents.loaded:
         diagnostics = [replace(one, path=contents.display_path(one.path)) for one in contents.diagnostics_of(loaded)]
         origin = contents.display_path(loaded.origin)
-        catalog.skills.append(describe_skill(loaded.skill, config, origin=origin, diagnostics=diagnostics))
+        catalog.skills.append(_describe(loaded.skill, config, origin=origin, diagnostics=diagnostics))
     skill_ids = {id(one) for loaded in contents.loaded for one in contents.diagnostics_of(loaded)}
     others = [one for one in contents.diagnostics if id(one) not in skill_ids]
     catalog.diagnostics = [replace(one, path=contents.display_path(one.path)) for one in others]
@@ -206,7 +289,7 @@ class _Collector:
             own = [one for one in diagnostics if one.skill == skill.name and one.path.startswith(folder)]
             key = (skill.name, folder)
             if key not in self._skills:
-                self._skills[key] = describe_skill(
+                self._skills[key] = _describe(
                     skill,
                     self._config,
                     origin=display_path(skill.origin),
@@ -264,3 +347,42 @@ class _Collector:
 
 def _with_display_path(diagnostic: Diagnostic) -> Diagnostic:
     return replace(diagnostic, path=display_path(diagnostic.path))
+
+
+def _describe(
+    skill: AgentSkill, config: SkillConfig, *, origin: str, diagnostics: Sequence[Diagnostic]
+) -> CatalogSkill:
+    """Return the catalog entry of ``skill``. Unreadable parts are omitted, and a diagnostic has the reason."""
+    entry = CatalogSkill(
+        skill.name,
+        skill.description,
+        origin,
+        menu=Length.of(_menu_line(skill)),
+        allowed_tools=None if skill.allowed_tools is None else list(skill.allowed_tools),
+        license=skill.license or "",
+        compatibility=skill.compatibility or "",
+        missing=missing_requirements(skill, command_environment(config)),
+        is_hidden=skill.hidden,
+        is_remote=skill.remote,
+        diagnostics=list(diagnostics),
+    )
+    try:
+        entry.digest = skill.digest
+        entry.files = [(path, size) for path, (size, _) in sorted(skill.files.manifest().items())]
+        entry.body = Length.of(skill.instructions)
+        entry.documents = list(skill.docs)
+        entry.tools = tool_names_of(skill)
+    except (ResourceError, OSError):
+        return entry
+    entry.scripts = [
+        path
+        for path, _ in entry.files
+        if path not in entry.documents and (path.startswith(_SCRIPT_FOLDERS) or _SCRIPT.search(path))
+    ]
+    return entry
+
+
+def _menu_line(skill: AgentSkill) -> str:
+    menu_entry = MenuEntry(skill.name, skill.description, skill.origin if skill.remote else "")
+    text = render_menu([menu_entry], 1 << 30, "").text
+    return text.partition("<available_skills>\n")[2].rpartition("</available_skills>")[0]
