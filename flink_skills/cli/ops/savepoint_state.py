@@ -16,8 +16,8 @@ from flink_skills.cli.printing import counted, json_line, print_error, print_jso
 from flink_skills.errors import ConfigError
 
 if TYPE_CHECKING:
-    from flink_skills.models.messages import Message
     from flink_skills.flink.savepoints import KeyState, Savepoint
+    from flink_skills.models.messages import Message
 
 __all__ = ["sessions", "waits"]
 

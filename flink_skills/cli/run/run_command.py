@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +14,8 @@ from flink_skills.errors import ConfigError
 
 __all__ = ["run"]
 
+USAGE = 2
+_JSON_WITHOUT_CHECK = "--format json requires --check or --explain: a job writes its outputs to tables"
 _LOCAL_JOB_OPTIONS = ("--local", "--input", "--agent", "--output", "--errors", "--model", "--base-url")
 
 
@@ -134,7 +138,6 @@ def run(
         "--local": local or None,
         "--agent": job_agent,
     }
-    present = [option for option, value in event_options.items() if value is not None]
     file_options = {
         "--check": check,
         "--explain": explain,
@@ -142,47 +145,42 @@ def run(
         "--flink-plan": flink_plan,
         "--load": load,
     }
-    if is_job(agent, no_events=input_ is None):
-        allowed = _LOCAL_JOB_OPTIONS if local else ("--input",)
-        others = [option for option in present if option not in allowed]
-        if others:
-            advice = ", or add --local to run it on events" if set(others) <= set(_LOCAL_JOB_OPTIONS) else ""
-            raise ConfigError(
-                f"{', '.join(others)} cannot be combined with the job file {agent}. Set the values in the file{advice}."
-            )
-        from flink_skills.cli.run.job_file import JobRequest, run_job_request
-        from flink_skills.cli.run.job_local import LocalRequest
-
-        local_request = None
-        if local:
-            if input_ is None:
-                raise ConfigError(f"--input is missing. Pass --input FILE with the events for the agents of {agent}.")
-            excluded = [option for option, value in file_options.items() if value]
-            if excluded:
-                raise ConfigError(f"--local cannot be combined with {', '.join(excluded)}. Omit one of them.")
-            local_request = LocalRequest(input_, job_agent, output, errors, model, base_url)
-
-        job = JobRequest(
-            file=Path(str(agent)),
-            assignments=(*([f"parallelism.default={parallelism}"] if parallelism else []), *(set_ or ())),
-            check=check,
-            explain=explain,
-            reach=reach,
-            flink_plan=flink_plan,
-            load=load,
-            as_json=format_ is Format.JSON,
-            failed=None if local else input_,
-            local=local_request,
-        )
-        raise typer.Exit(run_job_request(job))
-    if job_agent is not None:
-        raise ConfigError("--agent requires a job file: flink-skills run JOB.yaml --local --agent NAME")
     excluded = [option for option, value in file_options.items() if value]
-    if excluded:
+    is_file = is_job(agent, no_events=input_ is None)
+    if is_file:
+        _check_job_options(agent, [option for option, value in event_options.items() if value is not None], local=local)
+        if local and excluded:
+            raise ConfigError(f"--local cannot be combined with {', '.join(excluded)}. Omit one of them.")
+    elif job_agent is not None:
+        raise ConfigError("--agent requires a job file: flink-skills run JOB.yaml --local --agent NAME")
+    elif excluded:
         raise ConfigError(f"{', '.join(excluded)} requires a job file: flink-skills run JOB.yaml {excluded[0]}")
-    if input_ is None:
+    elif input_ is None:
         raise ConfigError("--input is missing. Pass a job file, or --input FILE and --key FIELD.")
-    from flink_skills.cli.run.run_events import RunRequest, run_job
+    assignments = tuple(set_ or ())
+    if is_file and parallelism:
+        assignments = (f"parallelism.default={parallelism}", *assignments)
+    if is_file and not local:
+        as_json = format_ is Format.JSON
+        _check_file_options(excluded, as_json=as_json, has_input=input_ is not None)
+        raise typer.Exit(
+            _run_file(
+                Path(str(agent)),
+                assignments,
+                check=check,
+                explain=explain,
+                reach=reach,
+                flink_plan=flink_plan,
+                load=load,
+                as_json=as_json,
+                failed=input_,
+            )
+        )
+    assert input_ is not None  # noqa: S101 - checked above
+    if is_file and format_ is Format.JSON:
+        raise ConfigError(_JSON_WITHOUT_CHECK)
+
+    from flink_skills.cli.run.run_events import RunRequest, run_agent, run_job_locally
 
     request = RunRequest(
         agent=agent,
@@ -195,10 +193,69 @@ def run(
         base_url=base_url,
         instructions=instructions,
         parallelism=parallelism or 1,
-        assignments=tuple(set_ or ()),
+        assignments=assignments,
         local=local,
+        job_agent=job_agent,
     )
-    raise typer.Exit(run_job(request))
+    raise typer.Exit(_report_problems(lambda: (run_job_locally if is_file else run_agent)(request)))
+
+
+def _check_job_options(file: str | None, present: list[str], *, local: bool) -> None:
+    """Raise ConfigError if options for events are combined with a job file, or the events are missing."""
+    others = [option for option in present if option not in (_LOCAL_JOB_OPTIONS if local else ("--input",))]
+    if others:
+        advice = ", or add --local to run it on events" if set(others) <= set(_LOCAL_JOB_OPTIONS) else ""
+        raise ConfigError(
+            f"{', '.join(others)} cannot be combined with the job file {file}. Set the values in the file{advice}."
+        )
+    if local and "--input" not in present:
+        raise ConfigError(f"--input is missing. Pass --input FILE with the events for the agents of {file}.")
+
+
+def _check_file_options(present: list[str], *, as_json: bool, has_input: bool) -> None:
+    """Raise ConfigError if options of a job file exclude or require each other."""
+    describes = "--check" in present or "--explain" in present
+    if has_input and describes:
+        raise ConfigError("--input reruns failed events and cannot be combined with --check or --explain")
+    if "--check" in present and "--explain" in present:
+        raise ConfigError("--check and --explain cannot be combined. Omit one of them.")
+    for option in ("--flink-plan", "--load"):
+        if option in present and "--explain" not in present:
+            raise ConfigError(f"{option} requires --explain")
+    if "--reach" in present and not describes:
+        raise ConfigError("--reach requires --check or --explain")
+    if as_json and not describes:
+        raise ConfigError(_JSON_WITHOUT_CHECK)
+
+
+def _run_file(
+    path: Path, assignments: tuple[str, ...], *, check: bool, explain: bool, failed: Path | None, **options: Any
+) -> int:
+    """Run, check or explain a job file, and return the exit code."""
+    from flink_skills.cli.run import run_job
+
+    if check:
+        return _report_problems(
+            lambda: run_job.check(path, assignments, reach=options["reach"], as_json=options["as_json"])
+        )
+    if explain:
+        return _report_problems(lambda: run_job.explain(path, assignments, **options))
+    return _report_problems(lambda: run_job.execute(path, assignments, failed))
+
+
+def _report_problems(work: Callable[[], int]) -> int:
+    """Return the exit code of ``work``, or print the problems of an invalid job file."""
+    from flink_skills.cli.printing import counted, print_error, print_line
+    from flink_skills.documents.problems import DocumentError
+
+    try:
+        return work()
+    except DocumentError as error:
+        # Each problem starts with its file and line, as in compiler output.
+        for problem in error.problems:
+            print_line(str(problem), stream=sys.stderr)
+        print_error(f"invalid job file: {counted(len(error.problems), 'problem')}")
+        return USAGE
 
 
 def is_job(argument: str | None, *, no_events: bool) -> bool:

@@ -1,21 +1,114 @@
-"""``flink-skills run JOB.yaml --explain``: the structure of a job as text."""
+"""``flink-skills run JOB.yaml``: run, check or explain a job file."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from flink_skills.agents.declare.route import Route
 from flink_skills.cli.command_options import display_path
-from flink_skills.cli.printing import counted, print_json, print_line
+from flink_skills.cli.printing import counted, print_error, print_json, print_line
+from flink_skills.documents.problems import DocumentError
+from flink_skills.errors import SkillsError
 from flink_skills.job.answers import Approvals
+from flink_skills.job.checking import Check, CheckReport, check_job
 from flink_skills.job.explaining import explain_job
 from flink_skills.job.sizing import Load
 from flink_skills.job.wait_answers import Approvals
 
-__all__ = ["explain"]
+__all__ = ["check", "execute", "explain"]
+
+DONE, FAILED, SOME_ERRORS = 0, 1, 3
+_SYMBOLS = {
+    "ok": ("✓", "green"),
+    "error": ("✗", "bold red"),
+    "warning": ("!", "yellow"),
+    "unknown": ("?", "cyan"),
+}
+# Labels for encodings without the symbols.
+_ASCII_LABELS = {"✓": "ok     ", "✗": "ERROR  ", "!": "warning", "?": "unknown"}
+
+
+def execute(path: Path, assignments: tuple[str, ...], failed: Path | None) -> int:
+    """Run a job file in a MiniCluster, and return the exit code.
+
+    Args:
+        path: Job file.
+        assignments: Values of ``--set``.
+        failed: File of error records to rerun. None runs the job on its input.
+    """
+    from flink_skills.job.running import run_job_file
+
+    def print_warning(message: str) -> None:
+        print_error(f"warning: {message}")
+
+    def print_summary(line: str) -> None:
+        print_line(line, stream=sys.stderr)
+
+    try:
+        has_failures = run_job_file(
+            path,
+            assignments,
+            local=True,
+            failed=failed,
+            tell=print_warning,
+            summarize=print_summary,
+        )
+    except DocumentError:
+        raise
+    except SkillsError as error:
+        if not _is_job_failure(error):
+            raise
+        print_error(f"the job failed: {error}")
+        return FAILED
+    return SOME_ERRORS if has_failures else DONE
+
+
+def _is_job_failure(error: SkillsError) -> bool:
+    """Return True if a job was submitted and failed. Without Flink no job can have been submitted."""
+    try:
+        from flink_skills.flink.failures import JobFailedError
+    except ImportError:
+        return False
+    return isinstance(error, JobFailedError)
+
+
+def check(path: Path, assignments: tuple[str, ...], *, reach: bool, as_json: bool) -> int:
+    """Check a job file and print the results. Return the exit code: 0, or 1 if there is an error."""
+    if as_json:
+        report = check_job(path, assignments, reach=reach)
+        print_json(report.to_json())
+    else:
+        report = check_job(path, assignments, reach=reach, note=_print_check)
+        _print_summary(report)
+    return DONE if report.sound else FAILED
+
+
+def _print_check(result: Check) -> None:
+    symbol, style = _SYMBOLS[result.status]
+    try:
+        symbol.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        symbol = _ASCII_LABELS[symbol]
+    for number, line in enumerate(result.message.splitlines() or [""]):
+        if number == 0:
+            print_line((symbol, style), f" {result.name}: {line}")
+        else:
+            print_line(f"  {line}")
+
+
+def _print_summary(report: CheckReport) -> None:
+    counts = {status: sum(result.status == status for result in report.checks) for status in _SYMBOLS}
+    verdict = "found no errors" if counts["unknown"] else "the job can be submitted"
+    parts = [counted(counts["error"], "error")] if counts["error"] else [verdict]
+    if counts["warning"]:
+        parts.append(counted(counts["warning"], "warning"))
+    if counts["unknown"]:
+        parts.append(f"{counts['unknown']} not checkable on this host")
+    print_line(", ".join(parts))
 
 
 def explain(
