@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from flink_skills.cli.command_options import LIMITS, limit_text
 from flink_skills.cli.ops.doctor import LEVELS, enforced_sentence, gap_sentence
-from flink_skills.cli.run.exec_limits import LIMITS, limit_text
 from flink_skills.execution import IsolationLevel, IsolationReport, Limits
 from flink_skills.execution.isolation import REQUIRED, selection
 from tests.cli.conftest import FlinkSkills, Said

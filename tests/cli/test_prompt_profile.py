@@ -13,7 +13,7 @@ import bpe_openai
 import pytest
 
 from flink_skills import AgentSkillManager, SkillConfig
-from flink_skills.cli.look.prompt_parts import first_request
+from flink_skills.cli.look.prompt_request import first_request
 from flink_skills.tools import PROFILES
 from tests.cli.command import ROOT
 from tests.cli.conftest import FlinkSkills

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills import AgentSkillManager, SkillConfig
-from flink_skills.cli.look.prompt_parts import first_request
+from flink_skills.cli.look.prompt_request import first_request
 from flink_skills.tools import PROFILES
 from tests.features.conftest import Run
 from tests.kit.models import Script

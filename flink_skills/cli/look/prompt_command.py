@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration
+from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration, skill_sources
+from flink_skills.cli.printing import counted, diagnostic_line, print_error, print_json, print_line, visible
 from flink_skills.errors import ConfigError, SkillsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flink_skills.cli.look.prompt_parts import FirstRequest, Part
-    from flink_skills.manager import AgentSkillManager, SkillView
+    from flink_skills.cli.look.prompt_request import AgentRequest, FirstRequest, Part
+    from flink_skills.manager import AgentSkillManager
     from flink_skills.options import SkillConfig
     from flink_skills.skill import Diagnostic
 
@@ -115,8 +116,6 @@ def prompt(
 
         flink-skills prompt ./skills --agent agent.yaml --event '{"job": "billing"}'
     """
-    from flink_skills.cli.printing import diagnostic_line, print_error, print_json, print_line, visible
-
     config = configuration(set_, max_chars=max_chars)
     selected = None if names is None else _split_names(names)
     if selected == []:
@@ -129,32 +128,25 @@ def prompt(
         raise ConfigError("--profile and --agent cannot be combined: an agent declares its tools. Omit one of them.")
     if profile is not None:
         _set_tools(config, profile)
-    if model is not None or event is not None or stream:
-        if format_ is Format.JSON:
-            raise ConfigError(
-                "--format json cannot be combined with --model, --event or --stream: a request body is always JSON"
-            )
-        if model is None and agent is None:
-            raise ConfigError("--event and --stream require --model PROVIDER:NAME or --agent AGENT")
-        _print_body(
-            config,
-            model=model,
-            base_url=base_url,
-            sources=sources or (),
-            agent=agent,
-            chat_model=chat_model,
-            names=selected,
-            event=_EVENT if event is None else event,
-            stream=stream,
+    sends = model is not None or event is not None or stream
+    if sends and format_ is Format.JSON:
+        raise ConfigError(
+            "--format json cannot be combined with --model, --event or --stream: a request body is always JSON"
         )
-        return
-    if base_url is not None:
+    if sends and model is None and agent is None:
+        raise ConfigError("--event and --stream require --model PROVIDER:NAME or --agent AGENT")
+    if base_url is not None and not sends:
         raise ConfigError("--base-url requires --model PROVIDER:NAME")
+
+    from flink_skills.cli.agent_args import model_setup
+    from flink_skills.cli.look.prompt_request import AgentRequest
+
+    request = AgentRequest(sources or (), agent, chat_model, selected, config, model_setup(model, base_url))
     try:
-        if agent is not None:
-            menu = _read_agent_menu(sources or (), agent, chat_model, selected, config)
-        else:
-            menu = _read_menu(sources or (), selected, config, tools=profile is not None)
+        if sends:
+            _print_body(request, _EVENT if event is None else event, stream=stream)
+            return
+        menu = _read_agent_menu(request) if agent is not None else _read_menu(request, tools=profile is not None)
     except SkillsError as error:
         print_error(str(error))
         raise typer.Exit(FAILED) from None
@@ -169,17 +161,11 @@ def prompt(
     raise typer.Exit(FAILED if menu.errors else 0)
 
 
-def _print_body(config: SkillConfig, *, model: str | None, base_url: str | None, **request: Any) -> None:
+def _print_body(request: AgentRequest, event: str, *, stream: bool) -> None:
     """Print the body of a request on stdout, and its sizes on stderr."""
-    from flink_skills.cli.agent_args import model_setup
-    from flink_skills.cli.look.prompt_request import BodyRequest, sent_body
-    from flink_skills.cli.printing import counted, print_error, print_line
+    from flink_skills.cli.look.prompt_request import sent_body
 
-    try:
-        body = sent_body(BodyRequest(setup=model_setup(model, base_url), **request), config)
-    except SkillsError as error:
-        print_error(str(error))
-        raise typer.Exit(FAILED) from None
+    body = sent_body(request, event, stream=stream)
     # Write bytes, regardless of the encoding of stdout.
     sys.stdout.flush()
     sys.stdout.buffer.write(body.data + b"\n")
@@ -261,8 +247,6 @@ class _Menu:
 
     def stderr_lines(self) -> list[str]:
         """Return the lines for stderr: sizes, and shortened, omitted and hidden skills."""
-        from flink_skills.cli.printing import counted
-
         size = f"{counted(len(self.text), 'character')} of {self.budget:,}, about {counted(self.tokens, 'token')}"
         lines = [f"{counted(len(self.listed), 'skill')}: {size}"]
         if self.shortened:
@@ -287,55 +271,24 @@ def _join_names(names: list[str]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + more
 
 
-def _read_menu(sources: Sequence[str], names: Sequence[str] | None, config: SkillConfig, *, tools: bool) -> _Menu:
-    from flink_skills.cli.command_options import skill_sources
+def _read_menu(request: AgentRequest, *, tools: bool) -> _Menu:
+    from flink_skills.cli.look.prompt_request import first_request
     from flink_skills.manager import AgentSkillManager
 
-    paths, urls = skill_sources(sources)
-    manager = AgentSkillManager(paths, urls=urls, config=config)
-    request = _first_request(manager.view(names), config) if tools else None
-    return _build_menu(manager, names, config, request)
+    paths, urls = skill_sources(request.sources)
+    manager = AgentSkillManager(paths, urls=urls, config=request.config)
+    first = first_request(manager.view(request.names), request.config) if tools else None
+    return _build_menu(manager, request.names, request.config, first)
 
 
-def _read_agent_menu(
-    sources: Sequence[str], agent: str, chat_model: str | None, names: Sequence[str] | None, config: SkillConfig
-) -> _Menu:
-    """Return the menu of a chat model of ``agent``.
-
-    Args:
-        sources: Skill sources of the job.
-        agent: ``module:Class`` or a YAML file.
-        chat_model: Name of the model. None selects the first model.
-        names: Names of the skills to which the menu is limited. None means no limit.
-        config: Options of the job.
-    """
-    from flink_skills.agents import compile_plan
-    from flink_skills.agents.open.generation import check_names
-    from flink_skills.cli.agent_args import find_agent, job_scope
-    from flink_skills.errors import UnknownNameError
-    from flink_skills.manager import AgentSkillManager
-
-    scope = job_scope(sources, config)
-    plan = compile_plan(find_agent(agent, ""), job_scopes=[scope] if scope.sources else [], config=config)
-    models = {model.name: model for model in plan.models}
-    if chat_model is not None and chat_model not in models:
-        raise UnknownNameError("chat model", chat_model, models, place=f"agent {plan.agent_id}")
-    model = models[chat_model] if chat_model is not None else next(iter(plan.models), None)
-    # Do not open the tool sets of the agent.
-    with AgentSkillManager.from_scopes(plan.scopes, config=config, tools=None) as manager:
-        valid_names = [skill.name for skill in manager.get_skills()]
-        check_names(plan, model, valid_names)
-        for name in names or ():
-            if name not in valid_names:
-                raise UnknownNameError("skill", name, valid_names, place="--names")
-        visible = {*manager.view(plan.filter_of(model)).names, *_unsupported_names(manager, plan.filter_of(model))}
-        selected = sorted(visible) if names is None else [name for name in names if name in visible]
-        return _build_menu(manager, selected, config)
-
-
-def _unsupported_names(manager: AgentSkillManager, names: Sequence[str] | None) -> list[str]:
-    """Return the skills that pass the filter ``names`` and that the job does not support."""
-    return [name for name in manager.hidden if names is None or name in names]
+def _read_agent_menu(request: AgentRequest) -> _Menu:
+    """Return the menu of a chat model of the agent."""
+    with request.open() as (plan, model, manager):
+        names = plan.filter_of(model)
+        # The job does not support the hidden skills, and the menu reports why.
+        known = {*manager.view(names).names, *(name for name in manager.hidden if names is None or name in names)}
+        selected = sorted(known) if request.names is None else [name for name in request.names if name in known]
+        return _build_menu(manager, selected, request.config)
 
 
 def _build_menu(
@@ -367,9 +320,3 @@ def _build_menu(
         errors=[replace(diagnostic, severity="error") for diagnostic in errors],
         request=request,
     )
-
-
-def _first_request(view: SkillView, config: SkillConfig) -> FirstRequest:
-    from flink_skills.cli.look.prompt_parts import first_request
-
-    return first_request(view, config)

@@ -155,7 +155,7 @@ def _examine(config: SkillConfig) -> IsolationReport:
 
 
 def _print(report: IsolationReport, style: str) -> None:
-    from flink_skills.cli.run.exec_limits import LIMITS, limit_text
+    from flink_skills.cli.command_options import LIMITS, limit_text
 
     version = f" ({report.backend_version})" if report.backend_version else ""
     seconds = f"{report.milliseconds / 1000:.2f} s"

@@ -147,8 +147,7 @@ def _run_command(request: ExecRequest, command: str | tuple[str, ...], stdin: st
         stdin: Path of ``--stdin``, ``-`` for the stdin of this process, or None for an empty stdin.
     """
     from flink_skills.cli.printing import print_json
-    from flink_skills.cli.run.exec_files import read_stdin
-    from flink_skills.cli.run.exec_sandbox import Outcome, Sandbox, run_in_sandbox
+    from flink_skills.cli.run.exec_sandbox import Outcome, Sandbox, read_stdin, run_in_sandbox
     from flink_skills.errors import SkillsError
     from flink_skills.tools.arguments import ArgumentError
 

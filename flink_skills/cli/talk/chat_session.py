@@ -1,4 +1,4 @@
-"""Interactive loop of ``flink-skills chat``: input lines, turns and interrupts."""
+"""Interactive loop of ``flink-skills chat``: input lines, turns, interrupts and slash commands."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.wait_record import WAITS_TAG
@@ -21,11 +21,10 @@ from flink_skills.cli.agent_args import find_agent, model_setup
 from flink_skills.cli.command_options import configuration, skill_sources
 from flink_skills.cli.printing import counted, diagnostic_line, print_error, print_line
 from flink_skills.cli.signal_guard import exit_on_signals
-from flink_skills.cli.talk.chat_commands import COMMANDS, run_command, tokens_text
 from flink_skills.cli.talk.chat_conversation import Conversation
 from flink_skills.cli.talk.chat_view import ChatView, LogToView
 from flink_skills.cli.talk.terminal_questions import ReadLine, ask_person, question_lines, terminal_ask
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, near_misses
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillOptions
 
@@ -33,6 +32,7 @@ __all__ = ["ChatRequest", "run_chat"]
 
 DONE, SOME_ERRORS, INTERRUPTED = 0, 3, 130
 _PROMPT = "> "
+_MAX_DESCRIPTION = 90
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class _Session:
         if not line:
             return True
         if line.startswith("/") and not line.startswith("//"):
-            return run_command(line, self._conversation)
+            return _run_slash_command(line, self._conversation)
         self._run_turn(line[1:] if line.startswith("//") else line)
         return True
 
@@ -223,7 +223,7 @@ def _summary(outcome: TurnOutcome, number: int, seconds: float) -> str:
     if usage.get("requests"):
         parts.append(counted(usage["requests"], "request"))
     if usage.get("input_tokens") or usage.get("output_tokens"):
-        parts.append(tokens_text(usage))
+        parts.append(_tokens_text(usage))
     if record.get("skills"):
         parts.append(f"loaded {', '.join(record['skills'])}")
     return "; ".join(parts)
@@ -238,7 +238,7 @@ def _line_reader(interactive: bool) -> ReadLine:
         with contextlib.suppress(ImportError):  # Some Python builds lack readline.
             import readline
 
-            names = [f"/{name}" for name in COMMANDS]
+            names = [f"/{name}" for name in _COMMANDS]
             readline.set_completer(lambda text, state: [*(n for n in names if n.startswith(text)), None][state])
             readline.set_completer_delims(" ")
             readline.parse_and_bind("tab: complete")
@@ -283,3 +283,112 @@ def _log_to(view: ChatView) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate
+
+
+class _Command(NamedTuple):
+    """Summary and function of a slash command. The function returns False to end the session."""
+
+    summary: str
+    run: Callable[[Conversation], bool]
+
+
+def _run_slash_command(line: str, conversation: Conversation) -> bool:
+    """Run the command that ``line`` names. Return False to end the session."""
+    name = line[1:].split(maxsplit=1)[0].lower() if len(line) > 1 else ""
+    command = _COMMANDS.get(name)
+    if command is None:
+        suggestions = near_misses(name, _COMMANDS)
+        hint = f"Did you mean /{suggestions[0]}? " if suggestions else ""
+        print_error(f"unknown command /{name}. {hint}Use /help to list commands, or // to send a message with a slash.")
+        return True
+    return command.run(conversation)
+
+
+def _help(conversation: Conversation) -> bool:
+    for name, command in _COMMANDS.items():
+        print_line((f"/{name:<8}", "bold"), f" {command.summary}", stream=sys.stderr)
+    print_line("Ctrl-C interrupts an answer. Ctrl-D ends the session.", stream=sys.stderr)
+    return True
+
+
+def _skills(conversation: Conversation) -> bool:
+    models = conversation.models()
+    for model in models:
+        if len(models) > 1:
+            print_line((f"model {model.name}", "bold"), stream=sys.stderr)
+        loaded = conversation.skill_state(model)
+        for name in model.view.names:
+            state = "loaded  " if name in loaded else "        "
+            skill = model.view.get(name)
+            description = " ".join(skill.description.split()) if skill is not None else ""
+            if len(description) > _MAX_DESCRIPTION:
+                description = description[: _MAX_DESCRIPTION - 1] + "…"
+            print_line((state, "green"), (name, "bold"), f"  {description}", stream=sys.stderr)
+        if not model.view.names:
+            print_line("No skills. Set a source with --skills.", stream=sys.stderr)
+    return True
+
+
+def _tools(conversation: Conversation) -> bool:
+    models = conversation.models()
+    for model in models:
+        if len(models) > 1:
+            print_line((f"model {model.name}", "bold"), stream=sys.stderr)
+        for spec in conversation.tools(model):
+            first = " ".join(spec.description.split()).split(". ")[0].rstrip(".")
+            print_line((spec.name, "bold"), f"  {first}", stream=sys.stderr)
+        if not model.tools.names:
+            print_line("No tools.", stream=sys.stderr)
+        if model.services.toolsets is not None:
+            print_line("The agent's tool sets add more tools, depending on the key of the event.", stream=sys.stderr)
+        if model.services.pool is not None:
+            print_line("A loaded skill adds the tools of the agent's pool that it names.", stream=sys.stderr)
+    return True
+
+
+def _tokens_text(usage: Mapping[str, int]) -> str:
+    """Return token counts as text, with cached tokens and reasoning tokens if there are any.
+
+    >>> _tokens_text({"input_tokens": 1200, "output_tokens": 80, "cache_read_tokens": 1000})
+    '1,200 tokens in (1,000 from cache), 80 out'
+    """
+
+    def parts(**names: str) -> str:
+        counts = [f"{usage[name]:,} {label}" for name, label in names.items() if usage.get(name)]
+        return f" ({', '.join(counts)})" if counts else ""
+
+    cached = parts(cache_read_tokens="from cache", cache_write_tokens="to cache")
+    reasoned = parts(reasoning_tokens="reasoning")
+    return f"{usage['input_tokens']:,} tokens in{cached}, {usage['output_tokens']:,} out{reasoned}"
+
+
+def _usage(conversation: Conversation) -> bool:
+    usage = conversation.usage
+    print_line(
+        f"{counted(conversation.turns, 'turn')}, {counted(usage.requests, 'request')}, " + _tokens_text(vars(usage)),
+        stream=sys.stderr,
+    )
+    return True
+
+
+def _reset(conversation: Conversation) -> bool:
+    conversation.reset()
+    print_line(
+        f"Started a new conversation with key {conversation.key}, an empty history and an empty workspace.",
+        stream=sys.stderr,
+    )
+    return True
+
+
+def _exit(conversation: Conversation) -> bool:
+    return False
+
+
+_COMMANDS: dict[str, _Command] = {
+    "help": _Command("List the commands.", _help),
+    "skills": _Command("List the skills that the model can load, and show which are loaded.", _skills),
+    "tools": _Command("List the tools that the model can call now.", _tools),
+    "usage": _Command("Show turns, requests and tokens of this conversation.", _usage),
+    "reset": _Command("Discard the conversation and start a new one.", _reset),
+    "exit": _Command("End the session.", _exit),
+}
