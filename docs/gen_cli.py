@@ -6,7 +6,6 @@ python -m docs.gen_cli --check   exit with 1 if the page differs from the comman
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import sys
@@ -49,8 +48,7 @@ def _renderer(name: str) -> Callable[[], str]:
 
 
 def _command(name: str) -> str:
-    module, _, function = COMMANDS[name].target.partition(":")
-    called = getattr(importlib.import_module(module), function)
+    called = COMMANDS[name].load()
     command = LazyCommand(name, COMMANDS[name]).load()
     kinds = get_type_hints(called)
     doc = inspect.getdoc(called) or ""

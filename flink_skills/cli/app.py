@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -33,108 +33,101 @@ class CommandEntry:
     """Location, help and settings of a command.
 
     Attributes:
-        target: ``module:function`` of the command.
+        target: ``module:function`` of the command, below ``flink_skills.cli``.
         summary: First line of the help, in the imperative, at most 60 characters.
-        exit_codes: Meaning of each exit code.
+        codes: Meanings of exit codes, except the usual ones of 0 and 2.
         settings: Keyword arguments for ``typer.Typer.command``.
     """
 
     target: str
     summary: str
-    exit_codes: Mapping[int, str]
+    codes: Mapping[int, str]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def exit_codes(self) -> dict[int, str]:
+        """Return the meaning of each exit code."""
+        return dict(sorted({0: "Success.", 2: "Invalid usage.", **self.codes}.items()))
 
-_HERE = "flink_skills.cli"
-# Pass all words after the program name to the command, even without "--".
+    def load(self) -> Callable[..., None]:
+        """Import the module of the command, and return the function."""
+        module, _, function = self.target.partition(":")
+        loaded: Callable[..., None] = getattr(importlib.import_module(f"flink_skills.cli.{module}"), function)
+        return loaded
+
+
+# Pass all arguments after the program name to the command, even without "--".
 _PASS_ARGUMENTS = {"context_settings": {"allow_interspersed_args": False}}
 
-_SUCCESS = "Success."
-_USAGE = "Invalid usage."
 # The order follows the usual workflow.
 COMMANDS: dict[str, CommandEntry] = {
     "run": CommandEntry(
-        f"{_HERE}.run.run_command:run",
+        "run.run_command:run",
         "Run a job file, or an agent over a file of events.",
         {
-            0: _SUCCESS,
             1: "The job failed, or --check found an error.",
             2: "Invalid usage, or an invalid job file.",
             3: "At least one turn failed.",
         },
     ),
     "chat": CommandEntry(
-        f"{_HERE}.talk.chat_command:chat",
+        "talk.chat_command:chat",
         "Talk to an agent with skills.",
-        {
-            0: _SUCCESS,
-            2: _USAGE,
-            3: "A turn failed (only without a terminal).",
-            130: "Interrupted by Ctrl-C (only without a terminal).",
-        },
+        {3: "A turn failed (only without a terminal).", 130: "Interrupted by Ctrl-C (only without a terminal)."},
     ),
-    "new": CommandEntry(
-        f"{_HERE}.new:new",
-        "Create a skill from a template.",
-        {0: _SUCCESS, 2: "Invalid usage, or an invalid skill name."},
-    ),
+    "new": CommandEntry("new:new", "Create a skill from a template.", {2: "Invalid usage, or an invalid skill name."}),
     "validate": CommandEntry(
-        f"{_HERE}.look.validate:validate",
-        "Check skills and report how to fix each problem.",
-        {0: _SUCCESS, 1: "At least one error.", 2: _USAGE},
+        "look.validate:validate", "Check skills and report how to fix each problem.", {1: "At least one error."}
     ),
     "list": CommandEntry(
-        f"{_HERE}.look.list_show:list_skills",
+        "look.list_show:list_skills",
         "List the skills of sources as a job loads them.",
-        {0: _SUCCESS, 1: "A source cannot be read or has no skill, or a skill is skipped.", 2: _USAGE},
+        {1: "A source cannot be read or has no skill, or a skill is skipped."},
     ),
     "catalog": CommandEntry(
-        f"{_HERE}.look.catalog_command:catalog",
+        "look.catalog_command:catalog",
         "Show skills, their problems, and which models see them.",
-        {0: _SUCCESS, 1: "A source cannot be read or has no skill, or a skill has an error.", 2: _USAGE},
+        {1: "A source cannot be read or has no skill, or a skill has an error."},
     ),
     "show": CommandEntry(
-        f"{_HERE}.look.show:show",
+        "look.show:show",
         "Show one skill in full, or one of its files.",
-        {0: _SUCCESS, 1: "The skill or file does not exist, or the skill or a source has an error.", 2: _USAGE},
+        {1: "The skill or file does not exist, or the skill or a source has an error."},
     ),
     "pack": CommandEntry(
-        f"{_HERE}.ops.release:pack",
-        "Pack skills into one archive for jobs.",
-        {0: _SUCCESS, 1: "Rejected content. No archive is written.", 2: _USAGE},
+        "ops.release:pack", "Pack skills into one archive for jobs.", {1: "Rejected content. No archive is written."}
     ),
     "lock": CommandEntry(
-        f"{_HERE}.ops.release:lock",
+        "ops.release:lock",
         "Write a lock file with the digest of each skill.",
-        {0: _SUCCESS, 1: "A source cannot be read, or --check found a difference.", 2: _USAGE},
+        {1: "A source cannot be read, or --check found a difference."},
     ),
     "prompt": CommandEntry(
-        f"{_HERE}.look.prompt_command:prompt",
+        "look.prompt_command:prompt",
         "Print the skill menu that a model receives, and its size.",
-        {0: _SUCCESS, 1: "A source cannot be read or has no skill, or a name does not exist.", 2: _USAGE},
+        {1: "A source cannot be read or has no skill, or a name does not exist."},
     ),
     "sessions": CommandEntry(
-        f"{_HERE}.ops.savepoint_state:sessions",
+        "ops.savepoint_state:sessions",
         "Show agent sessions in a savepoint or checkpoint.",
-        {0: _SUCCESS, 1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
+        {1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
     ),
     "waits": CommandEntry(
-        f"{_HERE}.ops.savepoint_state:waits",
+        "ops.savepoint_state:waits",
         "Show the turns that wait in a savepoint or checkpoint.",
-        {0: _SUCCESS, 1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
+        {1: "The key does not exist.", 2: "Invalid usage, or the savepoint cannot be read."},
     ),
     "doctor": CommandEntry(
-        f"{_HERE}.ops.doctor:doctor",
+        "ops.doctor:doctor",
         "Determine how well this host isolates commands.",
-        {0: _SUCCESS, 1: "The isolation is below the required level.", 2: _USAGE},
+        {1: "The isolation is below the required level."},
     ),
     "exec": CommandEntry(
-        f"{_HERE}.run.exec_command:execute",
+        "run.exec_command:execute",
         "Run one command as a job runs it, or a tool of a skill.",
         {
             0: "The command ran. The output has its exit code. With --tool or --tools: success.",
             1: "The command could not be run safely. With --tool or --tools: a tool failed or cannot be used.",
-            2: _USAGE,
         },
         _PASS_ARGUMENTS,
     ),
@@ -154,11 +147,8 @@ class LazyCommand(typer.core.TyperCommand):
         >>> LazyCommand("validate", COMMANDS["validate"]).load().params[0].name
         'sources'
         """
-        module, _, function = self._entry.target.partition(":")
         one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        one.command(self.name, epilog=_epilog(self._entry), **self._entry.settings)(
-            getattr(importlib.import_module(module), function)
-        )
+        one.command(self.name, epilog=_epilog(self._entry), **self._entry.settings)(self._entry.load())
         command = typer.main.get_command(one)
         assert isinstance(command, typer.core.TyperCommand)  # noqa: S101 - a Typer with a single command is this command
         return command

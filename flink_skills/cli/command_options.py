@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -38,6 +38,7 @@ __all__ = [
     "parse_limits",
     "parse_source",
     "skill_sources",
+    "text_option",
 ]
 
 FAILED = 1
@@ -51,6 +52,14 @@ class Format(str, Enum):
     JSON = "json"
 
 
+def text_option(name: str, metavar: str, help_: str) -> Any:
+    """Return the declaration of an option that has a value.
+
+    >>> Annotated[str | None, text_option("--agent", "NAME", "Agent of the job.")]  # doctest: +SKIP
+    """
+    return typer.Option(name, metavar=metavar, help=help_)
+
+
 Sources = Annotated[
     list[str],
     typer.Argument(
@@ -60,9 +69,7 @@ Sources = Annotated[
         "as one job reads them. Append '#sha256=…' to pin the content of an archive or URL.",
     ),
 ]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set an option skills.*. Can be repeated.")
-]
+Assignments = Annotated[list[str] | None, text_option("--set", "KEY=VALUE", "Set an option skills.*. Can be repeated.")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="Output format: text for reading, json for programs.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Enforce the format strictly. Same as --set skills.strict=true.")

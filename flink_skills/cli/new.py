@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from flink_skills.cli.command_options import text_option
 from flink_skills.cli.printing import print_line
 from flink_skills.errors import ConfigError
 
@@ -47,9 +48,7 @@ def new(
         ),
     ],
     *,
-    directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Parent directory. Created if it does not exist.")
-    ] = Path(),
+    directory: Annotated[Path, text_option("--dir", "DIR", "Parent directory. Created if it does not exist.")] = Path(),
     with_: Annotated[
         list[Part] | None,
         typer.Option("--with", help="Add a part to the skill. Can be repeated. Default: only SKILL.md."),

@@ -77,7 +77,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_the_list_of_commands_imports_none(tmp_path: Path) -> None:
-    modules = {entry.target.partition(":")[0] for entry in COMMANDS.values()}
+    modules = {f"flink_skills.cli.{entry.target.partition(':')[0]}" for entry in COMMANDS.values()}
     code = IMPORTS.replace("sys.argv[1:] if", f"{modules} if").replace("sys.argv[2:]", "()")
     _, environment = command(cwd=tmp_path)
     done = subprocess.run(

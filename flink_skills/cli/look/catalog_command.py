@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration
+from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
 from flink_skills.cli.printing import (
     Column,
     counted,
@@ -39,10 +39,10 @@ def catalog(
     ] = None,
     *,
     html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to FILE. - writes to stdout.")
+        str | None, text_option("--html", "FILE", "Write an HTML page to FILE. - writes to stdout.")
     ] = None,
     job: Annotated[
-        Path | None, typer.Option("--job", metavar="JOB.yaml", help="Show the skills that the models of this job see.")
+        Path | None, text_option("--job", "JOB.yaml", "Show the skills that the models of this job see.")
     ] = None,
     agent: Annotated[
         str | None,

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration, skill_sources
+from flink_skills.cli.command_options import (
+    FAILED,
+    Assignments,
+    Format,
+    OutputFormat,
+    configuration,
+    skill_sources,
+    text_option,
+)
 from flink_skills.cli.printing import counted, diagnostic_line, print_error, print_json, print_line, visible
 from flink_skills.errors import ConfigError, SkillsError
 
@@ -38,19 +46,14 @@ def prompt(
     *,
     agent: Annotated[
         str | None,
-        typer.Option(
-            "--agent", metavar="AGENT", help="Show the menu of a chat model of this agent: module:Class or a YAML file."
-        ),
+        text_option("--agent", "AGENT", "Show the menu of a chat model of this agent: module:Class or a YAML file."),
     ] = None,
     chat_model: Annotated[
-        str | None,
-        typer.Option("--chat-model", metavar="NAME", help="Chat model of the agent. Default: the first one."),
+        str | None, text_option("--chat-model", "NAME", "Chat model of the agent. Default: the first one.")
     ] = None,
     names: Annotated[
         list[str] | None,
-        typer.Option(
-            "--names", metavar="NAME,NAME", help="Limit the menu to these skills, as skill_names does. Can be repeated."
-        ),
+        text_option("--names", "NAME,NAME", "Limit the menu to these skills, as skill_names does. Can be repeated."),
     ] = None,
     profile: Annotated[
         str | None,
@@ -69,7 +72,7 @@ def prompt(
         ),
     ] = None,
     base_url: Annotated[
-        str | None, typer.Option("--base-url", metavar="URL", help="Base URL of the provider's API. Requires --model.")
+        str | None, text_option("--base-url", "URL", "Base URL of the provider's API. Requires --model.")
     ] = None,
     event: Annotated[
         str | None,

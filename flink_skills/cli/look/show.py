@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration
+from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
 from flink_skills.errors import ResourceError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -23,16 +23,10 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Name of the skill.")],
     *,
     source: Annotated[
-        list[str],
-        typer.Option(
-            "--source", metavar="SOURCE", help="Folder, archive or URL that contains the skill. Can be repeated."
-        ),
+        list[str], text_option("--source", "SOURCE", "Folder, archive or URL that contains the skill. Can be repeated.")
     ],
     resource: Annotated[
-        str | None,
-        typer.Option(
-            "--resource", metavar="PATH", help="Print the unmodified content of this file of the skill instead."
-        ),
+        str | None, text_option("--resource", "PATH", "Print the unmodified content of this file of the skill instead.")
     ] = None,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.command_options import FAILED, Format, OutputFormat
+from flink_skills.cli.command_options import FAILED, Format, OutputFormat, text_option
 from flink_skills.cli.printing import counted, json_line, print_error, print_json_line, print_line
 from flink_skills.errors import ConfigError
 
@@ -31,17 +31,13 @@ SavepointPath = Annotated[
         help="Directory of a savepoint or a retained checkpoint: a path or a URL.",
     ),
 ]
-FlinkOptions = Annotated[
-    list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="Set an option of Flink. Can be repeated.")
-]
+FlinkOptions = Annotated[list[str] | None, text_option("-D", "KEY=VALUE", "Set an option of Flink. Can be repeated.")]
 
 
 def sessions(
     savepoint: SavepointPath,
     *,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Agent. Required if the job has several.")
-    ] = None,
+    agent: Annotated[str | None, text_option("--agent", "NAME", "Agent. Required if the job has several.")] = None,
     key: Annotated[
         str | None,
         typer.Option(
@@ -83,9 +79,7 @@ def sessions(
 def waits(
     savepoint: SavepointPath,
     *,
-    agent: Annotated[
-        str | None, typer.Option("--agent", metavar="NAME", help="Agent. By default, all agents of the job.")
-    ] = None,
+    agent: Annotated[str | None, text_option("--agent", "NAME", "Agent. By default, all agents of the job.")] = None,
     key: Annotated[
         str | None,
         typer.Option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.command_options import Assignments, configuration
+from flink_skills.cli.command_options import Assignments, configuration, text_option
 from flink_skills.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def execute(
         ),
     ] = None,
     *,
-    tool: Annotated[
-        str | None, typer.Option("--tool", metavar="NAME", help="Call this bundled tool of the skill instead.")
-    ] = None,
+    tool: Annotated[str | None, text_option("--tool", "NAME", "Call this bundled tool of the skill instead.")] = None,
     tools: Annotated[bool, typer.Option("--tools", help="List the tools that the skill bundles instead.")] = False,
     skill: Annotated[
         str | None,
@@ -42,19 +40,16 @@ def execute(
     ] = None,
     source: Annotated[
         list[str] | None,
-        typer.Option(
-            "--source", metavar="SOURCE", help="Folder, archive or URL that contains the skill. Can be repeated."
-        ),
+        text_option("--source", "SOURCE", "Folder, archive or URL that contains the skill. Can be repeated."),
     ] = None,
     json_args: Annotated[
-        str | None,
-        typer.Option("--json-args", metavar="JSON", help="With --tool: arguments of the tool as one JSON object."),
+        str | None, text_option("--json-args", "JSON", "With --tool: arguments of the tool as one JSON object.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --tool or --tools: print JSON, as for the result of a command.")
     ] = False,
     backend: Annotated[
-        str | None, typer.Option("--backend", metavar="NAME", help="Isolation backend. Overrides skills.shell.backend.")
+        str | None, text_option("--backend", "NAME", "Isolation backend. Overrides skills.shell.backend.")
     ] = None,
     timeout: Annotated[
         str | None,
@@ -74,8 +69,7 @@ def execute(
         ),
     ] = None,
     input_: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="FILE", help="Copy a file to $WORK_DIR/inputs first. Can be repeated."),
+        list[str] | None, text_option("--input", "FILE", "Copy a file to $WORK_DIR/inputs first. Can be repeated.")
     ] = None,
     stdin: Annotated[
         str | None,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flink_skills.cli.command_options import Format, OutputFormat
+from flink_skills.cli.command_options import Format, OutputFormat, text_option
 from flink_skills.errors import ConfigError
 
 __all__ = ["run"]
@@ -83,7 +83,7 @@ def run(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set an option of skills.* or of Flink. Overrides a job file."),
+        text_option("--set", "KEY=VALUE", "Set an option of skills.* or of Flink. Overrides a job file."),
     ] = None,
     local: Annotated[
         bool,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.command_options import Assignments
+from flink_skills.cli.command_options import Assignments, text_option
 
 __all__ = ["chat"]
 
@@ -24,8 +24,7 @@ def chat(
     ] = None,
     *,
     skills: Annotated[
-        list[str] | None,
-        typer.Option("--skills", metavar="SOURCE", help="Folder, archive or URL of skills. Can be repeated."),
+        list[str] | None, text_option("--skills", "SOURCE", "Folder, archive or URL of skills. Can be repeated.")
     ] = None,
     agent: Annotated[
         str | None,
@@ -44,10 +43,7 @@ def chat(
         str | None, typer.Option("--base-url", help="Base URL of the provider's API. Requires --model.")
     ] = None,
     api_key_env: Annotated[
-        str | None,
-        typer.Option(
-            "--api-key-env", metavar="VARIABLE", help="Environment variable with the API key. Requires --model."
-        ),
+        str | None, text_option("--api-key-env", "VARIABLE", "Environment variable with the API key. Requires --model.")
     ] = None,
     instructions: Annotated[str, typer.Option("--instructions", help="System prompt of the plain agent.")] = "",
     profile: Annotated[
