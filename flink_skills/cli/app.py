@@ -77,10 +77,10 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "new": CommandEntry("new:new", "Create a skill from a template.", {2: "Invalid usage, or an invalid skill name."}),
     "validate": CommandEntry(
-        "look.validate:validate", "Check skills and report how to fix each problem.", {1: "At least one error."}
+        "look.skill_commands:validate", "Check skills and report how to fix each problem.", {1: "At least one error."}
     ),
     "list": CommandEntry(
-        "look.list_show:list_skills",
+        "look.skill_commands:list_skills",
         "List the skills of sources as a job loads them.",
         {1: "A source cannot be read or has no skill, or a skill is skipped."},
     ),
@@ -90,7 +90,7 @@ COMMANDS: dict[str, CommandEntry] = {
         {1: "A source cannot be read or has no skill, or a skill has an error."},
     ),
     "show": CommandEntry(
-        "look.show:show",
+        "look.skill_commands:show",
         "Show one skill in full, or one of its files.",
         {1: "The skill or file does not exist, or the skill or a source has an error."},
     ),

@@ -1,6 +1,6 @@
 """``flink-skills run JOB.yaml``: exit codes and streams, with and without a cluster in the process.
 
-Examines the internals of cli.run_command on purpose.
+Examines the internals of cli.run.run_command on purpose.
 """
 
 from __future__ import annotations

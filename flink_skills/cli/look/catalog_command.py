@@ -46,10 +46,8 @@ def catalog(
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option(
-            "--agent",
-            metavar="AGENT",
-            help="Show the skills that the models of this agent see: module:Class or a YAML file.",
+        text_option(
+            "--agent", "AGENT", "Show the skills that the models of this agent see: module:Class or a YAML file."
         ),
     ] = None,
     format_: OutputFormat = Format.TEXT,

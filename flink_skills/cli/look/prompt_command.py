@@ -57,18 +57,18 @@ def prompt(
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(
+        text_option(
             "--profile",
-            metavar="PROFILE",
-            help="Print the system prompt and the tools of a profile: core, full, knowledge_only, or TOOL,TOOL.",
+            "PROFILE",
+            "Print the system prompt and the tools of a profile: core, full, knowledge_only, or TOOL,TOOL.",
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
+        text_option(
             "--model",
-            metavar="PROVIDER:NAME",
-            help="Print the body of the first request to this model. Default with --event: the agent's model.",
+            "PROVIDER:NAME",
+            "Print the body of the first request to this model. Default with --event: the agent's model.",
         ),
     ] = None,
     base_url: Annotated[
@@ -76,10 +76,10 @@ def prompt(
     ] = None,
     event: Annotated[
         str | None,
-        typer.Option(
+        text_option(
             "--event",
-            metavar="TEXT|JSON",
-            help=f"Print the body of the first request of a turn for this event. Default with --model: {_EVENT!r}.",
+            "TEXT|JSON",
+            f"Print the body of the first request of a turn for this event. Default with --model: {_EVENT!r}.",
         ),
     ] = None,
     stream: Annotated[

@@ -30,39 +30,34 @@ __all__ = ["Depth", "LoadedSkill", "SkillStream", "SourceContents", "SourceSkill
 
 @dataclass(frozen=True)
 class SourceSkill:
-    """Skill in a source that loading skipped.
+    """Skill in a source. The content of the skill is not retained.
 
     Attributes:
         path: Directory of the skill.
         origin: Source of the skill.
         source: Position of the source on the command line, from 0.
+        status: ``"loaded"`` or ``"skipped"``.
+        checked_digest: Digest of a loaded skill. None if the files cannot be read.
     """
 
     name: str
     path: str
     origin: str
     source: int
+    status: str = "skipped"
+    checked_digest: str | None = None
 
     @property
     def digest(self) -> str | None:
         """Return the digest. Return None if the files cannot be read."""
-        return None
-
-    @property
-    def status(self) -> str:
-        """Return ``"loaded"`` or ``"skipped"``."""
-        return "skipped"
+        return self.checked_digest
 
 
 @dataclass(frozen=True)
 class LoadedSkill(SourceSkill):
-    """Skill that loading accepted."""
+    """Skill that loading accepted, with its content."""
 
-    skill: AgentSkill
-
-    @property
-    def status(self) -> str:
-        return "loaded"
+    skill: AgentSkill = field(kw_only=True)
 
     @property
     def digest(self) -> str | None:
@@ -77,21 +72,6 @@ class LoadedSkill(SourceSkill):
         if self.digest is None:
             return {}
         return {path: size for path, (size, _) in sorted(self.skill.files.manifest().items())}
-
-
-@dataclass(frozen=True)
-class CheckedSkill(SourceSkill):
-    """Skill that loading accepted. Only its digest is retained."""
-
-    checked_digest: str | None
-
-    @property
-    def status(self) -> str:
-        return "loaded"
-
-    @property
-    def digest(self) -> str | None:
-        return self.checked_digest
 
 
 @dataclass
@@ -320,7 +300,7 @@ class _Reader:
         if result.skill is None or (self._strict and not strict_valid):
             self.contents.skills.append(SourceSkill(name, folder, tree.origin, number))
         else:
-            yield from self._add(LoadedSkill(name, folder, tree.origin, number, result.skill))
+            yield from self._add(LoadedSkill(name, folder, tree.origin, number, "loaded", skill=result.skill))
 
     def _load_leniently(self, tree: SourceTree, folder: str) -> AgentSkill | None:
         root = os.path.realpath(tree.path)
@@ -347,7 +327,9 @@ class _Reader:
         """Add a skill, or yield a diagnostic if an earlier skill has the same name."""
         winner = self._winners.get(skill.name)
         if winner is None:
-            stored = skill if not self._is_stream else self._without_content(skill)
+            stored: SourceSkill = skill
+            if self._is_stream:  # Retain only the digest.
+                stored = SourceSkill(skill.name, skill.path, skill.origin, skill.source, "loaded", skill.digest)
             self._winners[skill.name] = stored
             self.contents.skills.append(stored)
         elif skill.digest is not None and skill.digest == winner.digest:
@@ -357,9 +339,6 @@ class _Reader:
             message = f"the skill is not used: {skill.name!r} of {winner.path} was declared first"
             fix = "rename or remove one of them"
             yield Diagnostic("D02", "warning", message, skill.name, skill.path, fix=fix)
-
-    def _without_content(self, skill: LoadedSkill) -> SourceSkill:
-        return CheckedSkill(skill.name, skill.path, skill.origin, skill.source, skill.digest)
 
 
 def _fails_strict(diagnostic: Diagnostic) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration
+from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
 from flink_skills.cli.printing import Column, print_error, print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def doctor(
     *,
     min_level: Annotated[
         str | None,
-        typer.Option(
+        text_option(
             "--min-level",
-            metavar="LEVEL",
-            help="Required isolation level: NONE, HYGIENE, LANDLOCK_PARTIAL, LANDLOCK, NAMESPACE or REMOTE. Default: "
+            "LEVEL",
+            "Required isolation level: NONE, HYGIENE, LANDLOCK_PARTIAL, LANDLOCK, NAMESPACE or REMOTE. Default: "
             "skills.shell.min-isolation, which is LANDLOCK unless set.",
         ),
     ] = None,

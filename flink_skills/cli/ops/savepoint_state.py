@@ -40,10 +40,10 @@ def sessions(
     agent: Annotated[str | None, text_option("--agent", "NAME", "Agent. Required if the job has several.")] = None,
     key: Annotated[
         str | None,
-        typer.Option(
+        text_option(
             "--key",
-            metavar="KEY",
-            help='Show one key in full. Write a string verbatim, other types as JSON, for example 7 or ["a", 1].',
+            "KEY",
+            'Show one key in full. Write a string verbatim, other types as JSON, for example 7 or ["a", 1].',
         ),
     ] = None,
     format_: OutputFormat = Format.TEXT,
@@ -82,10 +82,8 @@ def waits(
     agent: Annotated[str | None, text_option("--agent", "NAME", "Agent. By default, all agents of the job.")] = None,
     key: Annotated[
         str | None,
-        typer.Option(
-            "--key",
-            metavar="KEY",
-            help='Show one key. Write a string verbatim, other types as JSON, for example 7 or ["a", 1].',
+        text_option(
+            "--key", "KEY", 'Show one key. Write a string verbatim, other types as JSON, for example 7 or ["a", 1].'
         ),
     ] = None,
     format_: OutputFormat = Format.TEXT,

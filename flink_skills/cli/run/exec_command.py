@@ -31,10 +31,10 @@ def execute(
     tools: Annotated[bool, typer.Option("--tools", help="List the tools that the skill bundles instead.")] = False,
     skill: Annotated[
         str | None,
-        typer.Option(
+        text_option(
             "--skill",
-            metavar="NAME",
-            help="Run the command as a command of this skill, in its folder. Requires --source. With --tool or "
+            "NAME",
+            "Run the command as a command of this skill, in its folder. Requires --source. With --tool or "
             "--tools: required if the source contains several skills.",
         ),
     ] = None,
@@ -53,18 +53,16 @@ def execute(
     ] = None,
     timeout: Annotated[
         str | None,
-        typer.Option(
-            "--timeout",
-            metavar="S",
-            help="Time limit in seconds, or a duration such as '2 min'. Same as --limit wall_time.",
+        text_option(
+            "--timeout", "S", "Time limit in seconds, or a duration such as '2 min'. Same as --limit wall_time."
         ),
     ] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(
+        text_option(
             "--limit",
-            metavar="NAME=VALUE",
-            help="Lower a limit of the job, for example memory=64mb. Can be repeated. Names: wall_time, cpu_time, "
+            "NAME=VALUE",
+            "Lower a limit of the job, for example memory=64mb. Can be repeated. Names: wall_time, cpu_time, "
             "memory, processes, file_size, workspace_bytes, workspace_files, open_files, output.",
         ),
     ] = None,
@@ -73,10 +71,8 @@ def execute(
     ] = None,
     stdin: Annotated[
         str | None,
-        typer.Option(
-            "--stdin",
-            metavar="FILE",
-            help="File for the command's stdin. - passes on the stdin of this process. Default: empty.",
+        text_option(
+            "--stdin", "FILE", "File for the command's stdin. - passes on the stdin of this process. Default: empty."
         ),
     ] = None,
     set_: Assignments = None,

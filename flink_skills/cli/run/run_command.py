@@ -48,10 +48,8 @@ def run(
     ] = False,
     load: Annotated[
         str | None,
-        typer.Option(
-            "--load",
-            metavar="NAME=N,...",
-            help="With --explain: add the resources for a load, for example events=50,answer=2.",
+        text_option(
+            "--load", "NAME=N,...", "With --explain: add the resources for a load, for example events=50,answer=2."
         ),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
@@ -91,11 +89,10 @@ def run(
     ] = False,
     job_agent: Annotated[
         str | None,
-        typer.Option(
+        text_option(
             "--agent",
-            metavar="NAME",
-            help="With --local: agent of the job file that receives the events. Default: the only one with an input "
-            "table.",
+            "NAME",
+            "With --local: agent of the job file that receives the events. Default: the only one with an input table.",
         ),
     ] = None,
 ) -> None:

@@ -28,11 +28,10 @@ def chat(
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option(
+        text_option(
             "--agent",
-            metavar="AGENT",
-            help="Agent: module:Class or a YAML file. With JOB: name of an agent in the job file. Default: a plain "
-            "agent.",
+            "AGENT",
+            "Agent: module:Class or a YAML file. With JOB: name of an agent in the job file. Default: a plain agent.",
         ),
     ] = None,
     model: Annotated[
