@@ -1,6 +1,6 @@
 """``flink-skills doctor``: what a program reads of it, what a person reads of it, and its exit codes.
 
-Examines the internals of cli.isolation_words, cli.limit_words and execution.isolation.selection on purpose.
+Examines the internals of cli.ops.doctor, cli.command_options and execution.isolation.selection on purpose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``flink-skills prompt --profile``: all that a model is sent of skills and tools, and what it costs.
 
-Examines the internals of cli.prompt_parts on purpose.
+Examines the internals of cli.look.prompt_request on purpose.
 """
 
 from __future__ import annotations

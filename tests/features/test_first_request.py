@@ -1,6 +1,6 @@
 """The command ``flink-skills prompt --profile`` prints the request that a turn sends.
 
-Examines the internals of cli.prompt_parts on purpose.
+Examines the internals of cli.look.prompt_request on purpose.
 """
 
 from __future__ import annotations
