@@ -16,8 +16,8 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.command_options import text_option
-from flink_skills.cli.printing import print_line
+from flink_skills.cli.shared_options import text_option
+from flink_skills.cli.terminal_output import print_line
 from flink_skills.errors import ConfigError
 
 __all__ = ["new"]

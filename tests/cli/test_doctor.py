@@ -1,6 +1,6 @@
 """``flink-skills doctor``: what a program reads of it, what a person reads of it, and its exit codes.
 
-Examines the internals of cli.ops.doctor, cli.command_options and execution.isolation.selection on purpose.
+Examines the internals of cli.ops.doctor, cli.shared_options and execution.isolation.selection on purpose.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.cli.command_options import LIMITS, limit_text
 from flink_skills.cli.ops.doctor import LEVELS, enforced_sentence, gap_sentence
+from flink_skills.cli.shared_options import LIMITS, limit_text
 from flink_skills.execution import IsolationLevel, IsolationReport, Limits
 from flink_skills.execution.isolation import REQUIRED, selection
 from tests.cli.conftest import FlinkSkills, Said

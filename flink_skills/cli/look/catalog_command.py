@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
-from flink_skills.cli.printing import (
+from flink_skills.cli.shared_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
+from flink_skills.cli.terminal_output import (
     Column,
     counted,
     diagnostic_line,

@@ -18,9 +18,9 @@ from flink_skills.agents.plan.agent_file import absolute_path
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.cli.agent_args import find_agent, job_scope
-from flink_skills.cli.command_options import display_path
 from flink_skills.cli.look.source_contents import Depth, read_sources
-from flink_skills.cli.printing import diagnostic_json
+from flink_skills.cli.shared_options import display_path
+from flink_skills.cli.terminal_output import diagnostic_json
 from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope

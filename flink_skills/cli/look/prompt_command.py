@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.command_options import (
+from flink_skills.cli.shared_options import (
     FAILED,
     Assignments,
     Format,
@@ -17,7 +17,7 @@ from flink_skills.cli.command_options import (
     skill_sources,
     text_option,
 )
-from flink_skills.cli.printing import counted, diagnostic_line, print_error, print_json, print_line, visible
+from flink_skills.cli.terminal_output import counted, diagnostic_line, print_error, print_json, print_line, visible
 from flink_skills.errors import ConfigError, SkillsError
 
 if TYPE_CHECKING:

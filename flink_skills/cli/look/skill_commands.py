@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.command_options import (
+from flink_skills.cli.shared_options import (
     FAILED,
     Assignments,
     Format,
@@ -20,7 +20,7 @@ from flink_skills.cli.command_options import (
     configuration,
     text_option,
 )
-from flink_skills.cli.printing import (
+from flink_skills.cli.terminal_output import (
     Column,
     counted,
     diagnostic_json,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from flink_skills.cli.command_options import absolute_source, is_url, parse_source
-from flink_skills.cli.printing import counted, diagnostic_line, print_line, print_omitted
+from flink_skills.cli.shared_options import absolute_source, is_url, parse_source
+from flink_skills.cli.terminal_output import counted, diagnostic_line, print_line, print_omitted
 from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError, SourceError
 from flink_skills.manager.loading import Declared, iterate_tree

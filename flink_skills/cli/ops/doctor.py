@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.command_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
-from flink_skills.cli.printing import Column, print_error, print_json, print_line, print_table
+from flink_skills.cli.shared_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
+from flink_skills.cli.terminal_output import Column, print_error, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from flink_skills.execution import IsolationLevel, IsolationReport
@@ -155,7 +155,7 @@ def _examine(config: SkillConfig) -> IsolationReport:
 
 
 def _print(report: IsolationReport, style: str) -> None:
-    from flink_skills.cli.command_options import LIMITS, limit_text
+    from flink_skills.cli.shared_options import LIMITS, limit_text
 
     version = f" ({report.backend_version})" if report.backend_version else ""
     seconds = f"{report.milliseconds / 1000:.2f} s"

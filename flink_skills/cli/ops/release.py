@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.command_options import (
+from flink_skills.cli.shared_options import (
     FAILED,
     Assignments,
     Format,
@@ -20,7 +20,7 @@ from flink_skills.cli.command_options import (
     configuration,
     parse_source,
 )
-from flink_skills.cli.printing import (
+from flink_skills.cli.terminal_output import (
     Column,
     counted,
     diagnostic_json,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.command_options import FAILED, Format, OutputFormat, text_option
-from flink_skills.cli.printing import counted, json_line, print_error, print_json_line, print_line
+from flink_skills.cli.shared_options import FAILED, Format, OutputFormat, text_option
+from flink_skills.cli.terminal_output import counted, json_line, print_error, print_json_line, print_line
 from flink_skills.errors import ConfigError
 
 if TYPE_CHECKING:

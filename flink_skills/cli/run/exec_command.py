@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flink_skills.cli.command_options import Assignments, configuration, text_option
+from flink_skills.cli.shared_options import Assignments, configuration, text_option
 from flink_skills.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ def _run_command(request: ExecRequest, command: str | tuple[str, ...], stdin: st
         command: String for the shell, or a program and its arguments.
         stdin: Path of ``--stdin``, ``-`` for the stdin of this process, or None for an empty stdin.
     """
-    from flink_skills.cli.printing import print_json
     from flink_skills.cli.run.exec_sandbox import Outcome, Sandbox, read_stdin, run_in_sandbox
+    from flink_skills.cli.terminal_output import print_json
     from flink_skills.errors import SkillsError
     from flink_skills.tools.arguments import ArgumentError
 

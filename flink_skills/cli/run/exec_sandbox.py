@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from flink_skills.cli.command_options import LIMITS, cap_notes, parse_limits, skill_sources
-from flink_skills.cli.printing import diagnostic_line, print_line
+from flink_skills.cli.shared_options import LIMITS, cap_notes, parse_limits, skill_sources
 from flink_skills.cli.signal_guard import SignalGuard
+from flink_skills.cli.terminal_output import diagnostic_line, print_line
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.execution import IsolationLevel, IsolationReport, Workspace, WorkspaceManager
 from flink_skills.execution.configuration import limits_from

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flink_skills.cli.printing import (
+from flink_skills.cli.run.exec_sandbox import ExecRequest, Outcome, Sandbox, run_in_sandbox
+from flink_skills.cli.terminal_output import (
     Column,
     counted,
     print_error,
@@ -19,7 +20,6 @@ from flink_skills.cli.printing import (
     size_text,
     visible,
 )
-from flink_skills.cli.run.exec_sandbox import ExecRequest, Outcome, Sandbox, run_in_sandbox
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.manager import SkillView
 from flink_skills.tools import ToolContext

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flink_skills.cli.command_options import Format, OutputFormat, text_option
+from flink_skills.cli.shared_options import Format, OutputFormat, text_option
 from flink_skills.errors import ConfigError
 
 __all__ = ["run"]
@@ -118,7 +118,7 @@ def run(
         flink-skills run job.yaml --local --input events.jsonl --model offline
     """
     if schema:
-        from flink_skills.cli.printing import print_json
+        from flink_skills.cli.terminal_output import print_json
         from flink_skills.job.schema import job_schema
 
         print_json(job_schema())
@@ -242,7 +242,7 @@ def _run_file(
 
 def _report_problems(work: Callable[[], int]) -> int:
     """Return the exit code of ``work``, or print the problems of an invalid job file."""
-    from flink_skills.cli.printing import counted, print_error, print_line
+    from flink_skills.cli.terminal_output import counted, print_error, print_line
     from flink_skills.documents.problems import DocumentError
 
     try:

@@ -15,8 +15,6 @@ from flink_skills.agents.state.keys import key_to_text
 from flink_skills.agents.turn.local import run_events
 from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.cli.agent_args import find_agent, model_setup
-from flink_skills.cli.command_options import skill_sources
-from flink_skills.cli.printing import counted, print_error, report_omitted_skills
 from flink_skills.cli.run.run_records import (
     BadLine,
     InputEvent,
@@ -27,8 +25,10 @@ from flink_skills.cli.run.run_records import (
     read_error_records,
     read_events,
 )
+from flink_skills.cli.shared_options import skill_sources
 from flink_skills.cli.signal_guard import exit_on_signals, run_until_signal
 from flink_skills.cli.talk.terminal_questions import count_unanswered, report_unanswered, terminal_ask
+from flink_skills.cli.terminal_output import counted, print_error, report_omitted_skills
 from flink_skills.errors import ConfigError, TurnError
 from flink_skills.job.local import LocalJob
 from flink_skills.job.reading import read_job

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.agents.declare.route import Route
-from flink_skills.cli.command_options import display_path
-from flink_skills.cli.printing import counted, print_error, print_json, print_line
+from flink_skills.cli.shared_options import display_path
+from flink_skills.cli.terminal_output import counted, print_error, print_json, print_line
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError
 from flink_skills.job.answers import Approvals

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flink_skills.cli.command_options import Assignments, text_option
+from flink_skills.cli.shared_options import Assignments, text_option
 
 __all__ = ["chat"]
 

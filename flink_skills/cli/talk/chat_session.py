@@ -18,12 +18,12 @@ from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.cli.agent_args import find_agent, model_setup
-from flink_skills.cli.command_options import configuration, skill_sources
-from flink_skills.cli.printing import counted, diagnostic_line, print_error, print_line
+from flink_skills.cli.shared_options import configuration, skill_sources
 from flink_skills.cli.signal_guard import exit_on_signals
 from flink_skills.cli.talk.chat_conversation import Conversation
 from flink_skills.cli.talk.chat_view import ChatView, LogToView
 from flink_skills.cli.talk.terminal_questions import ReadLine, ask_person, question_lines, terminal_ask
+from flink_skills.cli.terminal_output import counted, diagnostic_line, print_error, print_line
 from flink_skills.errors import ConfigError, near_misses
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillOptions

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from flink_skills.agents.state.waits import SLEEP
-from flink_skills.cli.printing import Styled, print_line, visible
+from flink_skills.cli.terminal_output import Styled, print_line, visible
 from flink_skills.execution import CommandResult
 from flink_skills.models.messages import ModelResponse
 from flink_skills.telemetry import CANCELLED, Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta

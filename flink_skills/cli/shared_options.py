@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from flink_skills.cli.printing import size_text
+from flink_skills.cli.terminal_output import size_text
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import Option, SkillConfig, SkillOptions
 from flink_skills.options.values import parse_count, parse_duration, parse_size
