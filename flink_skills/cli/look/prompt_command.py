@@ -286,7 +286,7 @@ def _read_menu(request: AgentRequest, *, tools: bool) -> _Menu:
 
 def _read_agent_menu(request: AgentRequest) -> _Menu:
     """Return the menu of a chat model of the agent."""
-    with request.open() as (plan, model, manager):
+    with request.open() as (_, plan, model, manager):
         names = plan.filter_of(model)
         # The job does not support the hidden skills, and the menu reports why.
         known = {*manager.view(names).names, *(name for name in manager.hidden if names is None or name in names)}

@@ -14,7 +14,7 @@ from flink_skills.agents.open.described import described_models
 from flink_skills.agents.open.generation import check_names
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
-from flink_skills.cli.agent_args import find_agent, job_scope
+from flink_skills.cli.agent_args import PlainAgent, find_agent, job_scope
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.models import ModelRequest, ModelSetup, UserMessage
@@ -49,8 +49,8 @@ class AgentRequest:
     setup: ModelSetup | None = None
 
     @contextmanager
-    def open(self) -> Iterator[tuple[AgentPlan, ModelPlan | None, AgentSkillManager]]:
-        """Return the plan of the agent, the chat model, and the skills. Tool sets are not opened.
+    def open(self) -> Iterator[tuple[Agent, AgentPlan, ModelPlan | None, AgentSkillManager]]:
+        """Return the agent, its plan, the chat model, and the skills. Tool sets are not opened.
 
         The model is None if the agent has no models.
 
@@ -58,12 +58,9 @@ class AgentRequest:
             SkillsError: The agent, its skills or its models cannot be used, or a name does not exist.
         """
         scope = job_scope(self.sources, self.config)
-        plan = compile_plan(
-            find_agent(self.agent, ""),
-            job_scopes=[scope] if scope.sources else [],
-            config=self.config,
-            model=self.setup,
-        )
+        agent = find_agent(self.agent, "")
+        scopes = [scope] if scope.sources else []
+        plan = compile_plan(agent, job_scopes=scopes, config=self.config, model=self.setup)
         models = {model.name: model for model in plan.models}
         if self.chat_model is not None and self.chat_model not in models:
             raise UnknownNameError("chat model", self.chat_model, models, place=f"agent {plan.agent_id}")
@@ -74,7 +71,7 @@ class AgentRequest:
             for name in self.names or ():
                 if name not in valid_names:
                     raise UnknownNameError("skill", name, valid_names, place="--names")
-            yield plan, model, manager
+            yield agent, plan, model, manager
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def sent_body(request: AgentRequest, event: str, *, stream: bool) -> SentBody:
     Raises:
         SkillsError: The request cannot be opened, or this package does not implement the API of its provider.
     """
-    with request.open() as (plan, chosen, manager):
+    with request.open() as (agent, plan, chosen, manager):
         if chosen is None:
             raise ConfigError(f"agent {plan.agent_id} has no chat model. Add --model PROVIDER:NAME.")
         views = {model.name: manager.view(plan.filter_of(model)) for model in plan.models}
@@ -117,7 +114,7 @@ def sent_body(request: AgentRequest, event: str, *, stream: bool) -> SentBody:
             model.default_answer,
         )
         data = request_body(chosen.setup, first, request.config, stream=stream)
-    toolsets = read_declaration(find_agent(request.agent, "")).all_toolsets
+    toolsets = read_declaration(agent).all_toolsets
     return SentBody(data, chosen.setup.label, tuple(one.name or type(one).__name__ for one in toolsets))
 
 
@@ -131,13 +128,6 @@ def _parse_event(text: str) -> Any:
                 f"--event is not valid JSON: {error}. A value that starts with {{ or [ must be JSON."
             ) from None
     return text
-
-
-class _BareAgent(Agent):
-    """Agent without instructions, so that the request contains only content for skills."""
-
-    name = "prompt"
-    model = "offline"
 
 
 @dataclass(frozen=True)
@@ -210,7 +200,7 @@ def first_request(view: SkillView, config: SkillConfig) -> FirstRequest:
     >>> [part.name for part in request.parts][:3]
     ['introduction', 'menu entries', 'guidance']
     """
-    plan = compile_plan(_BareAgent, config=config)
+    plan = compile_plan(PlainAgent({"instructions": ""}), config=config)
     (name,) = (model.name for model in plan.models)
     model = described_models(plan, {name: view}).model(name)
     specs = model.tools.specs()

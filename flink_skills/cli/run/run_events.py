@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -89,11 +89,6 @@ class _Run:
                 self.sink.write(bad_line_record(line, plan.operator_name), "unusable")
         return plan
 
-    @property
-    def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Return the keys and events."""
-        return ((event.key, event.event) for event in self.events)
-
     async def write(self, records: AsyncIterator[dict[str, Any]]) -> None:
         """Write the records of turns in this process."""
         async for record in records:
@@ -153,7 +148,7 @@ def run_agent(request: RunRequest) -> int:
 
 
 async def _records_of(plan: AgentPlan, run: _Run) -> AsyncIterator[dict[str, Any]]:
-    async for _, outcome in run_events(plan, run.pairs, ask=terminal_ask()):
+    async for _, outcome in run_events(plan, iter(run.events), ask=terminal_ask()):
         for tag, record in outcome.outputs:
             if tag in ("", ERROR_TAG):
                 yield record
@@ -174,7 +169,7 @@ def _run_in_minicluster(
         run.sink.write(record)
         run.progress.turn(failed=record["error"] is not None)
 
-    pairs = ((key_to_text(key), json.dumps(event, ensure_ascii=False)) for key, event in run.pairs)
+    pairs = ((key_to_text(key), json.dumps(event, ensure_ascii=False)) for key, event in run.events)
     run.progress.note(f"{counted(len(run.events), 'event')}; starting a Flink MiniCluster")
     with run.progress.above_prints():
         summary = run_in_minicluster(compile_in, pairs, flink_options, parallelism, on_record)
@@ -195,7 +190,7 @@ def run_job_locally(request: RunRequest) -> int:
         plans = {stage.name: job.plan(stage.name) for stage in declared.stages}
         run.read(read_events(request.input, lambda event: key_of(event, entry.keys)))
         run.report_bad_lines(plans[entry.name])
-        run_until_signal(run.write(job.run(entry, run.pairs, ended=run.count, ask=terminal_ask())))
+        run_until_signal(run.write(job.run(entry, run.events, ended=run.count, ask=terminal_ask())))
 
     with declared.hiding():
         return _run(request, work)

@@ -10,9 +10,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -40,18 +39,14 @@ _DRAIN_SECONDS = 5.0
 _END = "\x1eend of prints\x1e"
 
 
-@dataclass(frozen=True)
-class InputEvent:
-    """Event with its line number and its original text."""
+class InputEvent(NamedTuple):
+    """Event and its key."""
 
-    line: int
     key: Any
     event: Any
-    text: str
 
 
-@dataclass(frozen=True)
-class BadLine:
+class BadLine(NamedTuple):
     """Line that does not contain a valid event, and the problem."""
 
     line: int
@@ -91,7 +86,7 @@ def read_error_records(path: Path) -> Iterator[InputEvent | BadLine]:
                 yield BadLine(number, "the input line was not a valid event, so it cannot be rerun", line)
                 continue
             event = record["event"]
-            yield InputEvent(number, record["key"], Record(event) if isinstance(event, dict) else event, line)
+            yield InputEvent(record["key"], Record(event) if isinstance(event, dict) else event)
     if not count:
         raise ConfigError(f"--input {path}: the file has no error records to rerun")
 
@@ -147,7 +142,7 @@ def _parse_lines(file: TextIO, key: Callable[[Record], Any]) -> Iterator[InputEv
             continue
         try:
             record = Record(event)
-            yield InputEvent(number, key(record), record, line)
+            yield InputEvent(key(record), record)
         except ConfigError as error:
             yield BadLine(number, str(error), line)
 
