@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -146,36 +146,31 @@ def display_path(path: str) -> str:
     return normalized[len(cwd) + 1 :] if normalized.startswith(cwd.rstrip("/") + "/") else normalized
 
 
-class _ValueType(Enum):
-    TIME = "a duration such as '30 s'"
-    SIZE = "a size such as '64 mb'"
-    COUNT = "a whole number"
+_EXPECTED: dict[Callable[[object], float | int], str] = {
+    parse_duration: "a duration such as '30 s'",
+    parse_size: "a size such as '64 mb'",
+    parse_count: "a whole number",
+}
 
 
 class _Limit(NamedTuple):
-    """Description of a limit: the type of its values, its meaning and the option that sets it for a job."""
+    """Description of a limit: the function that reads its values, its meaning and the option that sets it for a job."""
 
-    value_type: _ValueType
+    parse: Callable[[object], float | int]
     description: str
     option: Option[int] | Option[float]
 
 
 LIMITS = {
-    "wall_time": _Limit(_ValueType.TIME, "time from start to end", SkillOptions.SHELL_MAX_TIMEOUT),
-    "cpu_time": _Limit(_ValueType.TIME, "CPU time of all processes of the command", SkillOptions.SHELL_MAX_CPU_TIME),
-    "memory": _Limit(_ValueType.SIZE, "memory of all processes of the command", SkillOptions.SHELL_MAX_MEMORY),
-    "processes": _Limit(_ValueType.COUNT, "processes and threads", SkillOptions.SHELL_MAX_PROCESSES),
-    "file_size": _Limit(
-        _ValueType.SIZE, "maximum size of a file that the command writes", SkillOptions.SHELL_MAX_FILE_SIZE
-    ),
-    "workspace_bytes": _Limit(
-        _ValueType.SIZE, "total size of all files in the workspace", SkillOptions.WORKSPACE_MAX_SIZE
-    ),
-    "workspace_files": _Limit(
-        _ValueType.COUNT, "files and directories in the workspace", SkillOptions.WORKSPACE_MAX_FILES
-    ),
-    "open_files": _Limit(_ValueType.COUNT, "open files of each process", SkillOptions.SHELL_MAX_OPEN_FILES),
-    "output": _Limit(_ValueType.SIZE, "captured bytes of each of stdout and stderr", SkillOptions.SHELL_MAX_OUTPUT),
+    "wall_time": _Limit(parse_duration, "time from start to end", SkillOptions.SHELL_MAX_TIMEOUT),
+    "cpu_time": _Limit(parse_duration, "CPU time of all processes of the command", SkillOptions.SHELL_MAX_CPU_TIME),
+    "memory": _Limit(parse_size, "memory of all processes of the command", SkillOptions.SHELL_MAX_MEMORY),
+    "processes": _Limit(parse_count, "processes and threads", SkillOptions.SHELL_MAX_PROCESSES),
+    "file_size": _Limit(parse_size, "maximum size of a file that the command writes", SkillOptions.SHELL_MAX_FILE_SIZE),
+    "workspace_bytes": _Limit(parse_size, "total size of all files in the workspace", SkillOptions.WORKSPACE_MAX_SIZE),
+    "workspace_files": _Limit(parse_count, "files and directories in the workspace", SkillOptions.WORKSPACE_MAX_FILES),
+    "open_files": _Limit(parse_count, "open files of each process", SkillOptions.SHELL_MAX_OPEN_FILES),
+    "output": _Limit(parse_size, "captured bytes of each of stdout and stderr", SkillOptions.SHELL_MAX_OUTPUT),
 }
 """All limits by field name of :class:`~flink_skills.execution.Limits`, in the order of the fields."""
 
@@ -208,12 +203,11 @@ def parse_limits(arguments: Sequence[str], timeout: str | None) -> dict[str, flo
 
 
 def _parse_value(argument: str, name: str, text: str) -> float | int:
-    value_type = LIMITS[name].value_type
-    parse = {_ValueType.TIME: parse_duration, _ValueType.SIZE: parse_size, _ValueType.COUNT: parse_count}[value_type]
+    parse = LIMITS[name].parse
     try:
         value = parse(text)
     except ValueError as error:
-        raise ConfigError(f"{argument}: expected {value_type.value} for {name}: {error}") from None
+        raise ConfigError(f"{argument}: expected {_EXPECTED[parse]} for {name}: {error}") from None
     if not value and name in ("wall_time", "output"):
         raise ConfigError(f"{argument}: {name} must be greater than 0")
     return value
@@ -240,9 +234,9 @@ def limit_text(name: str, value: float) -> str:
     >>> limit_text("wall_time", 300.0), limit_text("memory", 1 << 30), limit_text("cpu_time", 0)
     ('300 s', '1.0 GB', 'no limit')
     """
-    value_type = LIMITS[name].value_type if name in LIMITS else _ValueType.COUNT
     if not value:
         return "no limit"
-    if value_type is _ValueType.TIME:
+    parse = LIMITS[name].parse if name in LIMITS else parse_count
+    if parse is parse_duration:
         return f"{value:g} s"
-    return size_text(int(value)) if value_type is _ValueType.SIZE else f"{value:,}"
+    return size_text(int(value)) if parse is parse_size else f"{value:,}"

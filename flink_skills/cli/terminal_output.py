@@ -38,6 +38,7 @@ __all__ = [
     "print_json_line",
     "print_json_object",
     "print_line",
+    "print_note",
     "print_omitted",
     "print_table",
     "report_omitted_skills",
@@ -116,6 +117,11 @@ def print_line(*parts: Styled | str, stream: TextIO | None = None) -> None:
     _console(out).print(line, soft_wrap=True)
 
 
+def print_note(*parts: Styled | str) -> None:
+    """Write one line to stderr, as :func:`print_line` does."""
+    print_line(*parts, stream=sys.stderr)
+
+
 Styled = tuple[str, str]
 
 
@@ -145,9 +151,9 @@ def diagnostic_json(diagnostic: Diagnostic) -> dict[str, Any]:
 def print_error(message: str) -> None:
     """Print an error message on stderr. Later lines of the message stay separate lines."""
     first, *more = message.splitlines() or [""]
-    print_line(("flink-skills: ", "bold red"), first, stream=sys.stderr)
+    print_note(("flink-skills: ", "bold red"), first)
     for line in more:
-        print_line(line, stream=sys.stderr)
+        print_note(line)
 
 
 class Column(NamedTuple):
@@ -297,7 +303,7 @@ def print_omitted(diagnostics: Iterable[Diagnostic]) -> None:
     """Print the number of skills that limits omit on stderr. Print nothing if there are none."""
     text = omitted_text(diagnostics)
     if text:
-        print_line(text, stream=sys.stderr)
+        print_note(text)
 
 
 def write_file(option: str, path: str, text: str) -> None:

@@ -14,7 +14,7 @@ from flink_skills.cli.terminal_output import (
     counted,
     diagnostic_line,
     print_json,
-    print_line,
+    print_note,
     print_table,
     size_text,
     write_file,
@@ -130,11 +130,10 @@ def _report(contents: Catalog, html: str | None) -> None:
     """Print the errors and the location of the page on stderr."""
     for diagnostic in contents.all_diagnostics:
         if diagnostic.severity == "error":
-            print_line(*diagnostic_line(diagnostic), stream=sys.stderr)
+            print_note(*diagnostic_line(diagnostic))
     if html is not None:
         counts = contents.counts
-        print_line(
+        print_note(
             f"{'page' if html == '-' else html}: {counted(len(contents.skills), 'skill')}, "
-            f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}",
-            stream=sys.stderr,
+            f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}"
         )

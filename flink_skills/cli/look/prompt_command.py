@@ -17,7 +17,14 @@ from flink_skills.cli.shared_options import (
     skill_sources,
     text_option,
 )
-from flink_skills.cli.terminal_output import counted, diagnostic_line, print_error, print_json, print_line, visible
+from flink_skills.cli.terminal_output import (
+    counted,
+    diagnostic_line,
+    print_error,
+    print_json,
+    print_note,
+    visible,
+)
 from flink_skills.errors import ConfigError, SkillsError
 
 if TYPE_CHECKING:
@@ -158,9 +165,9 @@ def prompt(
     else:
         sys.stdout.write("".join(f"{visible(text) if sys.stdout.isatty() else text}\n" for text in menu.stdout_texts()))
         for line in menu.stderr_lines():
-            print_line(line, stream=sys.stderr)
+            print_note(line)
     for diagnostic in menu.errors:
-        print_line(*diagnostic_line(diagnostic), stream=sys.stderr)
+        print_note(*diagnostic_line(diagnostic))
     raise typer.Exit(FAILED if menu.errors else 0)
 
 
@@ -172,14 +179,11 @@ def _print_body(request: AgentRequest, event: str, *, stream: bool) -> None:
     # Write bytes, regardless of the encoding of stdout.
     sys.stdout.flush()
     sys.stdout.buffer.write(body.data + b"\n")
-    print_line(f"{body.model}: {counted(len(body.data), 'byte')}", stream=sys.stderr)
+    print_note(f"{body.model}: {counted(len(body.data), 'byte')}")
     for name, size in body.parts:
-        print_line(f"{name:<26}{size:>8,} bytes", stream=sys.stderr)
+        print_note(f"{name:<26}{size:>8,} bytes")
     if body.toolsets:
-        print_line(
-            f"The body lacks the tools of tool sets, which are not opened: {_join_names([*body.toolsets])}",
-            stream=sys.stderr,
-        )
+        print_note(f"The body lacks the tools of tool sets, which are not opened: {_join_names([*body.toolsets])}")
 
 
 def _split_names(values: Sequence[str]) -> list[str]:

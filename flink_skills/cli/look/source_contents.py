@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from flink_skills.cli.shared_options import absolute_source, is_url, parse_source
-from flink_skills.cli.terminal_output import counted, diagnostic_line, print_line, print_omitted
+from flink_skills.cli.terminal_output import counted, diagnostic_line, print_note, print_omitted
 from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError, SourceError
 from flink_skills.manager.loading import Declared, iterate_tree
@@ -130,14 +129,13 @@ def report_problems(contents: SourceContents, diagnostics: list[Diagnostic] | No
     selected = contents.diagnostics if diagnostics is None else diagnostics
     printed = [one for one in selected if one.severity == "error" or (one.code[0] == "D" and one.severity == "warning")]
     for diagnostic in printed:
-        print_line(*diagnostic_line(diagnostic, path=contents.display_path(diagnostic.path)), stream=sys.stderr)
+        print_note(*diagnostic_line(diagnostic, path=contents.display_path(diagnostic.path)))
     print_omitted(selected)
     warnings = sum(one.severity == "warning" for one in selected if one not in printed)
     if warnings:
-        print_line(
+        print_note(
             f"{counted(warnings, 'more warning' if printed else 'warning')}. "
-            "Run flink-skills validate to see the details.",
-            stream=sys.stderr,
+            "Run flink-skills validate to see the details."
         )
 
 

@@ -28,6 +28,7 @@ from flink_skills.cli.terminal_output import (
     print_error,
     print_json,
     print_line,
+    print_note,
     print_table,
     size_text,
     write_file,
@@ -115,7 +116,7 @@ def pack(
 def _print(packing: Packing, output: str, *, table: bool) -> None:
     for one in packing.diagnostics:
         if one.severity == "error" or (table and (one.severity == "warning" or one.code == "D07")):
-            print_line(*diagnostic_line(one), stream=sys.stderr)
+            print_note(*diagnostic_line(one))
     if not packing.sha256:
         errors = sum(one.severity == "error" for one in packing.diagnostics)
         print_error(f"{output} is not written because of {counted(errors, 'error')}")

@@ -16,6 +16,7 @@ from flink_skills.cli.terminal_output import counted, json_line, print_error, pr
 from flink_skills.errors import ConfigError
 
 if TYPE_CHECKING:
+    from flink_skills.agents.state.waits import OpenWait
     from flink_skills.flink.savepoints import KeyState, Savepoint
     from flink_skills.models.messages import Message
 
@@ -241,24 +242,12 @@ def _print_session(data: dict[str, Any]) -> None:
             print_line("  done: ", step["step"])
 
 
-def _wait_json(agent: str, state: KeyState, turn: int, wait: Any) -> dict[str, Any]:
-    request = wait.request
-    return {
-        "wait_id": wait.id,
-        "agent": agent,
-        "key": json.loads(state.key),
-        "turn": turn,
-        "kind": request.kind,
-        "name": request.name,
-        "question": request.question,
-        "payload": request.payload,
-        "tool": request.tool,
-        "arguments": None if request.arguments is None else dict(request.arguments),
-        "since": wait.since,
-        "deadline": wait.deadline,
-        "event_time": request.event_time,
-        "attempt": wait.attempt,
-    }
+def _wait_json(agent: str, state: KeyState, turn: int, wait: OpenWait) -> dict[str, Any]:
+    from flink_skills.agents.rows.wait_record import wait_record
+
+    record = wait_record(wait, None, agent=agent, key=json.loads(state.key), turn=turn)
+    ended = ("status", "answer", "by", "at")  # Fields of waits that have ended.
+    return {**{name: record[name] for name in record if name not in ended}, "event_time": wait.request.event_time}
 
 
 def _wait_line(wait: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from flink_skills.cli.shared_options import LIMITS, cap_notes, parse_limits, skill_sources
 from flink_skills.cli.signal_guard import SignalGuard
-from flink_skills.cli.terminal_output import diagnostic_line, print_line
+from flink_skills.cli.terminal_output import diagnostic_line, print_note
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.execution import IsolationLevel, IsolationReport, Workspace, WorkspaceManager
 from flink_skills.execution.configuration import limits_from
@@ -225,7 +225,7 @@ def _select(name: str | None, names: list[str], sources: Sequence[str], manager:
         return selected
     for diagnostic in manager.diagnostics:
         if diagnostic.severity == "error":
-            print_line(*diagnostic_line(diagnostic), stream=sys.stderr)
+            print_note(*diagnostic_line(diagnostic))
     if name is None:
         raise ConfigError(f"{sources[0]} contains no skill. A skill is a folder with a SKILL.md.")
     raise UnknownNameError("skill", name, names)

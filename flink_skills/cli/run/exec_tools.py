@@ -16,6 +16,7 @@ from flink_skills.cli.terminal_output import (
     print_error,
     print_json,
     print_line,
+    print_note,
     print_table,
     size_text,
     visible,
@@ -211,9 +212,9 @@ def _print_result(outcome: _ToolOutcome) -> None:
     if outcome.error is not None:
         print_error(outcome.error)
     for file in outcome.files:
-        print_line(f"file {file['path']}  {size_text(file['bytes'])}", stream=sys.stderr)
+        print_note(f"file {file['path']}  {size_text(file['bytes'])}")
     for note in outcome.notes:
-        print_line(f"note: {note}", stream=sys.stderr)
+        print_note(f"note: {note}")
 
 
 def _print_tools(outcome: _ToolOutcome) -> None:

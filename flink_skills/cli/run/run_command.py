@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -242,7 +241,7 @@ def _run_file(
 
 def _report_problems(work: Callable[[], int]) -> int:
     """Return the exit code of ``work``, or print the problems of an invalid job file."""
-    from flink_skills.cli.terminal_output import counted, print_error, print_line
+    from flink_skills.cli.terminal_output import counted, print_error, print_note
     from flink_skills.documents.problems import DocumentError
 
     try:
@@ -250,7 +249,7 @@ def _report_problems(work: Callable[[], int]) -> int:
     except DocumentError as error:
         # Each problem starts with its file and line, as in compiler output.
         for problem in error.problems:
-            print_line(str(problem), stream=sys.stderr)
+            print_note(str(problem))
         print_error(f"invalid job file: {counted(len(error.problems), 'problem')}")
         return USAGE
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from flink_skills.agents.declare.route import Route
 from flink_skills.cli.shared_options import display_path
-from flink_skills.cli.terminal_output import counted, print_error, print_json, print_line
+from flink_skills.cli.terminal_output import counted, print_error, print_json, print_line, print_note
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError
 from flink_skills.job.answers import Approvals
@@ -46,7 +46,7 @@ def execute(path: Path, assignments: tuple[str, ...], failed: Path | None) -> in
         print_error(f"warning: {message}")
 
     def print_summary(line: str) -> None:
-        print_line(line, stream=sys.stderr)
+        print_note(line)
 
     try:
         has_failures = run_job_file(

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from flink_skills.agents.state.event import Record, field_of
 from flink_skills.agents.turn.turn_counts import kind_of, listed_kinds
-from flink_skills.cli.terminal_output import counted, print_line, visible
+from flink_skills.cli.terminal_output import counted, print_note, visible
 from flink_skills.errors import ConfigError, SkillsError
 
 __all__ = [
@@ -222,7 +222,7 @@ class Sink:
         text = f"{', '.join(numbers)}, {counted(self.failures, 'error')}"
         if self.failures:
             text += f" ({listed_kinds(self._kinds)})"
-        print_line(f"{text}; the log is {log}" if log else text, stream=sys.stderr)
+        print_note(f"{text}; the log is {log}" if log else text)
 
 
 @contextlib.contextmanager

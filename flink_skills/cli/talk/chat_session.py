@@ -23,7 +23,7 @@ from flink_skills.cli.signal_guard import exit_on_signals
 from flink_skills.cli.talk.chat_conversation import Conversation
 from flink_skills.cli.talk.chat_view import ChatView, LogToView
 from flink_skills.cli.talk.terminal_questions import ReadLine, ask_person, question_lines, terminal_ask
-from flink_skills.cli.terminal_output import counted, diagnostic_line, print_error, print_line
+from flink_skills.cli.terminal_output import counted, diagnostic_line, print_error, print_note
 from flink_skills.errors import ConfigError, near_misses
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillOptions
@@ -122,19 +122,18 @@ def _print_introduction(conversation: Conversation, plan: AgentPlan) -> None:
     manager = conversation.runtime.manager
     skills = len(manager.get_skills())
     models = ", ".join(model.setup.label for model in plan.models) or "none"
-    print_line(
+    print_note(
         ("flink-skills chat", "bold"),
         f"  agent {plan.agent_id}, model {models}, {counted(skills, 'skill')}, "
         f"isolation {conversation.runtime.isolation}",
-        stream=sys.stderr,
     )
     diagnostics = manager.diagnostics
     for diagnostic in diagnostics:
         if diagnostic.severity == "error":
-            print_line(*diagnostic_line(diagnostic), stream=sys.stderr)
+            print_note(*diagnostic_line(diagnostic))
     if warnings := sum(diagnostic.severity == "warning" for diagnostic in diagnostics):
         text = f"{counted(warnings, 'warning')}. Run flink-skills validate to see the details."
-        print_line(text, stream=sys.stderr)
+        print_note(text)
 
 
 class _Questions:
@@ -166,7 +165,7 @@ class _Session:
 
     def run(self) -> int:
         if self._is_interactive:
-            print_line("/help lists commands. Ctrl-C interrupts an answer. Ctrl-D ends the session.", stream=sys.stderr)
+            print_note("/help lists commands. Ctrl-C interrupts an answer. Ctrl-D ends the session.")
         while True:
             try:
                 line = self._read_line(_PROMPT)
@@ -306,8 +305,8 @@ def _run_slash_command(line: str, conversation: Conversation) -> bool:
 
 def _help(conversation: Conversation) -> bool:
     for name, command in _COMMANDS.items():
-        print_line((f"/{name:<8}", "bold"), f" {command.summary}", stream=sys.stderr)
-    print_line("Ctrl-C interrupts an answer. Ctrl-D ends the session.", stream=sys.stderr)
+        print_note((f"/{name:<8}", "bold"), f" {command.summary}")
+    print_note("Ctrl-C interrupts an answer. Ctrl-D ends the session.")
     return True
 
 
@@ -315,7 +314,7 @@ def _skills(conversation: Conversation) -> bool:
     models = conversation.models()
     for model in models:
         if len(models) > 1:
-            print_line((f"model {model.name}", "bold"), stream=sys.stderr)
+            print_note((f"model {model.name}", "bold"))
         loaded = conversation.skill_state(model)
         for name in model.view.names:
             state = "loaded  " if name in loaded else "        "
@@ -323,9 +322,9 @@ def _skills(conversation: Conversation) -> bool:
             description = " ".join(skill.description.split()) if skill is not None else ""
             if len(description) > _MAX_DESCRIPTION:
                 description = description[: _MAX_DESCRIPTION - 1] + "…"
-            print_line((state, "green"), (name, "bold"), f"  {description}", stream=sys.stderr)
+            print_note((state, "green"), (name, "bold"), f"  {description}")
         if not model.view.names:
-            print_line("No skills. Set a source with --skills.", stream=sys.stderr)
+            print_note("No skills. Set a source with --skills.")
     return True
 
 
@@ -333,16 +332,16 @@ def _tools(conversation: Conversation) -> bool:
     models = conversation.models()
     for model in models:
         if len(models) > 1:
-            print_line((f"model {model.name}", "bold"), stream=sys.stderr)
+            print_note((f"model {model.name}", "bold"))
         for spec in conversation.tools(model):
             first = " ".join(spec.description.split()).split(". ")[0].rstrip(".")
-            print_line((spec.name, "bold"), f"  {first}", stream=sys.stderr)
+            print_note((spec.name, "bold"), f"  {first}")
         if not model.tools.names:
-            print_line("No tools.", stream=sys.stderr)
+            print_note("No tools.")
         if model.services.toolsets is not None:
-            print_line("The agent's tool sets add more tools, depending on the key of the event.", stream=sys.stderr)
+            print_note("The agent's tool sets add more tools, depending on the key of the event.")
         if model.services.pool is not None:
-            print_line("A loaded skill adds the tools of the agent's pool that it names.", stream=sys.stderr)
+            print_note("A loaded skill adds the tools of the agent's pool that it names.")
     return True
 
 
@@ -364,19 +363,15 @@ def _tokens_text(usage: Mapping[str, int]) -> str:
 
 def _usage(conversation: Conversation) -> bool:
     usage = conversation.usage
-    print_line(
-        f"{counted(conversation.turns, 'turn')}, {counted(usage.requests, 'request')}, " + _tokens_text(vars(usage)),
-        stream=sys.stderr,
+    print_note(
+        f"{counted(conversation.turns, 'turn')}, {counted(usage.requests, 'request')}, " + _tokens_text(vars(usage))
     )
     return True
 
 
 def _reset(conversation: Conversation) -> bool:
     conversation.reset()
-    print_line(
-        f"Started a new conversation with key {conversation.key}, an empty history and an empty workspace.",
-        stream=sys.stderr,
-    )
+    print_note(f"Started a new conversation with key {conversation.key}, an empty history and an empty workspace.")
     return True
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from flink_skills.agents.state.waits import SLEEP
-from flink_skills.cli.terminal_output import Styled, print_line, visible
+from flink_skills.cli.terminal_output import Styled, print_note, visible
 from flink_skills.execution import CommandResult
 from flink_skills.models.messages import ModelResponse
 from flink_skills.telemetry import CANCELLED, Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta
@@ -45,7 +45,7 @@ class ChatView(Observer):
         """Print a line on stderr below the current output."""
         with self._lock:
             self._close_line()
-            print_line(*parts, stream=sys.stderr)
+            print_note(*parts)
 
     def _write_answer(self, text: str) -> None:
         if not text:

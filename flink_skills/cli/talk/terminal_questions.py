@@ -9,14 +9,13 @@ import os
 import sys
 import termios
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.state.waits import INPUT_ENDED
 from flink_skills.agents.turn.local_waits import Ask
 from flink_skills.agents.turn.turn import TurnOutcome
-from flink_skills.cli.terminal_output import Styled, counted, print_error, print_line
+from flink_skills.cli.terminal_output import Styled, counted, print_error, print_note
 
 __all__ = [
     "ReadLine",
@@ -130,7 +129,7 @@ def terminal_ask(show: Callable[..., None] | None = None) -> Ask | None:
     """
     if not sys.stdin.isatty():
         return None
-    show = show or partial(print_line, stream=sys.stderr)
+    show = show or print_note
     turn = asyncio.Lock()
 
     async def ask(question: dict[str, Any]) -> Any:
