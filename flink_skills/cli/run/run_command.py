@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -157,21 +158,21 @@ def run(
     if is_file and parallelism:
         assignments = (f"parallelism.default={parallelism}", *assignments)
     if is_file and not local:
-        as_json = format_ is Format.JSON
+        path, as_json = Path(str(agent)), format_ is Format.JSON
         _check_file_options(excluded, as_json=as_json, has_input=input_ is not None)
-        raise typer.Exit(
-            _run_file(
-                Path(str(agent)),
-                assignments,
-                check=check,
-                explain=explain,
-                reach=reach,
-                flink_plan=flink_plan,
-                load=load,
-                as_json=as_json,
-                failed=input_,
-            )
-        )
+
+        from flink_skills.cli.run import run_job
+
+        with _invalid_file_reported():
+            if check:
+                code = run_job.check(path, assignments, reach=reach, as_json=as_json)
+            elif explain:
+                code = run_job.explain(
+                    path, assignments, reach=reach, flink_plan=flink_plan, load=load, as_json=as_json
+                )
+            else:
+                code = run_job.execute(path, assignments, input_)
+        raise typer.Exit(code)
     assert input_ is not None  # noqa: S101 - checked above
     if is_file and format_ is Format.JSON:
         raise ConfigError(_JSON_WITHOUT_CHECK)
@@ -193,7 +194,10 @@ def run(
         local=local,
         job_agent=job_agent,
     )
-    raise typer.Exit(_report_problems(lambda: (run_job_locally if is_file else run_agent)(request)))
+    if is_file:
+        with _invalid_file_reported():
+            raise typer.Exit(run_job_locally(request))
+    raise typer.Exit(run_agent(request))
 
 
 def _check_job_options(file: str | None, present: list[str], *, local: bool) -> None:
@@ -224,34 +228,20 @@ def _check_file_options(present: list[str], *, as_json: bool, has_input: bool) -
         raise ConfigError(_JSON_WITHOUT_CHECK)
 
 
-def _run_file(
-    path: Path, assignments: tuple[str, ...], *, check: bool, explain: bool, failed: Path | None, **options: Any
-) -> int:
-    """Run, check or explain a job file, and return the exit code."""
-    from flink_skills.cli.run import run_job
-
-    if check:
-        return _report_problems(
-            lambda: run_job.check(path, assignments, reach=options["reach"], as_json=options["as_json"])
-        )
-    if explain:
-        return _report_problems(lambda: run_job.explain(path, assignments, **options))
-    return _report_problems(lambda: run_job.execute(path, assignments, failed))
-
-
-def _report_problems(work: Callable[[], int]) -> int:
-    """Return the exit code of ``work``, or print the problems of an invalid job file."""
+@contextmanager
+def _invalid_file_reported() -> Iterator[None]:
+    """Print the problems of an invalid job file, and exit."""
     from flink_skills.cli.terminal_output import counted, print_error, print_note
     from flink_skills.documents.problems import DocumentError
 
     try:
-        return work()
+        yield
     except DocumentError as error:
         # Each problem starts with its file and line, as in compiler output.
         for problem in error.problems:
             print_note(str(problem))
         print_error(f"invalid job file: {counted(len(error.problems), 'problem')}")
-        return USAGE
+        raise typer.Exit(USAGE) from None
 
 
 def is_job(argument: str | None, *, no_events: bool) -> bool:
