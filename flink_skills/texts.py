@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-__all__ = ["INVISIBLE", "replace_hidden", "visible"]
+__all__ = ["INVISIBLE", "printable", "replace_hidden", "visible"]
 
 # Default_Ignorable_Code_Point of Unicode 14 (DerivedCoreProperties.txt): soft hyphen, joiners, fillers, bidi controls,
 # tags and more, and the blank of Braille (U+2800). The joiners U+200C and U+200D and the selectors U+180B to U+180D,
@@ -43,6 +43,15 @@ def replace_hidden(text: str, replace: Callable[[str], str]) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(replace(char) if _is_hidden(char) else char for char in text)
+
+
+def printable(text: str, replace: Callable[[str], str] = lambda char: "\N{REPLACEMENT CHARACTER}") -> str:
+    """Return ``text`` with ``replace`` applied to each character that is not printable, line ends and tabs included.
+
+    >>> printable("a\\n\\x1b", lambda char: "?")
+    'a??'
+    """
+    return text if text.isprintable() else "".join(char if char.isprintable() else replace(char) for char in text)
 
 
 def _is_hidden(char: str) -> bool:

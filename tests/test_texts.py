@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flink_skills.texts import replace_hidden, visible
+from flink_skills.texts import printable, replace_hidden, visible
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,8 @@ def test_hidden_characters_are_visible(text: str, shown: str) -> None:
 
 def test_a_replacement_is_chosen_for_each_character() -> None:
     assert replace_hidden("a\u200bb\x07", lambda char: f"[{ord(char)}]") == "a[8203]b[7]"
+
+
+def test_a_name_is_one_printable_line() -> None:
+    assert printable("a\nb\x1bc é") == "a\ufffdb\ufffdc é"
+    assert printable("a\nb\u200b", lambda char: ascii(char)[1:-1]) == "a\\nb\\u200b"
