@@ -323,12 +323,8 @@ class _FileListing:
     def of(cls, root: Path) -> _FileListing:
         """Return the listing of the workspace at ``root``."""
         listing = cls()
-        parent = os.open(root, _OPEN_DIRECTORY)
-        try:
-            for name in _LISTED_DIRECTORIES:
-                listing._add_directory(name, parent, name, 1)
-        finally:
-            os.close(parent)
+        for name in _LISTED_DIRECTORIES:
+            listing._add_directory(os.path.join(os.fsencode(root), name), None, name, 1)
         return listing
 
     def changes_since(self, before: _FileListing) -> list[dict[str, Any]]:
@@ -339,7 +335,7 @@ class _FileListing:
             if path not in before._entries or before._entries[path][0] != stamp
         ]
 
-    def _add_directory(self, name: bytes, parent: int, shown: bytes, depth: int) -> None:
+    def _add_directory(self, name: bytes, parent: int | None, shown: bytes, depth: int) -> None:
         try:
             descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
         except OSError as error:
