@@ -119,7 +119,7 @@ def run(
     """
     if schema:
         from flink_skills.cli.terminal_output import print_json
-        from flink_skills.job.schema import job_schema
+        from flink_skills.job.job_model import job_schema
 
         print_json(job_schema())
         return

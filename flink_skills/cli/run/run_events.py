@@ -30,9 +30,8 @@ from flink_skills.cli.signal_guard import exit_on_signals, run_until_signal
 from flink_skills.cli.talk.terminal_questions import count_unanswered, report_unanswered, terminal_ask
 from flink_skills.cli.terminal_output import counted, print_error, report_omitted_skills
 from flink_skills.errors import ConfigError, TurnError
-from flink_skills.job.local import LocalJob
-from flink_skills.job.reading import read_job
-from flink_skills.job.settings import split_assignments
+from flink_skills.job.job_reading import read_job, split_assignments
+from flink_skills.job.local_job import LocalJob
 
 __all__ = ["RunRequest", "run_agent", "run_job_locally"]
 
@@ -137,7 +136,7 @@ def run_agent(request: RunRequest) -> int:
             )
 
         if request.local:
-            from flink_skills.flink.environment import AgentsExecutionEnvironment
+            from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 
             plan = compile_in(AgentsExecutionEnvironment.get_execution_environment())
             run_until_signal(run.write(_records_of(plan, run)))

@@ -13,9 +13,8 @@ from flink_skills.cli.shared_options import display_path
 from flink_skills.cli.terminal_output import counted, print_error, print_json, print_line, print_note
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError
-from flink_skills.job.answers import Approvals
-from flink_skills.job.checking import Check, CheckReport, check_job
 from flink_skills.job.explaining import explain_job
+from flink_skills.job.job_checks import Check, CheckReport, check_job
 from flink_skills.job.sizing import Load
 from flink_skills.job.wait_answers import Approvals
 
@@ -40,7 +39,7 @@ def execute(path: Path, assignments: tuple[str, ...], failed: Path | None) -> in
         assignments: Values of ``--set``.
         failed: File of error records to rerun. None runs the job on its input.
     """
-    from flink_skills.job.running import run_job_file
+    from flink_skills.job.job_main import run_job_file
 
     def print_warning(message: str) -> None:
         print_error(f"warning: {message}")
@@ -54,7 +53,7 @@ def execute(path: Path, assignments: tuple[str, ...], failed: Path | None) -> in
             assignments,
             local=True,
             failed=failed,
-            tell=print_warning,
+            warn=print_warning,
             summarize=print_summary,
         )
     except DocumentError:
@@ -70,7 +69,7 @@ def execute(path: Path, assignments: tuple[str, ...], failed: Path | None) -> in
 def _is_job_failure(error: SkillsError) -> bool:
     """Return True if a job was submitted and failed. Without Flink no job can have been submitted."""
     try:
-        from flink_skills.flink.failures import JobFailedError
+        from flink_skills.flink.flink_failures import JobFailedError
     except ImportError:
         return False
     return isinstance(error, JobFailedError)
