@@ -6,7 +6,6 @@ python -m docs.gen_cli --check   exit with 1 if the page differs from the comman
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import sys
@@ -17,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from docs.generated import fill, write_or_check
-from flink_skills.cli.commands import COMMANDS, LazyCommand
+from flink_skills.cli.app import COMMANDS, LazyCommand
 
 PAGE = Path(__file__).resolve().parent / "reference" / "cli.md"
 
@@ -49,8 +48,7 @@ def _renderer(name: str) -> Callable[[], str]:
 
 
 def _command(name: str) -> str:
-    module, _, function = COMMANDS[name].target.partition(":")
-    called = getattr(importlib.import_module(module), function)
+    called = COMMANDS[name].load()
     command = LazyCommand(name, COMMANDS[name]).load()
     kinds = get_type_hints(called)
     doc = inspect.getdoc(called) or ""

@@ -15,7 +15,7 @@ from typing import Any
 
 from docs.generated import write_or_check
 from flink_skills import AgentSkillManager, SkillConfig
-from flink_skills.cli.prompt_parts import first_request
+from flink_skills.cli.look.prompt_request import first_request
 from flink_skills.tools.profiles import FACES, PROFILES
 
 PAGE = Path(__file__).resolve().parent / "reference" / "tools.md"

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flink_skills.cli.run import RunRequest, run_job
+from flink_skills.cli.run.run_events import RunRequest, run_agent
 from flink_skills.errors import SkillsError
 
 HERE = Path(__file__).resolve().parent
@@ -55,7 +55,7 @@ def main(
         )
         print(f"The agent diagnoses {incidents.name} with {SKILLS.name}/ and the model {model}.", file=sys.stderr)
         try:
-            code = run_job(request)
+            code = run_agent(request)
         except SkillsError as error:
             print(f"demo: {error}", file=sys.stderr)
             raise typer.Exit(2) from None

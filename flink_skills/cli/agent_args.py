@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.plan.agent_file import load_agent_yaml
-from flink_skills.cli.source_args import skill_sources
+from flink_skills.cli.shared_options import skill_sources
 from flink_skills.errors import ConfigError
 from flink_skills.job.agent_source import import_agent, search_modules
 from flink_skills.manager import SkillScope

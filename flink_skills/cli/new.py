@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
 import unicodedata
+from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
+from string import Template
 from typing import Annotated
 
 import typer
 
-from flink_skills.cli.job_template import job_files
-from flink_skills.cli.new_template import render_template
+from flink_skills.cli.shared_options import text_option
+from flink_skills.cli.terminal_output import print_line
 from flink_skills.errors import ConfigError
 
 __all__ = ["new"]
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_LENGTH = 64
+_TEMPLATES = Path(__file__).with_name("templates")
+# A section of a template is omitted if the skill lacks its part.
+_SECTION = re.compile(r"^%% (\w+)\n(.*?)^%% end\n", re.MULTILINE | re.DOTALL)
 
 
 class Part(str, Enum):
@@ -42,14 +48,10 @@ def new(
         ),
     ],
     *,
-    directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Parent directory. Created if it does not exist.")
-    ] = Path(),
+    directory: Annotated[Path, text_option("--dir", "DIR", "Parent directory. Created if it does not exist.")] = Path(),
     with_: Annotated[
         list[Part] | None,
-        typer.Option(
-            "--with", show_default=False, help="Add a part to the skill. Can be repeated. Default: only SKILL.md."
-        ),
+        typer.Option("--with", help="Add a part to the skill. Can be repeated. Default: only SKILL.md."),
     ] = None,
 ) -> None:
     """Create a skill from a template.
@@ -67,14 +69,14 @@ def new(
 
         flink-skills new late-orders --dir skills --with scripts --with job
     """
-    from flink_skills.cli.output import print_line
-
     _check_name(name)
     parts = [part.value for part in with_ or ()]
     skill_dir = directory / name
-    job = job_files(name, str(skill_dir)) if Part.JOB.value in parts else {}
-    _check_job(job)
-    _write(skill_dir, render_template(name, parts))
+    job = _job_files(name, str(skill_dir)) if Part.JOB.value in parts else {}
+    for file in job:
+        if os.path.lexists(file):
+            raise ConfigError(f"{file} exists in the current directory. Rename or remove it first.")
+    _write(skill_dir, _skill_files(name, parts))
     _write_job(job)
     for path in (*sorted(str(file) for file in skill_dir.rglob("*") if file.is_file()), *job):
         print_line(path)
@@ -98,11 +100,42 @@ def _check_name(name: str) -> None:
     )
 
 
-def _check_job(files: dict[str, str]) -> None:
-    """Raise ConfigError if a file of the job exists in the current directory."""
-    for file in files:
-        if os.path.lexists(file):
-            raise ConfigError(f"{file} exists in the current directory. Rename or remove it first.")
+def _skill_files(name: str, parts: Collection[str]) -> dict[str, str]:
+    """Return the content of each file of the skill by path.
+
+    >>> sorted(_skill_files("late-orders", ["scripts"]))
+    ['SKILL.md', 'scripts/describe.py']
+    """
+    templates = {"SKILL.md": "SKILL.md"}
+    if "scripts" in parts:
+        templates["scripts/describe.py"] = "describe.py"
+    if "references" in parts:
+        templates[f"references/{name}.md"] = "reference.md"
+    if "tools" in parts:
+        templates["tools.py"] = "tools.py"
+    words = name.replace("-", " ")
+    has_programs = not {"scripts", "tools"}.isdisjoint(parts)
+    values = {
+        "name": name,
+        "words": words,
+        "title": words[0].upper() + words[1:],
+        "compatibility": "python3, standard library only" if has_programs else "requires no programs",
+    }
+    sections = {*parts, "plain" if len(templates) == 1 else "steps"}
+    return {path: _render(template, sections, values) for path, template in templates.items()}
+
+
+def _job_files(name: str, path: str) -> dict[str, str]:
+    """Return the content of each file of a job for the skill at ``path``, by its name."""
+    event = {"id": "1", "text": f"something about {name.replace('-', ' ')}"}
+    values = {"name": name, "path": json.dumps(path, ensure_ascii=False)}
+    return {"job.yaml": _render("job.yaml", (), values), "events.jsonl": f"{json.dumps(event)}\n"}
+
+
+def _render(template: str, sections: Collection[str], values: dict[str, str]) -> str:
+    text = (_TEMPLATES / f"{template}.template").read_text(encoding="utf-8")
+    text = _SECTION.sub(lambda section: section[2] if section[1] in sections else "", text)
+    return Template(text).substitute(values)
 
 
 def _write_job(files: dict[str, str]) -> None:

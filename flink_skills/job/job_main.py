@@ -13,7 +13,7 @@ from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError
 from flink_skills.job.building import JobBuilder, job_warnings
 from flink_skills.job.job_reading import read_job
-from flink_skills.job.terminal_text import visible
+from flink_skills.texts import visible
 
 __all__ = ["main", "run_job_file"]
 

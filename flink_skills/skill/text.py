@@ -8,33 +8,16 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["clean", "clean_line", "hidden_characters", "is_invisible", "is_utf16", "not_text"]
+from flink_skills.texts import INVISIBLE
 
-# Default_Ignorable_Code_Point of Unicode 14 (DerivedCoreProperties.txt): soft hyphen, joiners, fillers, bidi controls,
-# tags and more. Left out are the joiners U+200C and U+200D and the selectors U+180B to U+180D, U+180F and U+FE00 to
-# U+FE0F: letters of many scripts and emoji are written with them. U+2800, a blank of Braille, is no such character and
-# shows nothing either.
-_INVISIBLE = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-_IS_INVISIBLE = re.compile(f"[{_INVISIBLE}]")
+__all__ = ["clean", "clean_line", "hidden_characters", "is_utf16", "not_text"]
+
 # Also interlinear annotation, controls except tab and line ends, lone surrogates. The joiners count only beside ASCII,
 # where they join nothing.
 _HIDDEN = re.compile(
-    f"[{_INVISIBLE}\ufff9-\ufffb\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]"
+    f"[{INVISIBLE}\ufff9-\ufffb\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]"
     "|(?<=[\\x00-\\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\\x00-\\x7f])"
 )
-
-
-def is_invisible(char: str) -> bool:
-    """Whether ``char`` shows nothing wherever it stands: it has Unicode's property Default_Ignorable_Code_Point, but is
-    no part of ordinary letters and emoji, or it is the blank of Braille.
-
-    >>> is_invisible("\\u3164"), is_invisible("\\u200d"), is_invisible(" ")
-    (True, False, False)
-    """
-    return _IS_INVISIBLE.match(char) is not None
 
 
 def hidden_characters(text: str) -> list[str]:

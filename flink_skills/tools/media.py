@@ -11,6 +11,7 @@ from typing import Any
 
 from flink_skills.errors import ConfigError
 from flink_skills.execution.workspace import recognized_type
+from flink_skills.texts import printable
 
 __all__ = ["KINDS", "MEDIA_TYPES", "Media", "has_media_name", "media_from_json", "media_to_json"]
 
@@ -144,7 +145,7 @@ def media_from_json(data: Sequence[Sequence[Any]]) -> tuple[Media, ...]:
 
 def _name(name: str) -> str:
     """Return ``name`` as one line in which no character ends the sentence about it."""
-    plain = "".join(char if char.isprintable() and char not in "[]" else "_" for char in name.strip())
+    plain = printable(name.strip(), lambda char: "_").replace("[", "_").replace("]", "_")
     return plain[-_MAX_NAME:]
 
 

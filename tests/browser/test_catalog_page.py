@@ -1,6 +1,6 @@
 """The page of ``flink-skills catalog`` in Chromium: search, keys, colors, narrow screens, and hostile content.
 
-Examines the internals of cli.catalog_data, cli.catalog_html and cli.catalog_skill on purpose.
+Examines the internals of cli.look.catalog_data and cli.look.page on purpose.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from flink_skills.cli.catalog_data import Catalog, Viewer
-from flink_skills.cli.catalog_html import render_page
-from flink_skills.cli.catalog_skill import CatalogSkill, Length
+from flink_skills.cli.look.catalog_data import Catalog, CatalogSkill, Length, Viewer
+from flink_skills.cli.look.page import render_page
 from flink_skills.skill import Diagnostic
 from tests.browser.conftest import Page, Wait
 
@@ -46,6 +45,10 @@ def skill(name: str, description: str = "Does it.", **fields: Any) -> CatalogSki
     return CatalogSkill(name, description, **values)
 
 
+def html_of(catalog: Catalog) -> str:
+    return render_page("catalog", catalog.title, catalog.to_page(), alternative="Read the table.")
+
+
 def said(code: str, severity: Any, message: str, **fields: Any) -> Diagnostic:
     return Diagnostic(code, severity, message, path="skills/x/SKILL.md", line=2, fix="fix it", **fields)
 
@@ -65,7 +68,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     viewers = [Viewer("triage", name, "openai:gpt", "core", 4000, 1000) for name in ("main", "expert")]
     file = tmp_path_factory.mktemp("catalog") / "many.html"
-    text = render_page(Catalog("job", ["skills"], skills, viewers, [said("D06", "error", "cannot be read")]))
+    text = html_of(Catalog("job", ["skills"], skills, viewers, [said("D06", "error", "cannot be read")]))
     file.write_text(text, encoding="utf-8")
     return file
 
@@ -95,7 +98,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     viewers = [Viewer(text, text, text, text, 1, 1) for text in HOSTILE]
     file = tmp_path_factory.mktemp("catalog") / "hostile.html"
     diagnostics = [Diagnostic("D06", text, text, path=text) for text in HOSTILE]  # type: ignore[arg-type]
-    file.write_text(render_page(Catalog(HOSTILE[1], HOSTILE, skills, viewers, diagnostics)), encoding="utf-8")
+    file.write_text(html_of(Catalog(HOSTILE[1], HOSTILE, skills, viewers, diagnostics)), encoding="utf-8")
     return file
 
 
@@ -211,7 +214,8 @@ def test_hostile_texts_are_texts(page: Page, hostile: Path) -> None:
     assert page.run("return performance.getEntriesByType('resource').map(e => e.name)") == []
     tags = page.run("return [...new Set([...document.querySelectorAll('*')].map(e => e.tagName))]")
     assert not {"IMG", "IFRAME", "SVG", "OBJECT", "EMBED", "BASE", "FORM"} & set(tags)
-    assert page.run("return [document.scripts.length, document.styleSheets.length]") == [1, 1]
+    scripts = page.run("return [...document.scripts].map(s => s.type)")
+    assert (scripts, page.run("return document.styleSheets.length")) == (["application/json", ""], 1)
     links = page.run("return [...document.querySelectorAll('[href]')].map(e => e.getAttribute('href'))")
     assert all(link.startswith("#") or link == "data:," for link in links)
     handlers = page.run(
@@ -244,15 +248,40 @@ def test_the_policy_of_the_page_holds_what_was_overlooked(page: Page, hostile: P
     assert page.run("return window.__hit") is None
 
 
-def test_without_scripts_all_can_be_read(page: Page, many: Path) -> None:
+def test_without_scripts_the_page_names_another_form(page: Page, many: Path) -> None:
     page.open(many, script=False)
     try:
-        shown = page.driver.find_elements("css selector", ".skill summary")
-        assert len(shown) == 500
-        assert not page.driver.find_element("id", "search").is_displayed()
-        last = page.driver.find_element("css selector", "#skill-warned summary")
-        last.click()
-        assert "the name is another" in page.driver.find_element("id", "skill-warned").text
-        assert "ab" * 32 in page.driver.find_element("id", "skill-warned").text
+        text = page.driver.find_element("css selector", "body").text
+        assert "This page requires JavaScript. Read the table." in text
     finally:
         page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_a_long_list_ends_with_the_number_of_the_others(page: Page, tmp_path: Path) -> None:
+    crowd = skill("crowd", files=[(f"a/{number:04}.dat", 1) for number in range(2_100)])
+    (tmp_path / "crowd.html").write_text(html_of(Catalog("Skills", ["skills"], [crowd])), encoding="utf-8")
+    page.open(tmp_path / "crowd.html", fragment="#skill-crowd")
+    text = page.run("return document.querySelector('.skill').textContent")
+    assert "2,100 files, 2.1 KB" in text
+    assert text.count(".dat") == 200
+    assert "and 1,900 more" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("<b>&\"'", "&lt;b&gt;&amp;\"'"),
+        ("a\u202eb\u200b", "a<mark>U+202E</mark>b<mark>U+200B</mark>"),
+        ("\x1b\x00\ud800", "<mark>U+001B</mark><mark>U+0000</mark><mark>U+D800</mark>"),
+        ("日本語 🎉 é\n", "日本語 🎉 é\n"),
+        ("a\u3164\u2800\u034f", "a<mark>U+3164</mark><mark>U+2800</mark><mark>U+034F</mark>"),
+        ("\u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3", "\u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3"),
+        ("<U+200B>", "&lt;U+200B&gt;"),
+        ("\ue000U+0041\ue001", "<mark>U+E000</mark>U+0041<mark>U+E001</mark>"),
+    ],
+)
+def test_text_is_not_markup(text: str, html: str, page: Page, tmp_path: Path) -> None:
+    catalog = Catalog("Skills", ["skills"], [skill("one", text)])
+    (tmp_path / "text.html").write_text(html_of(catalog), encoding="utf-8")
+    page.open(tmp_path / "text.html")
+    assert page.run("return document.querySelector('.about').innerHTML") == html

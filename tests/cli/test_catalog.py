@@ -1,19 +1,16 @@
-"""``flink-skills catalog``: the page, the table, JSON, and what the models of an agent or a job see.
-
-Examines the internals of cli.catalog_text on purpose.
-"""
+"""``flink-skills catalog``: the page, the table, JSON, and what the models of an agent or a job see."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flink_skills.cli.catalog_escape import escape, escape_attribute
 from tests.cli.conftest import FlinkSkills
 from tests.kit.skills import write_skill
 
@@ -36,24 +33,10 @@ output: {table: o}
 """
 
 
-class Texts(HTMLParser):
-    """The visible texts of a page, and its tags."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.texts: list[str] = []
-        self._silent = ""
-        self.feed(page)
-        self.text = " ".join(" ".join(self.texts).split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self._silent = tag if tag in ("script", "style") else ""
-
-    def handle_data(self, data: str) -> None:
-        if not self._silent:
-            self.texts.append(data)
+def data_of(page: str) -> Any:
+    """Return the data of a page."""
+    [text] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
 
 
 @pytest.fixture
@@ -76,14 +59,16 @@ def test_the_page_has_everything_of_a_skill(flink_skills: FlinkSkills, skills: P
     said = flink_skills("catalog", "skills", "--html", "page.html")
     assert (said.code, said.stdout) == (0, "")
     assert said.stderr == "page.html: 2 skills, 0 errors, 0 warnings\n"
-    page = Path("page.html").read_text(encoding="utf-8")
-    text = Texts(page).text
+    page = data_of(Path("page.html").read_text(encoding="utf-8"))
+    first, second = page["skills"]
+    assert page["sources"] == ["skills"]
+    assert (first["description"], second["description"]) == ("Looks first.", "Looks <again>.")
     [digest] = [s["digest"] for s in flink_skills("list", "skills", "--format", "json").json if s["name"] == "first"]
-    for part in ("Looks first.", "Looks <again>.", digest, "references/a.md", "scripts/run.sh", "count , shout"):
-        assert part in text
-    assert "_inner" not in text
-    assert re.search(r"Menu entry \d+ characters, about \d+ tokens Body 6 characters, about 1 tokens", text)
-    assert f'data-copy="{digest}"' in page
+    assert first["digest"] == digest
+    assert (first["documents"], first["scripts"]) == (["references/a.md"], ["scripts/run.sh"])
+    assert second["tools"] == ["count", "shout"]
+    assert first["body"] == {"chars": 6, "tokens": 1}
+    assert first["menu"]["chars"] > first["menu"]["tokens"] > 0
 
 
 def test_size_and_number_are_of_all_files_however_many(flink_skills: FlinkSkills, tmp_path: Path) -> None:
@@ -95,10 +80,8 @@ def test_size_and_number_are_of_all_files_however_many(flink_skills: FlinkSkills
     assert found["files"][-1] == {"path": "z/last.sh", "bytes": 5_000}
     assert found["scripts"] == ["z/last.sh"]
     assert sum(file["bytes"] for file in found["files"]) == listed["bytes"]
-    text = Texts(flink_skills("catalog", "many", "--html", "-").stdout).text
-    assert "2,102 files" in text
-    shown_files = len(re.findall(r"a/\d{4}\.dat", text))
-    assert f"and {2_102 - shown_files - 1:,} more" in text
+    [shown] = data_of(flink_skills("catalog", "many", "--html", "-").stdout)["skills"]
+    assert (len(shown["files"]), shown["size"]) == (2_102, listed["bytes"])
 
 
 def test_the_page_asks_no_network_and_runs_nothing_else(flink_skills: FlinkSkills, skills: Path) -> None:
@@ -108,8 +91,8 @@ def test_the_page_asks_no_network_and_runs_nothing_else(flink_skills: FlinkSkill
     for tag in ("script", "style"):
         [code] = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
         hashed = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-        assert f"{tag}-src &#x27;sha256-{hashed}&#x27;" in policy
-    assert policy.startswith("default-src &#x27;none&#x27;;")
+        assert f"{tag}-src 'sha256-{hashed}'" in policy
+    assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
 
 
@@ -123,10 +106,11 @@ def test_bad_sources_and_skills_are_on_the_page(flink_skills: FlinkSkills, skill
     said = flink_skills("catalog", "skills", "nowhere", "--html", "page.html")
     assert said.code == 1
     assert "F08" in said.stderr and "nowhere" in said.stderr
-    text = Texts(Path("page.html").read_text(encoding="utf-8")).text
-    assert "error F08" in text and "error D06" in text
-    assert "skills/second/SKILL.md" in text
-    assert "Fix: " in text
+    page = data_of(Path("page.html").read_text(encoding="utf-8"))
+    [skipped] = [each for each in page["diagnostics"] if each["code"] == "F08"]
+    assert (skipped["severity"], skipped["path"]) == ("error", "skills/second/SKILL.md")
+    assert skipped["fix"] and skipped["meaning"]
+    assert [each["severity"] for each in page["diagnostics"] if each["code"] == "D06"] == ["error"]
 
 
 def test_the_page_is_written_whole_or_not(flink_skills: FlinkSkills, skills: Path, tmp_path: Path) -> None:
@@ -150,7 +134,12 @@ def test_which_model_of_an_agent_sees_which_skill(flink_skills: FlinkSkills, ski
     assert all(viewer["menu_tokens"] > 0 for viewer in found["viewers"])
     assert found["sources"] == ["skills", "own"]
     page = flink_skills("catalog", "skills", "--agent", "agent.yaml", "--html", "-").stdout
-    assert re.search("second . no . yes", Texts(page).text)
+    shown = data_of(page)
+    assert [(viewer["agent"], viewer["model"]) for viewer in shown["viewers"]] == [
+        ("triage", "main"),
+        ("triage", "expert"),
+    ]
+    assert [each["seen_by"] for each in shown["skills"] if each["name"] == "second"] == [[1]]
 
 
 def test_a_job_brings_its_own_sources(flink_skills: FlinkSkills, skills: Path) -> None:
@@ -177,7 +166,7 @@ def test_a_name_that_no_source_has_is_on_the_page(flink_skills: FlinkSkills, ski
     Path("agent.yaml").write_text(text)
     said = flink_skills("catalog", "skills", "--agent", "agent.yaml", "--html", "-")
     assert said.code == 1
-    assert "frist" in Texts(said.stdout).text
+    assert any("frist" in each["message"] for each in data_of(said.stdout)["diagnostics"])
     assert "did you mean" in said.stderr
 
 
@@ -211,24 +200,14 @@ def test_a_secret_of_a_url_is_not_shown(flink_skills: FlinkSkills) -> None:
     assert "hush" not in said.stderr + Path("page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("text", "html"),
-    [
-        ("<b>&\"'", "&lt;b&gt;&amp;&quot;&#x27;"),
-        ("a\u202eb\u200b", "a<mark>U+202E</mark>b<mark>U+200B</mark>"),
-        ("\x1b\x00\ud800", "<mark>U+001B</mark><mark>U+0000</mark><mark>U+D800</mark>"),
-        ("日本語 🎉 é\n", "日本語 🎉 é\n"),
-        ("a\u3164\u2800\u034f", "a<mark>U+3164</mark><mark>U+2800</mark><mark>U+034F</mark>"),
-        ("\u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3", "\u2764\ufe0f\u200d\U0001f525 1\ufe0f\u20e3"),
-        ("<U+200B>", "&lt;U+200B&gt;"),
-    ],
-)
-def test_texts_are_no_markup(text: str, html: str) -> None:
-    assert escape(text) == html
-
-
-def test_attributes_stay_in_their_quotes() -> None:
-    assert escape_attribute("a\"'<>&\n\u202e\ud800\x1b") == "a&quot;&#x27;&lt;&gt;&amp;\ufffd&#8238;?\ufffd"
+def test_text_of_skills_ends_no_script_and_no_title(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    hostile = "</script></title><script>alert(1)</script><!-- \\u202e"
+    write_skill(tmp_path / "s" / "one", description=f'"{hostile}"')
+    (tmp_path / "agent.yaml").write_text(f'name: "{"a" * 20}"\nmodel: offline\n')
+    page = flink_skills("catalog", "s", "--agent", "agent.yaml", "--html", "-").stdout
+    assert (page.count("<script"), page.count("</script"), page.count("<!--")) == (2, 2, 0)
+    [one] = data_of(page)["skills"]
+    assert one["description"].endswith("<!-- \ue000U+202E\ue001")
 
 
 @pytest.mark.parametrize("mode", ["hide", "refuse"])

@@ -1,6 +1,6 @@
 """``flink-skills doctor``: what a program reads of it, what a person reads of it, and its exit codes.
 
-Examines the internals of cli.isolation_words, cli.limit_words and execution.isolation.backend_choice on purpose.
+Examines the internals of cli.ops.doctor, cli.shared_options and execution.isolation.backend_choice on purpose.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.cli.isolation_text import enforced_sentence, gap_sentence, level_sentence
-from flink_skills.cli.limit_args import LIMITS, limit_text
+from flink_skills.cli.ops.doctor import LEVELS, enforced_sentence, gap_sentence
+from flink_skills.cli.shared_options import LIMITS, limit_text
 from flink_skills.execution import IsolationLevel, IsolationReport, Limits
 from flink_skills.execution.isolation import REQUIRED, backend_choice
 from tests.cli.conftest import FlinkSkills, Said
@@ -164,8 +164,7 @@ def test_every_name_has_a_sentence() -> None:
     for name in backend_choice._KNOWN_GAPS:
         assert not gap_sentence(name).startswith("Not enforced:"), name
     assert gap_sentence("only_as_strong_as_runtime_class:gvisor").endswith("runtime class: gvisor.")
-    for level in IsolationLevel:
-        assert level_sentence(level).endswith(".")
+    assert set(LEVELS) == {level.name for level in IsolationLevel}
     assert {limit_text(name, 0) for name in LIMITS} == {"no limit"}
 
 

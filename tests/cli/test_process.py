@@ -1,6 +1,6 @@
 """The command as a process: its imports, colors, pipes and encodings.
 
-Examines the internals of cli.commands on purpose.
+Examines the internals of cli.app on purpose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.cli.commands import COMMANDS, LazyCommand
+from flink_skills.cli.app import COMMANDS, LazyCommand
 from tests.cli.command import ROOT
 from tests.kit.skills import write_skill
 
@@ -77,7 +77,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 
 
 def test_the_list_of_commands_imports_none(tmp_path: Path) -> None:
-    modules = {entry.target.partition(":")[0] for entry in COMMANDS.values()}
+    modules = {f"flink_skills.cli.{entry.target.partition(':')[0]}" for entry in COMMANDS.values()}
     code = IMPORTS.replace("sys.argv[1:] if", f"{modules} if").replace("sys.argv[2:]", "()")
     _, environment = command(cwd=tmp_path)
     done = subprocess.run(

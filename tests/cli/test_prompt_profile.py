@@ -1,6 +1,6 @@
 """``flink-skills prompt --profile``: all that a model is sent of skills and tools, and what it costs.
 
-Examines the internals of cli.prompt_parts on purpose.
+Examines the internals of cli.look.prompt_request on purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import bpe_openai
 import pytest
 
 from flink_skills import AgentSkillManager, SkillConfig
-from flink_skills.cli.prompt_parts import first_request
+from flink_skills.cli.look.prompt_request import first_request
 from flink_skills.tools import PROFILES
 from tests.cli.command import ROOT
 from tests.cli.conftest import FlinkSkills

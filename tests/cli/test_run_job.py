@@ -1,6 +1,6 @@
 """``flink-skills run JOB.yaml``: exit codes and streams, with and without a cluster in the process.
 
-Examines the internals of cli.run_command on purpose.
+Examines the internals of cli.run.run_command on purpose.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.cli.run_command import is_job
+from flink_skills.cli.run.run_command import is_job
 from tests.cli.command import run
 from tests.cli.conftest import FlinkSkills
 from tests.job.files import PLAIN, write_job

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from flink_skills.cli.signals import exit_on_signals, run_until_signal
+from flink_skills.cli.signal_guard import exit_on_signals, run_until_signal
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)

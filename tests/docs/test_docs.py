@@ -1,6 +1,6 @@
 """The documentation says what is: its examples run, its tables are current, its links lead somewhere.
 
-Examines the internals of cli.commands on purpose.
+Examines the internals of cli.app on purpose.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def test_command_line_reference_keeps_what_people_wrote() -> None:
 
 
 def test_command_line_reference_has_exit_codes_and_examples_of_every_command() -> None:
-    from flink_skills.cli.commands import COMMANDS
+    from flink_skills.cli.app import COMMANDS
 
     text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     parts = dict(re.findall(r"<!-- generated: ([\w-]+) -->\n(.*?)<!-- end -->", text, re.DOTALL))

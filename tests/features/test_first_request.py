@@ -1,6 +1,6 @@
 """The command ``flink-skills prompt --profile`` prints the request that a turn sends.
 
-Examines the internals of cli.prompt_parts on purpose.
+Examines the internals of cli.look.prompt_request on purpose.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills import AgentSkillManager, SkillConfig
-from flink_skills.cli.prompt_parts import first_request
+from flink_skills.cli.look.prompt_request import first_request
 from flink_skills.tools import PROFILES
 from tests.features.conftest import Run
 from tests.kit.models import Script

@@ -20,6 +20,7 @@ from flink_skills.artifacts import ArtifactError, ArtifactStore, Reference, pars
 from flink_skills.endpoint import redact
 from flink_skills.execution.workspace import WorkspacePathError, media_type
 from flink_skills.sources.prefixes import is_remote
+from flink_skills.texts import printable
 
 if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
@@ -358,4 +359,4 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 def _shown(name: str) -> str:
     """A name as a record has it: what cannot be printed is escaped."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name[:_MAX_SHOWN])
+    return printable(name[:_MAX_SHOWN], lambda char: ascii(char)[1:-1])

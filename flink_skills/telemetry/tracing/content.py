@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from flink_skills.telemetry.tracing.messages import input_message, output_message
+from flink_skills.texts import printable
 
 __all__ = ["Content", "plain"]
 
@@ -22,10 +23,7 @@ _MAX_NAMES = 64
 
 def plain(text: str, max_length: int = _MAX_NAME_LENGTH) -> str:
     """Return ``text`` truncated, and without characters that are not printable."""
-    truncated = text[:max_length]
-    if not truncated.isprintable():
-        truncated = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in truncated)
-    return truncated
+    return printable(text[:max_length])
 
 
 class Content:

@@ -1,0 +1,1 @@
+"""Commands that print skills, and what models see of them."""

@@ -1,0 +1,139 @@
+"""``flink-skills catalog``: a table or an HTML page of skills and the models that see them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flink_skills.cli.shared_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
+from flink_skills.cli.terminal_output import (
+    Column,
+    counted,
+    diagnostic_line,
+    print_json,
+    print_note,
+    print_table,
+    size_text,
+    write_file,
+)
+from flink_skills.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flink_skills.cli.look.catalog_data import Catalog
+
+__all__ = ["catalog"]
+
+
+def catalog(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE",
+            show_default=False,
+            help="Folder, archive or URL of skills. Can be repeated. With --agent: skills of the job. With --job: "
+            "replaces the skills of the job.",
+        ),
+    ] = None,
+    *,
+    html: Annotated[
+        str | None, text_option("--html", "FILE", "Write an HTML page to FILE. - writes to stdout.")
+    ] = None,
+    job: Annotated[
+        Path | None, text_option("--job", "JOB.yaml", "Show the skills that the models of this job see.")
+    ] = None,
+    agent: Annotated[
+        str | None,
+        text_option(
+            "--agent", "AGENT", "Show the skills that the models of this agent see: module:Class or a YAML file."
+        ),
+    ] = None,
+    format_: OutputFormat = Format.TEXT,
+    set_: Assignments = None,
+) -> None:
+    """Show skills, their problems, and which models see them.
+
+    Without --html, the command prints a table, or all data as JSON. With --html, it writes one self-contained page that
+    loads nothing from the network, for example as a build artifact. The page requires JavaScript. It also shows errors.
+
+    Examples:
+
+        flink-skills catalog ./skills --html skills.html
+
+        flink-skills catalog --job job.yaml --html skills.html
+    """
+    from flink_skills.cli.look.catalog_data import read_job_catalog, read_source_catalog
+
+    config = configuration(set_)
+    if job is not None and agent is not None:
+        raise ConfigError("--job and --agent cannot be combined: the job file names its agent. Omit one of them.")
+    if not sources and job is None and agent is None:
+        raise ConfigError("a SOURCE, --job or --agent is required")
+    if job is not None or agent is not None:
+        contents = read_job_catalog(tuple(sources or ()), config, assignments=tuple(set_ or ()), job=job, agent=agent)
+    else:
+        contents = read_source_catalog(tuple(sources or ()), config)
+    if html is not None:
+        _write_page(contents, html)
+    elif format_ is Format.JSON:
+        print_json(contents.to_json())
+    elif contents.skills:
+        _print(contents)
+    _report(contents, html)
+    raise typer.Exit(FAILED if contents.has_errors else 0)
+
+
+def _write_page(contents: Catalog, target: str) -> None:
+    from flink_skills.cli.look.page import render_page
+
+    title = "Skills" if contents.title == "Skills" else f"Skills of {contents.title}"
+    alternative = "The command flink-skills catalog prints the same data as a table, or as JSON with --format json."
+    page = render_page("catalog", title, contents.to_page(), alternative=alternative)
+    if target == "-":
+        sys.stdout.write(page)
+    else:
+        write_file("--html", target, page)
+
+
+def _print(contents: Catalog) -> None:
+    columns = [
+        Column("NAME"),
+        Column("FILES", right=True, optional=True),
+        Column("SIZE", right=True, optional=True),
+        Column("MENU", right=True),
+        Column("BODY", right=True),
+        Column("PROBLEMS"),
+        *([Column("SEEN BY")] if contents.viewers else []),
+    ]
+    rows = [
+        [
+            skill.name,
+            f"{len(skill.files):,}",
+            size_text(skill.size),
+            f"{skill.menu.tokens:,}",
+            f"{skill.body.tokens:,}",
+            " ".join(dict.fromkeys(diagnostic.code for diagnostic in skill.diagnostics)) or "none",
+            *(
+                [", ".join(contents.viewers[index].label for index in skill.seen_by) or "none"]
+                if contents.viewers
+                else []
+            ),
+        ]
+        for skill in contents.skills
+    ]
+    print_table(columns, rows)
+
+
+def _report(contents: Catalog, html: str | None) -> None:
+    """Print the errors and the location of the page on stderr."""
+    for diagnostic in contents.all_diagnostics:
+        if diagnostic.severity == "error":
+            print_note(*diagnostic_line(diagnostic))
+    if html is not None:
+        counts = contents.counts
+        print_note(
+            f"{'page' if html == '-' else html}: {counted(len(contents.skills), 'skill')}, "
+            f"{counted(counts['error'], 'error')}, {counted(counts['warning'], 'warning')}"
+        )

@@ -1,0 +1,1 @@
+"""Commands for operators: hosts, savepoints and releases of skills."""

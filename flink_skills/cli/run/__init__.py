@@ -1,0 +1,1 @@
+"""Commands that run jobs, agents, commands and tools."""

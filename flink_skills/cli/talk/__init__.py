@@ -1,0 +1,1 @@
+"""Interactive sessions and questions in a terminal."""

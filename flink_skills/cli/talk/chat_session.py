@@ -1,0 +1,389 @@
+"""Interactive loop of ``flink-skills chat``: input lines, turns, interrupts and slash commands."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.rows.wait_record import WAITS_TAG
+from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
+from flink_skills.cli.agent_args import find_agent, model_setup
+from flink_skills.cli.shared_options import configuration, skill_sources
+from flink_skills.cli.signal_guard import exit_on_signals
+from flink_skills.cli.talk.chat_conversation import Conversation
+from flink_skills.cli.talk.chat_view import ChatView, LogToView
+from flink_skills.cli.talk.terminal_questions import ReadLine, ask_person, question_lines, terminal_ask
+from flink_skills.cli.terminal_output import counted, diagnostic_line, print_error, print_note
+from flink_skills.errors import ConfigError, near_misses
+from flink_skills.models.setup import ModelSetup
+from flink_skills.options import SkillOptions
+
+__all__ = ["ChatRequest", "run_chat"]
+
+DONE, SOME_ERRORS, INTERRUPTED = 0, 3, 130
+_PROMPT = "> "
+_MAX_DESCRIPTION = 90
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """Arguments of ``flink-skills chat``."""
+
+    job: Path | None = None
+    skills: tuple[str, ...] = ()
+    agent: str | None = None
+    model: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    instructions: str = ""
+    profile: str | None = None
+    stream: bool | None = None
+    assignments: tuple[str, ...] = ()
+
+
+def run_chat(request: ChatRequest) -> int:
+    """Run the session and return the exit code.
+
+    Raises:
+        SkillsError: The arguments, the agent or its skills cannot be used.
+    """
+    plan = _compile(request)
+    stream = sys.stdout.isatty() if request.stream is None else request.stream
+    view = ChatView(stream=stream)
+    with (
+        _log_to(view),
+        exit_on_signals(),
+        # On a terminal, Ctrl-C interrupts an answer even if the parent process ignores SIGINT.
+        _on_interrupt(signal.default_int_handler) if sys.stdin.isatty() else contextlib.nullcontext(),
+        tempfile.TemporaryDirectory(prefix="flink-skills-", ignore_cleanup_errors=True) as scratch,
+    ):
+        read_line = _line_reader(sys.stdin.isatty())
+        conversation = Conversation(plan, scratch, view, _Questions(view, read_line), terminal_ask(view.line))
+        try:
+            _print_introduction(conversation, plan)
+            return _Session(conversation, view, read_line).run()
+        finally:
+            with _on_interrupt(signal.SIG_IGN):  # Closing takes only seconds.
+                conversation.close()
+
+
+def _compile(request: ChatRequest) -> AgentPlan:
+    from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
+
+    setup = model_setup(request.model, request.base_url)
+    if request.api_key_env is not None:
+        if setup is None:
+            raise ConfigError("--api-key-env requires --model PROVIDER:NAME")
+        setup = replace(setup, api_key_env=request.api_key_env)
+    if request.job is not None:
+        return _compile_of_job(request, request.job, setup)
+    config = configuration(list(request.assignments))
+    if request.profile is not None:
+        config.set(SkillOptions.TOOLS, [name.strip() for name in request.profile.split(",")])
+    agent = find_agent(request.agent, request.instructions)
+    agents_env = AgentsExecutionEnvironment.get_execution_environment()
+    for key in config:
+        agents_env.get_config().set(key, config.get(key))
+    paths, urls = skill_sources(request.skills)
+    agents_env.add_skills_from_paths(paths).add_skills_from_urls(urls)
+    return agents_env.compile(agent, local=True, events="json", outputs="record", model=setup)
+
+
+def _compile_of_job(request: ChatRequest, job: Path, setup: ModelSetup | None) -> AgentPlan:
+    from flink_skills.job.job_reading import read_job
+    from flink_skills.job.local_job import LocalJob
+
+    options = {"--skills": request.skills, "--instructions": request.instructions}
+    invalid = [option for option, value in options.items() if value]
+    if invalid:
+        raise ConfigError(
+            f"{', '.join(invalid)} cannot be combined with the job file {job}. Set the values in the file."
+        )
+    profile = [] if request.profile is None else [f"{SkillOptions.TOOLS.key}={request.profile}"]
+    declared = read_job(job, (*request.assignments, *profile))
+    with declared.hiding():
+        local_job = LocalJob(declared, model=setup)
+        if request.agent is None and len(local_job.names) > 1:
+            raise ConfigError(f"{job} has several agents. Select one with --agent {' | '.join(local_job.names)}")
+        return local_job.plan(request.agent if request.agent is not None else local_job.names[0])
+
+
+def _print_introduction(conversation: Conversation, plan: AgentPlan) -> None:
+    manager = conversation.runtime.manager
+    skills = len(manager.get_skills())
+    models = ", ".join(model.setup.label for model in plan.models) or "none"
+    print_note(
+        ("flink-skills chat", "bold"),
+        f"  agent {plan.agent_id}, model {models}, {counted(skills, 'skill')}, "
+        f"isolation {conversation.runtime.isolation}",
+    )
+    diagnostics = manager.diagnostics
+    for diagnostic in diagnostics:
+        if diagnostic.severity == "error":
+            print_note(*diagnostic_line(diagnostic))
+    if warnings := sum(diagnostic.severity == "warning" for diagnostic in diagnostics):
+        text = f"{counted(warnings, 'warning')}. Run flink-skills validate to see the details."
+        print_note(text)
+
+
+class _Questions:
+    """Questions of a turn that waits, if the input is not a terminal. The next lines are the answers."""
+
+    def __init__(self, view: ChatView, read_line: ReadLine) -> None:
+        self._view, self._read_line = view, read_line
+
+    def __call__(self, question: dict[str, Any]) -> Any:
+        for line in question_lines(question):
+            self._view.line(*line)
+        handled = signal.getsignal(signal.SIGINT)
+        try:
+            with _on_interrupt(signal.default_int_handler):
+                return ask_person(question, self._read_line)
+        except KeyboardInterrupt:
+            if callable(handled):
+                handled(signal.SIGINT, None)  # Interrupt the turn.
+            return None
+
+
+class _Session:
+    def __init__(self, conversation: Conversation, view: ChatView, read_line: ReadLine) -> None:
+        self._conversation = conversation
+        self._read_line = read_line
+        self._view = view
+        self._is_interactive = sys.stdin.isatty()
+        self._has_failed = False
+
+    def run(self) -> int:
+        if self._is_interactive:
+            print_note("/help lists commands. Ctrl-C interrupts an answer. Ctrl-D ends the session.")
+        while True:
+            try:
+                line = self._read_line(_PROMPT)
+                if line is None:
+                    break
+                if not self._handle(line.strip()):
+                    break
+            except KeyboardInterrupt:
+                if not self._is_interactive:
+                    return INTERRUPTED
+                sys.stderr.write("\n")
+        return SOME_ERRORS if self._has_failed and not self._is_interactive else DONE
+
+    def _handle(self, line: str) -> bool:
+        """Run the command or the turn of a line. Return False to end the session."""
+        if not line:
+            return True
+        if line.startswith("/") and not line.startswith("//"):
+            return _run_slash_command(line, self._conversation)
+        self._run_turn(line[1:] if line.startswith("//") else line)
+        return True
+
+    def _run_turn(self, line: str) -> None:
+        self._view.start_turn()
+        started = time.monotonic()
+        with self._interruptible():
+            outcome = self._conversation.run_turn(line)
+        if outcome is None:
+            self._view.line(("Interrupted. The conversation does not contain this message.", "yellow"))
+            if not self._is_interactive:
+                raise KeyboardInterrupt
+            return
+        self._show(outcome, time.monotonic() - started)
+
+    def _interruptible(self) -> contextlib.AbstractContextManager[None]:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # The shell started the process in the background.
+            return contextlib.nullcontext()
+        return _on_interrupt(lambda number, frame: self._conversation.interrupt())
+
+    def _show(self, outcome: TurnOutcome, seconds: float) -> None:
+        records = [(tag, output) for tag, output in outcome.outputs if tag not in (ERROR_TAG, WAITS_TAG)]
+        self._view.end_turn([(tag, output if tag else output["output"]) for tag, output in records])
+        if outcome.status != TurnStatus.DONE:
+            self._has_failed = True
+            print_error(f"the turn failed: {outcome.message}")
+            return
+        self._view.line((_summary(outcome, self._conversation.turns, seconds), "dim"))
+
+
+def _summary(outcome: TurnOutcome, number: int, seconds: float) -> str:
+    record: dict[str, Any] = next((output for tag, output in outcome.outputs if not tag), {})
+    usage = record.get("usage", {})
+    parts = [f"turn {number}: {seconds:.1f} s"]
+    if usage.get("requests"):
+        parts.append(counted(usage["requests"], "request"))
+    if usage.get("input_tokens") or usage.get("output_tokens"):
+        parts.append(_tokens_text(usage))
+    if record.get("skills"):
+        parts.append(f"loaded {', '.join(record['skills'])}")
+    return "; ".join(parts)
+
+
+def _line_reader(interactive: bool) -> ReadLine:
+    """Return a function that reads a line with a prompt, and returns None at the end of the input.
+
+    On a terminal the function has a history and completes commands.
+    """
+    if interactive and sys.stdout.isatty():
+        with contextlib.suppress(ImportError):  # Some Python builds lack readline.
+            import readline
+
+            names = [f"/{name}" for name in _COMMANDS]
+            readline.set_completer(lambda text, state: [*(n for n in names if n.startswith(text)), None][state])
+            readline.set_completer_delims(" ")
+            readline.parse_and_bind("tab: complete")
+
+        def read_with_prompt(prompt: str) -> str | None:
+            try:
+                return input(prompt)
+            except EOFError:
+                sys.stdout.write("\n")
+                return None
+
+        return read_with_prompt
+
+    def read(prompt: str) -> str | None:
+        if interactive:
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+        return sys.stdin.readline() or None
+
+    return read
+
+
+@contextlib.contextmanager
+def _on_interrupt(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """Handle SIGINT with ``handler`` within the context."""
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def _log_to(view: ChatView) -> Iterator[None]:
+    """Print the warnings of the package as separate lines of the session."""
+    logger, handler = logging.getLogger("flink_skills"), LogToView(view)
+    propagate = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+class _Command(NamedTuple):
+    """Summary and function of a slash command. The function returns False to end the session."""
+
+    summary: str
+    run: Callable[[Conversation], bool]
+
+
+def _run_slash_command(line: str, conversation: Conversation) -> bool:
+    """Run the command that ``line`` names. Return False to end the session."""
+    name = line[1:].split(maxsplit=1)[0].lower() if len(line) > 1 else ""
+    command = _COMMANDS.get(name)
+    if command is None:
+        suggestions = near_misses(name, _COMMANDS)
+        hint = f"Did you mean /{suggestions[0]}? " if suggestions else ""
+        print_error(f"unknown command /{name}. {hint}Use /help to list commands, or // to send a message with a slash.")
+        return True
+    return command.run(conversation)
+
+
+def _help(conversation: Conversation) -> bool:
+    for name, command in _COMMANDS.items():
+        print_note((f"/{name:<8}", "bold"), f" {command.summary}")
+    print_note("Ctrl-C interrupts an answer. Ctrl-D ends the session.")
+    return True
+
+
+def _skills(conversation: Conversation) -> bool:
+    models = conversation.models()
+    for model in models:
+        if len(models) > 1:
+            print_note((f"model {model.name}", "bold"))
+        loaded = conversation.skill_state(model)
+        for name in model.view.names:
+            state = "loaded  " if name in loaded else "        "
+            skill = model.view.get(name)
+            description = " ".join(skill.description.split()) if skill is not None else ""
+            if len(description) > _MAX_DESCRIPTION:
+                description = description[: _MAX_DESCRIPTION - 1] + "…"
+            print_note((state, "green"), (name, "bold"), f"  {description}")
+        if not model.view.names:
+            print_note("No skills. Set a source with --skills.")
+    return True
+
+
+def _tools(conversation: Conversation) -> bool:
+    models = conversation.models()
+    for model in models:
+        if len(models) > 1:
+            print_note((f"model {model.name}", "bold"))
+        for spec in conversation.tools(model):
+            first = " ".join(spec.description.split()).split(". ")[0].rstrip(".")
+            print_note((spec.name, "bold"), f"  {first}")
+        if not model.tools.names:
+            print_note("No tools.")
+        if model.services.toolsets is not None:
+            print_note("The agent's tool sets add more tools, depending on the key of the event.")
+        if model.services.pool is not None:
+            print_note("A loaded skill adds the tools of the agent's pool that it names.")
+    return True
+
+
+def _tokens_text(usage: Mapping[str, int]) -> str:
+    """Return token counts as text, with cached tokens and reasoning tokens if there are any.
+
+    >>> _tokens_text({"input_tokens": 1200, "output_tokens": 80, "cache_read_tokens": 1000})
+    '1,200 tokens in (1,000 from cache), 80 out'
+    """
+
+    def parts(**names: str) -> str:
+        counts = [f"{usage[name]:,} {label}" for name, label in names.items() if usage.get(name)]
+        return f" ({', '.join(counts)})" if counts else ""
+
+    cached = parts(cache_read_tokens="from cache", cache_write_tokens="to cache")
+    reasoned = parts(reasoning_tokens="reasoning")
+    return f"{usage['input_tokens']:,} tokens in{cached}, {usage['output_tokens']:,} out{reasoned}"
+
+
+def _usage(conversation: Conversation) -> bool:
+    usage = conversation.usage
+    print_note(
+        f"{counted(conversation.turns, 'turn')}, {counted(usage.requests, 'request')}, " + _tokens_text(vars(usage))
+    )
+    return True
+
+
+def _reset(conversation: Conversation) -> bool:
+    conversation.reset()
+    print_note(f"Started a new conversation with key {conversation.key}, an empty history and an empty workspace.")
+    return True
+
+
+def _exit(conversation: Conversation) -> bool:
+    return False
+
+
+_COMMANDS: dict[str, _Command] = {
+    "help": _Command("List the commands.", _help),
+    "skills": _Command("List the skills that the model can load, and show which are loaded.", _skills),
+    "tools": _Command("List the tools that the model can call now.", _tools),
+    "usage": _Command("Show turns, requests and tokens of this conversation.", _usage),
+    "reset": _Command("Discard the conversation and start a new one.", _reset),
+    "exit": _Command("End the session.", _exit),
+}
