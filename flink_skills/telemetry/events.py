@@ -16,10 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flink_skills.telemetry.activity import Activity, Observer, PointEvent, TurnScope
-from flink_skills.telemetry.deltas import Delta
-from flink_skills.telemetry.event_deltas import DeltaBuffer, EventDelta, SecretPrefixLength
-from flink_skills.telemetry.event_detail import EventDetail, Redact
+from flink_skills.telemetry.activity import Activity, Delta, Observer, PointEvent, TurnScope
+from flink_skills.telemetry.event_detail import DeltaBuffer, EventDelta, EventDetail, Redact, SecretPrefixLength
 from flink_skills.telemetry.event_record import (
     EVENT_COLUMNS,
     EVENT_KINDS,

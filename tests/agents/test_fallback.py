@@ -33,7 +33,6 @@ from flink_skills.telemetry import (
     MetricsObserver,
     Observer,
     Telemetry,
-    TelemetrySettings,
 )
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import Bench, OpenAgent
@@ -295,7 +294,7 @@ async def test_metrics_and_costs_are_those_of_the_model_that_answered(
     models.script(first=lambda request: DOWN, second=lambda request: million_tokens(), third=[])
     plan = compile_plan(Clerk, config=SkillConfig({**QUICK, "skills.store.dir": str(tmp_path / "store")}))
     reports: list[Any] = []
-    metrics = MetricsObserver(TelemetrySettings("clerk", metrics_interval=3600.0), reports.append)
+    metrics = MetricsObserver(reports.append, interval=3600.0)
     listener = Listener()
     telemetry = Telemetry([CostObserver(), metrics, listener])
     runtime = await open_plan(plan, scratch_dir=str(tmp_path / "scratch"), telemetry=telemetry)

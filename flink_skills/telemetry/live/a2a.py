@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flink_skills.telemetry.deltas import ToolCallDelta
-from flink_skills.telemetry.surrogates import replace_surrogates
+from flink_skills.telemetry.activity import ToolCallDelta, replace_surrogates
 
 __all__ = ["DELTA_TYPE", "STREAMING_KEY", "a2a_message"]
 

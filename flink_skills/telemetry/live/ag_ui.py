@@ -25,9 +25,16 @@ from ag_ui.core import (
     ToolCallStartEvent,
 )
 
-from flink_skills.telemetry.activity import Activity, Observer, TurnScope
-from flink_skills.telemetry.deltas import Delta, Discarded, TextDelta, ToolCallDelta
-from flink_skills.telemetry.surrogates import replace_surrogates
+from flink_skills.telemetry.activity import (
+    Activity,
+    Delta,
+    Discarded,
+    Observer,
+    TextDelta,
+    ToolCallDelta,
+    TurnScope,
+    replace_surrogates,
+)
 
 __all__ = ["DISCARDED", "AgUiObserver", "SendEvent"]
 

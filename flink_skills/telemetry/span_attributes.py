@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from opentelemetry.trace import SpanKind
 
 from flink_skills.telemetry.activity import Activity, PointEvent, TurnScope
-from flink_skills.telemetry.tracing.content import Content, plain
-from flink_skills.telemetry.tracing.messages import finish_reason
+from flink_skills.telemetry.span_content import Content, finish_reason, plain
 
 __all__ = [
     "SAMPLER_ATTRIBUTES",

@@ -1,10 +1,24 @@
-"""Observer that creates OpenTelemetry spans of activities."""
+"""Observer that creates OpenTelemetry spans of activities, following the conventions for generative AI.
+
+The IDs of traces and spans join the spans of all processes that work on a turn:
+
+* The trace ID is the turn ID, which is the same on every attempt.
+* The span ID of a turn is a digest of the turn ID. The span ID of a sub-agent is a digest of the turn ID and the step.
+  A process that crashes does not export the spans of its running activities, but the spans that ended name them as
+  parents. The process that resumes the turn exports these parents with the same IDs, which completes the tree.
+* Every other span represents work of one process. Its ID has a random part, so a step that ran before and after a
+  failure has two spans."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import hashlib
 import itertools
+import secrets
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Token
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,10 +26,11 @@ from typing import Any, NamedTuple
 from opentelemetry import context as current_context
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
 
 from flink_skills.telemetry.activity import CANCELLED, WAITING, Activity, Observer, PointEvent
-from flink_skills.telemetry.tracing.attributes import (
+from flink_skills.telemetry.span_attributes import (
     SAMPLER_ATTRIBUTES,
     end_attributes,
     model_name,
@@ -25,12 +40,111 @@ from flink_skills.telemetry.tracing.attributes import (
     span_name,
     start_attributes,
 )
-from flink_skills.telemetry.tracing.content import Content
-from flink_skills.telemetry.tracing.ids import PresetIds, agent_span_id, new_run, own_span_id, trace_id
-from flink_skills.telemetry.tracing.messages import input_message, output_message
-from flink_skills.telemetry.tracing.sampler import TurnSampler
+from flink_skills.telemetry.span_content import Content, input_message, output_message
 
-__all__ = ["TracingObserver"]
+__all__ = ["PresetIds", "TracingObserver", "TurnSampler", "agent_span_id", "new_run", "own_span_id", "trace_id"]
+
+
+def trace_id(turn_id: str) -> int:
+    """Return the trace ID of a turn.
+
+    >>> f"{trace_id('4bf92f3577b34da6a3ce929d0e0e4736'):032x}"
+    '4bf92f3577b34da6a3ce929d0e0e4736'
+    """
+    return int(turn_id[:32], 16) or 1
+
+
+def agent_span_id(turn_id: str, step: str, repeated: int = 0) -> int:
+    """Return the span ID of an agent.
+
+    Args:
+        turn_id: ID of the turn.
+        step: ID of the step that called the sub-agent. Empty for the agent of the turn.
+        repeated: Number of earlier runs in this attempt: a turn restarts if the agent's code has changed.
+    """
+    return _digest("agent", turn_id, step, str(repeated))
+
+
+def own_span_id(turn_id: str, kind: str, step: str, run: str) -> int:
+    """Return the span ID of work of this process. ``run`` must be unique for each execution."""
+    return _digest(kind, turn_id, step, run)
+
+
+def _digest(*fields: str) -> int:
+    text = "\0".join(fields).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") or 1
+
+
+class PresetIds(IdGenerator):
+    """Generator that returns preset IDs inside :meth:`preset`, and random IDs outside it."""
+
+    def __init__(self) -> None:
+        self._random = RandomIdGenerator()
+        self._next: contextvars.ContextVar[tuple[int, int] | None] = contextvars.ContextVar("next_ids", default=None)
+
+    @contextlib.contextmanager
+    def preset(self, trace: int, span: int) -> Iterator[None]:
+        """Set the IDs of the spans that start inside the context."""
+        token = self._next.set((trace, span))
+        try:
+            yield
+        finally:
+            self._next.reset(token)
+
+    def generate_trace_id(self) -> int:
+        ids = self._next.get()
+        return self._random.generate_trace_id() if ids is None else ids[0]
+
+    def generate_span_id(self) -> int:
+        ids = self._next.get()
+        return self._random.generate_span_id() if ids is None else ids[1]
+
+    def is_trace_id_random(self) -> bool:
+        """Return True: turn IDs are digests and as evenly distributed as random IDs."""
+        return True
+
+
+def new_run() -> str:
+    """Return a random ID of this process's work on turns."""
+    return secrets.token_hex(8)
+
+
+_WINDOW_SECONDS = 1.0
+# Number of digits at the end of a turn's ID that decide. They are random, and OpenTelemetry's samplers use the same.
+_DIGITS = 14
+_ID_RANGE = 1 << (4 * _DIGITS)
+
+
+class TurnSampler:
+    """Sampler of about ``max_turns`` turns per second. 0 means all turns.
+
+    The ID of a turn and the current share decide, so all attempts of a turn have the same decision while the share is
+    constant.
+
+    >>> TurnSampler(0).sample("4bf92f3577b34da6a3ce929d0e0e4736")
+    1.0
+    """
+
+    def __init__(self, max_turns: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_turns = max_turns
+        self._clock = clock
+        self._window_end = clock() + _WINDOW_SECONDS
+        # Number of turns that started in this window and in the previous one.
+        self._count = self._previous_count = 0
+
+    def sample(self, turn_id: str) -> float | None:
+        """Count a turn that starts. Return the current share if the turn is sampled, and None if it is not."""
+        if not self._max_turns:
+            return 1.0
+        now = self._clock()
+        if now >= self._window_end:
+            # After a pause the previous window had no turns.
+            self._previous_count = self._count if now < self._window_end + _WINDOW_SECONDS else 0
+            self._count, self._window_end = 0, now + _WINDOW_SECONDS
+        self._count += 1
+        share = min(1.0, self._max_turns / max(self._count, self._previous_count))
+        return share if int(turn_id[-_DIGITS:], 16) < share * _ID_RANGE else None
+
 
 _STATE = "tracing"
 _AGENTS = ("turn", "agent")
@@ -77,7 +191,7 @@ class TracingObserver(Observer):
 
     Args:
         provider: A provider with ``ids`` as its ID generator. Do not use the global provider.
-        ids: Generator of the IDs; see :mod:`flink_skills.telemetry.tracing.ids`.
+        ids: Generator of the IDs; see :mod:`flink_skills.telemetry.tracing`.
         content: Level of ``skills.trace.content``.
         sampler: Selects the turns that have spans. Default: all turns.
         redact: Removes secrets from a string.
