@@ -11,7 +11,7 @@ from flink_skills.cli.output import size_text
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.execution import Limits
 from flink_skills.options import Option, SkillOptions
-from flink_skills.options.values import parse_count, parse_duration, parse_size
+from flink_skills.options.option import parse_count, parse_duration, parse_size
 
 __all__ = ["LIMITS", "LimitSpec", "cap_notes", "limit_text", "parse_limits"]
 

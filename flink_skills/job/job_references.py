@@ -24,7 +24,7 @@ from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.job.statements import in_literals
 from flink_skills.job.terminal_text import visible
 from flink_skills.options import OptionFamily, SkillOptions
-from flink_skills.options.values import parse_optional_reference, parse_reference, parse_user_value
+from flink_skills.options.option import parse_optional_reference, parse_reference, parse_user_value
 from flink_skills.sources.secrets import expand
 
 __all__ = ["InsertedValues", "References"]

@@ -6,11 +6,9 @@ import functools
 from typing import Any
 
 from flink_skills.errors import UnknownNameError, near_misses
-from flink_skills.options.command_options import CommandOptions
-from flink_skills.options.option import Option, OptionFamily
-from flink_skills.options.telemetry_options import TelemetryOptions
-from flink_skills.options.tool_options import ToolOptions
-from flink_skills.options.values import (
+from flink_skills.options.option import (
+    Option,
+    OptionFamily,
     one_of,
     parse_bool,
     parse_count,
@@ -25,6 +23,8 @@ from flink_skills.options.values import (
     parse_text,
     parse_user_value,
 )
+from flink_skills.options.telemetry_options import TelemetryOptions
+from flink_skills.options.tool_options import CommandOptions, ToolOptions
 
 __all__ = ["SkillOptions"]
 

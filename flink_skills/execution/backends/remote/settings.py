@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flink_skills.endpoint import check_endpoint, redact
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.options.values import parse_duration
+from flink_skills.options.option import parse_duration
 
 __all__ = ["SERVICE_ACCOUNT", "RemoteSettings"]
 
