@@ -42,8 +42,8 @@ class ChatModel(Resource, ABC):
     on_quota: OnQuota | None = None
     """Listener for response headers, set by the runtime.
 
-    A model that speaks HTTP calls it with the headers of each response, errors included, as soon as they arrive. The
-    runtime then slows new requests down while the announced quota gets low."""
+    A model that speaks HTTP calls it with the headers and status of each response, including errors. After a 429, 503
+    or 529 with ``Retry-After``, the runtime pauses all requests to the model."""
 
     @abstractmethod
     async def request(self, request: ModelRequest) -> ModelResponse:

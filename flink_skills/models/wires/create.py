@@ -132,7 +132,7 @@ def _model(
     sent = {"Content-Type": "application/json", "User-Agent": "flink-skills", **headers}
     sent.update((str(name), str(value)) for name, value in (setup.extra.get("headers") or {}).items())
     most = int(setup.extra.get("max_connections", _MAX_CONNECTIONS))
-    circuits = Circuits(config)
+    circuits = Circuits()
     connections = [Connection(base.rstrip("/") + wire.path, sent, max_connections=most) for base in bases]
     return HttpModel(
         wire,

@@ -1,8 +1,8 @@
-"""Quota that a provider announces in the headers of its responses.
+"""Pauses that a provider asks for in the headers of its responses.
 
-OpenAI, Azure and the servers that speak like them send ``x-ratelimit-limit-requests``,
+After an error without ``Retry-After``, a used-up quota states the pause. OpenAI, Azure and similar servers send
 ``x-ratelimit-remaining-requests`` and ``x-ratelimit-reset-requests``, and the same for ``tokens``. Anthropic sends
-``anthropic-ratelimit-requests-limit``, ``-remaining`` and ``-reset``, and the same for ``tokens``, ``input-tokens`` and
+``anthropic-ratelimit-requests-remaining`` and ``-reset``, and the same for ``tokens``, ``input-tokens`` and
 ``output-tokens``.
 """
 
@@ -14,23 +14,20 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["KINDS", "Allowance", "Quota", "pause_of", "retry_after", "seconds_of"]
+__all__ = ["pause_of", "retry_after", "seconds_of"]
 
-KINDS = ("requests", "tokens", "input-tokens", "output-tokens")
-"""Kinds of quota that a provider counts."""
-
-# Kinds with their headers: what is left, the limit, when all of it is available again.
-_PARTS = ("remaining", "limit", "reset")
-_OPENAI = tuple((kind, [f"x-ratelimit-{part}-{kind}" for part in _PARTS]) for kind in KINDS[:2])
-_ANTHROPIC = tuple((kind, [f"anthropic-ratelimit-{kind}-{part}" for part in _PARTS]) for kind in KINDS)
+_KINDS = ("requests", "tokens", "input-tokens", "output-tokens")
+# Headers with the remaining quota, and with the time until all of it is available again.
+_QUOTA_HEADERS = (
+    *((f"x-ratelimit-remaining-{kind}", f"x-ratelimit-reset-{kind}") for kind in _KINDS[:2]),
+    *((f"anthropic-ratelimit-{kind}-remaining", f"anthropic-ratelimit-{kind}-reset") for kind in _KINDS),
+)
 
 _MAX_LENGTH = 40
-# Seconds of the longest pause: more is forever as well.
-_LONGEST = 1e9
+_MAX_SECONDS = 1e9
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?")
 _PART = r"(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)%s)?"
 _DURATION = re.compile("".join(_PART % unit for unit in ("d", "h", "m(?!s)", "s", "ms", "(?:us|µs|μs)", "ns")))
@@ -39,49 +36,6 @@ _INSTANT = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,9})?"
     r"(?:[Zz]|([+-][0-9]{2}):?([0-9]{2}))"
 )
-
-
-class Allowance(NamedTuple):
-    """The rest of one kind of quota.
-
-    ``limit`` is the whole quota, None if it is not announced. ``seconds`` is the time until all of it is available
-    again, None if it is not announced.
-    """
-
-    remaining: float
-    limit: float | None = None
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Quota:
-    """The quota of a response: what is left by kind (see :data:`KINDS`), and the seconds of ``Retry-After``.
-
-    >>> Quota.read({"x-ratelimit-remaining-requests": "59", "x-ratelimit-reset-requests": "1m0s"}).allowances
-    {'requests': Allowance(remaining=59.0, limit=None, seconds=60.0)}
-    """
-
-    allowances: Mapping[str, Allowance]
-    retry_after: float | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.allowances) or self.retry_after is not None
-
-    @classmethod
-    def read(cls, headers: Mapping[str, str]) -> Quota:
-        """Read the headers of a response. A header that is not valid is ignored.
-
-        ``headers`` has names in lower case, or ignores case as those of HTTP libraries do. An instant is compared with
-        the header ``date``, because the clock of this machine may be wrong.
-        """
-        allowances = {}
-        for kind, (left, limit, reset) in (*_OPENAI, *_ANTHROPIC):
-            remaining = headers.get(left)
-            if remaining is not None and (number := _number(remaining)) is not None:
-                ends = headers.get(reset)
-                seconds = None if ends is None else _until(ends, headers.get("date"))
-                allowances[kind] = Allowance(number, _number(headers.get(limit)), seconds)
-        return cls(allowances, retry_after(headers))
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -95,21 +49,27 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def pause_of(headers: Mapping[str, str]) -> float | None:
     """Return the seconds after which a provider that rejected a request accepts another one, or None if unknown.
 
-    Without ``Retry-After`` it is the time until a used-up quota is available again.
+    Without ``Retry-After`` it is the time until a used-up quota is available again. A header that is not valid is
+    ignored. Instants are compared with the header ``date``, because the local clock may be wrong.
+
+    Args:
+        headers: Headers with names in lower case, or that ignore case.
 
     >>> pause_of({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1m30s"})
     90.0
     """
     if (seconds := retry_after(headers)) is not None:
         return seconds
-    found = [
-        of.seconds for of in Quota.read(headers).allowances.values() if of.remaining < 1 and of.seconds is not None
-    ]
+    found = []
+    for remaining, reset in _QUOTA_HEADERS:
+        left = _number(headers.get(remaining))
+        if left is not None and left < 1 and (seconds := _until(headers.get(reset), headers.get("date"))) is not None:
+            found.append(seconds)
     for prefix in ("x-ratelimit", "ratelimit"):
-        reset = _number(headers.get(f"{prefix}-reset"))
-        if reset is not None and not _number(headers.get(f"{prefix}-remaining")):
+        at = _number(headers.get(f"{prefix}-reset"))
+        if at is not None and not _number(headers.get(f"{prefix}-remaining")):
             # A number of seconds, or an instant in seconds or milliseconds since 1970.
-            instant = reset / 1000 if reset > 1e11 else reset
+            instant = at / 1000 if at > 1e11 else at
             now = _date(headers.get("date") or "") or time.time()
             found.append(max(0.0, instant - now) if instant > 1e9 else instant)
     return max(found, default=None)
@@ -136,15 +96,18 @@ def seconds_of(value: Any, scale: float = 1.0, sent: str | None = None) -> float
             return None
         now = _date(sent or "")
         seconds = moment - (time.time() if now is None else now)
-    return min(max(0.0, seconds), _LONGEST) if math.isfinite(seconds) else None
+    return min(max(0.0, seconds), _MAX_SECONDS) if math.isfinite(seconds) else None
 
 
 def _number(text: str | None) -> float | None:
     return float(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
-def _until(text: str, sent: str | None) -> float | None:
-    """The seconds of a duration such as ``6m0s`` or ``20ms``, of a plain number, or until an RFC 3339 instant."""
+def _until(text: str | None, sent: str | None) -> float | None:
+    """Return the seconds of a duration such as ``6m0s`` or ``20ms``, of a plain number, or until an RFC 3339 instant.
+
+    Return None for any other value.
+    """
     if not text or len(text) > _MAX_LENGTH:
         return None
     if _NUMBER.fullmatch(text):
