@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from flink_skills.models.endings import end_of as end_of
     from flink_skills.models.endings import neutral_reason as neutral_reason
     from flink_skills.models.json import JsonActions as JsonActions
-    from flink_skills.models.matching import SkillIndex as SkillIndex
     from flink_skills.models.messages import AssistantMessage as AssistantMessage
     from flink_skills.models.messages import Message as Message
     from flink_skills.models.messages import ModelRequest as ModelRequest
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from flink_skills.models.notices import named_in_notice as named_in_notice
     from flink_skills.models.notices import notice_message as notice_message
     from flink_skills.models.offline import OfflineModel as OfflineModel
+    from flink_skills.models.offline_rules import SkillIndex as SkillIndex
     from flink_skills.models.pauses import pause_of as pause_of
     from flink_skills.models.permits import Permits as Permits
     from flink_skills.models.permits import WorkerLimits as WorkerLimits
@@ -65,7 +65,7 @@ _HOMES = {
     "OfflineModel": "offline",
     "Permits": "permits",
     "Provider": "registry",
-    "SkillIndex": "matching",
+    "SkillIndex": "offline_rules",
     "ToolCall": "messages",
     "ToolMessage": "messages",
     "Usage": "messages",

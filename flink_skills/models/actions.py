@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flink_skills.models.menus import offered_skills
+from flink_skills.manager.menu import parse_menu
 from flink_skills.models.messages import AssistantMessage, Message, ModelRequest, ToolMessage
 from flink_skills.models.schemas import object_schema
 from flink_skills.tools.base import ToolSpec, says_repeated
@@ -24,12 +24,15 @@ __all__ = [
     "allowed_actions",
     "failed_command",
     "gave_nothing",
+    "has_menu",
     "loaded_skills",
+    "offered_skills",
 ]
 
 ANSWER = "answer"
 THOUGHT = "thought"
 
+_MENU_TAG = "<available_skills>"
 _LOAD = "load_skill"
 _UNLOAD = "unload_skill"
 _RESOURCE = "load_skill_resource"
@@ -59,6 +62,16 @@ class Action:
     description: str
     parameters: Mapping[str, Any]
     with_thought: bool = False
+
+
+def has_menu(system: str) -> bool:
+    """Return True if ``system`` may contain a menu, without parsing it."""
+    return _MENU_TAG in system
+
+
+def offered_skills(system: str) -> list[tuple[str, str]]:
+    """Return the names and descriptions in the menu of ``system``. The list is empty without a menu."""
+    return parse_menu(system) if has_menu(system) else []
 
 
 def all_actions(request: ModelRequest) -> list[Action]:

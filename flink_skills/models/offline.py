@@ -15,10 +15,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from flink_skills.models.actions import has_menu, offered_skills
 from flink_skills.models.base import ChatModel, tell_calls
-from flink_skills.models.instructions import first_command, first_paragraph
-from flink_skills.models.matching import SkillIndex
-from flink_skills.models.menus import has_menu, offered_skills
 from flink_skills.models.messages import (
     AssistantMessage,
     Message,
@@ -30,6 +28,7 @@ from flink_skills.models.messages import (
     UserMessage,
 )
 from flink_skills.models.notices import named_in_notice
+from flink_skills.models.offline_rules import SkillIndex, first_command, first_paragraph
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta, TextDelta

@@ -1,4 +1,4 @@
-"""Examines the internals of models.matching on purpose."""
+"""Examines the internals of models.offline_rules on purpose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from flink_skills.models import SkillIndex
-from flink_skills.models.matching import stem
+from flink_skills.models.offline_rules import first_command, first_paragraph, stem
 
 SKILLS = [
     ("checkpoints", "Diagnose Flink checkpoints that expire, time out or are declined"),
@@ -15,7 +15,6 @@ SKILLS = [
     ("triage", "First look at any Flink job that failed: find the exception and its root cause"),
     ("money", "Convert amounts between currencies"),
     ("weather", "Weather forecasts and observations of a city"),
-    ("zh", "诊断检查点超时问题"),
 ]
 
 
@@ -29,7 +28,6 @@ SKILLS = [
         ("the job failed with an exception", "triage"),
         ("convert this currency", "money"),
         ("the forecast of tomorrow", "weather"),
-        ("作业的检查点超时了", "zh"),
         ("hello there", None),
         ("what should I do with it, please?", None),
         ("", None),
@@ -54,19 +52,6 @@ def test_an_empty_menu_has_no_best() -> None:
     assert SkillIndex([]).best("checkpoint") is None
 
 
-def test_one_word_in_common_is_chance_in_a_long_event() -> None:
-    prose = " ".join(f"wort{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(120))
-    index = SkillIndex(SKILLS)
-    assert index.best(f"{prose} currencies") is None
-    assert index.best(f"{prose} convert currencies") == "money"
-
-
-def test_a_word_that_nearly_all_descriptions_have_is_no_match() -> None:
-    index = SkillIndex([(name, f"Flink {name} trouble") for name in ("aa", "bb", "cc", "dd")])
-    assert index.best("Flink") is None
-    assert index.best("Flink cc") == "cc"
-
-
 def test_a_long_description_has_no_advantage_by_its_length() -> None:
     rambling = "Weather, climate, rain, wind, snow, storms, ice, maps, charts, and whatever else one may wish"
     assert SkillIndex([("long", rambling), ("short", "Rain")]).best("rain") == "short"
@@ -88,3 +73,52 @@ def test_forms_of_a_word_have_one_stem(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("word", ["class", "status", "bus", "red", "ring"])
 def test_words_that_only_look_like_forms_stay(word: str) -> None:
     assert stem(word) == word
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("```bash\nls -l\n```", "ls -l"),
+        ("```sh\na\nb\n```", "a\nb"),
+        ("``` shell title=x\nmake\n```", "make"),
+        ("~~~bash\nls\n~~~", "ls"),
+        ("````bash\necho '```'\n````", "echo '```'"),
+        ("```console\n$ python3 x.py\nresult: 5\n$ python3 y.py\n```", "python3 x.py\npython3 y.py"),
+        ("```bash\n$ ls\n```", "ls"),
+        ("```\npython3 scripts/x.py\n```", "python3 scripts/x.py"),
+        ("```\n# first\n./run.sh now\n```", "# first\n./run.sh now"),
+        ("```\nFOO=1 BAR=2 python3 x.py\n```", "FOO=1 BAR=2 python3 x.py"),
+        ("```\n$SKILLS_DIR/x/run.sh\n```", "$SKILLS_DIR/x/run.sh"),
+        ("1. Run:\n\n   ```bash\n   cat <<E\n   x\n   E\n   ```\n", "cat <<E\nx\nE"),
+        ("```python\nprint(1)\n```\n\n```bash\nls\n```", "ls"),
+        ("```json\n{}\n```\n\n```\nSome sample output.\n```\n\n```sh\nls\n```", "ls"),
+        ("```bash\n\n```\n\n```bash\nls\n```", "ls"),
+        ("```bash\r\nls\r\n```\r\n", "ls"),
+        ("Use `ls` for that.", None),
+        ("```python\nprint(1)\n```", None),
+        ("```\nThe output looks like this.\n```", None),
+        ("```bash\nunclosed", None),
+        ("````md\n```bash\nls\n```\n", "ls"),
+        ("~~~~\nls\n~~~\n~~~~~\n", "ls\n~~~"),
+        ("```sh `x`\n```sh\nls\n```", "ls"),
+        ("```{.bash}\nls\n  ```  ", "ls"),
+        ("", None),
+    ],
+)
+def test_the_first_command_block(text: str, command: str | None) -> None:
+    assert first_command(text) == command
+
+
+@pytest.mark.parametrize(
+    ("text", "paragraph"),
+    [
+        ("# Title\n\nFirst line\nsecond line.\n\nOther.", "First line second line."),
+        ('<skill_content name="x">\n# T\n\nText.\n</skill_content>', "Text."),
+        ("```bash\nls\n```\n\nAfter.", "After."),
+        ("# Only a title", "# Only a title"),
+        ("# T\n```\na\n```\nB.\nC.\n~~~\nd\n~~~", "B. C."),
+        ("```\n\nUnclosed.", "Unclosed."),
+    ],
+)
+def test_the_first_paragraph(text: str, paragraph: str) -> None:
+    assert first_paragraph(text) == paragraph
