@@ -62,7 +62,7 @@ class Provider:
 
 _INSTALL = "install flink-skills[models]"
 _INSTALL_OTHERS = "install flink-skills[providers]"
-_CLIENT = "flink_skills.models.pydantic_ai:create"
+_CLIENT = "flink_skills.integrations.pydantic_ai:create"
 _WIRES = "flink_skills.models.wires.create"
 
 _OWN = {
@@ -189,7 +189,7 @@ def _find(setup: ModelSetup, place: str) -> Provider:
 def _known_to_pydantic_ai(provider: str) -> bool | None:
     """Whether pydantic-ai knows the provider; None where it is not installed."""
     try:
-        client = importlib.import_module("flink_skills.models.pydantic_ai")
+        client = importlib.import_module("flink_skills.integrations.pydantic_ai")
     except ImportError:
         return None
     return bool(client.knows_provider(provider))
