@@ -27,10 +27,9 @@ from flink_skills.integrations.pydantic_ai_stream import Told, is_about_streamin
 from flink_skills.models.base import ChatModel
 from flink_skills.models.client_errors import explain
 from flink_skills.models.error_bodies import failure
-from flink_skills.models.keys import api_key
 from flink_skills.models.media import accepted_kinds
 from flink_skills.models.messages import ModelRequest, ModelResponse
-from flink_skills.models.setup import ModelSetup
+from flink_skills.models.setup import ModelSetup, api_key
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta
 

@@ -12,9 +12,8 @@ from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.models.base import ChatModel
 from flink_skills.models.circuit import Circuits
-from flink_skills.models.keys import NO_KEY, api_key
 from flink_skills.models.media import accepted_kinds
-from flink_skills.models.setup import ModelSetup
+from flink_skills.models.setup import NO_KEY, ModelSetup, api_key
 from flink_skills.models.wires.anthropic_messages import AnthropicMessages
 from flink_skills.models.wires.chat_completions import ChatCompletions
 from flink_skills.models.wires.connection import Connection
