@@ -42,6 +42,7 @@ __all__ = [
     "delta_listener",
     "emit",
     "key_hash",
+    "map_strings",
     "observe",
     "replace_surrogates",
 ]
@@ -93,6 +94,21 @@ class Discarded:
 Delta = Union[TextDelta, ToolCallDelta, Discarded]
 OnDelta = Callable[[Delta], None]
 """Receives deltas as they arrive. It is called on the event loop and must not block."""
+
+
+def map_strings(value: Any, convert: Callable[[str], str], convert_name: Callable[[str], str] | None = None) -> Any:
+    """Return JSON-like data with ``convert`` applied to each string, and ``convert_name`` to each name of a mapping.
+
+    ``convert_name`` defaults to ``convert``.
+    """
+    if isinstance(value, str):
+        return convert(value)
+    if isinstance(value, Mapping):
+        to_name = convert_name or convert
+        return {to_name(str(name)): map_strings(item, convert, convert_name) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [map_strings(item, convert, convert_name) for item in value]
+    return value
 
 
 def replace_surrogates(text: str) -> str:

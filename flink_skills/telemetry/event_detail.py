@@ -10,7 +10,14 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from flink_skills.telemetry.activity import Activity, Delta, TextDelta, ToolCallDelta, replace_surrogates
+from flink_skills.telemetry.activity import (
+    Activity,
+    Delta,
+    TextDelta,
+    ToolCallDelta,
+    map_strings,
+    replace_surrogates,
+)
 
 __all__ = [
     "MAX_NAMES",
@@ -69,7 +76,11 @@ class EventDetail:
 
     def for_fields(self, fields: Mapping[str, Any]) -> str | None:
         """Return a detail with the non-empty ``fields``. Return None if all are empty."""
-        present = {name: self._truncate_nested(value) for name, value in fields.items() if value or value == 0}
+        present = {
+            name: map_strings(value, self._truncate, self.clean_name)
+            for name, value in fields.items()
+            if value or value == 0
+        }
         return _json(present) if present else None
 
     def for_delta(self, fields: Mapping[str, Any]) -> str | None:
@@ -77,22 +88,15 @@ class EventDetail:
         cleaned = {name: self.clean_name(value) if name == "model_call_id" else value for name, value in fields.items()}
         return _json(cleaned) if cleaned else None
 
-    def for_retry(self, attributes: Mapping[str, Any]) -> str | None:
-        """Return the detail of a retry. The provider's error message is content."""
-        fields = {"try": attributes["attempt"], "pause_ms": round(attributes["pause"] * 1000)}
-        message = self._truncate(attributes["error"]) if self._with_text else ""
-        return self.for_fields({**fields, "message": message})
-
-    def for_fallback(self, attributes: Mapping[str, Any]) -> str | None:
-        """Return the detail of a request that is sent to a fallback. The provider's error message is content."""
-        message = self._truncate(attributes["error"]) if self._with_text else ""
-        return self.for_fields({"to": attributes["to"], "message": message})
+    def for_model_error(self, fields: Mapping[str, Any], error: str) -> str | None:
+        """Return a detail with ``fields`` and the provider's error message, which is content."""
+        return self.for_fields({**fields, "message": self._truncate(error) if self._with_text else ""})
 
     def for_wait(self, attributes: Mapping[str, Any]) -> str | None:
         """Return the detail of a wait. The answer is content."""
         fields = {"wait_id": attributes["wait_id"], "wait_kind": attributes["wait_kind"], "by": attributes.get("by")}
         if attributes.get("answer") is not None:
-            self._add_text(fields, "answer", _json(self._clean_nested(attributes["answer"])))
+            self._add_text(fields, "answer", _json(map_strings(attributes["answer"], self.clean)))
         return self.for_fields(fields)
 
     def clean_name(self, name: str) -> str:
@@ -105,24 +109,6 @@ class EventDetail:
         if self._redact is not None:
             text = self._redact(text)
         return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-    def _clean_nested(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.clean(value)
-        if isinstance(value, Mapping):
-            return {self.clean(str(name)): self._clean_nested(item) for name, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._clean_nested(item) for item in value]
-        return value
-
-    def _truncate_nested(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._truncate(value)
-        if isinstance(value, Mapping):
-            return {self.clean_name(str(name)): self._truncate_nested(item) for name, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._truncate_nested(item) for item in value]
-        return value
 
     def _names(self, names: Iterable[str]) -> list[str]:
         listed = list(names)
@@ -193,7 +179,7 @@ class EventDetail:
         if isinstance(arguments, str):
             return arguments
         # Redact before the conversion to JSON, which escapes the quotes in a secret.
-        return _json(self._clean_nested(arguments))
+        return _json(map_strings(arguments, self.clean))
 
     def _command(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         result = attributes.get("result")

@@ -77,7 +77,13 @@ SAMPLER_ATTRIBUTES = (
     "gen_ai.request.model",
     "gen_ai.tool.name",
 )
-_SKILL_DETAILS = ("action", "outcome", "digest", "origin")
+# Details of point events that are attributes of the same name.
+_EVENT_DETAILS = {
+    "skill": ("action", "outcome", "digest", "origin"),
+    "retry": ("attempt", "pause"),
+    "fallback": ("model",),
+    "restart": ("step", "problem", "steps"),
+}
 _OPERATIONS = {"turn": "invoke_agent", "agent": "invoke_agent", "chat": "chat", "tool": "execute_tool"}
 
 
@@ -254,26 +260,14 @@ def _result_attributes(result: Any, content: Content) -> dict[str, Any]:
 def span_event(event: PointEvent, content: Content) -> tuple[str, dict[str, Any]]:
     """Return the name and attributes of the span event for a point event."""
     details = event.attributes
-    attributes: dict[str, Any] = {}
+    names = _EVENT_DETAILS.get(event.kind, ("code", "severity", "skill"))
+    attributes: dict[str, Any] = {f"flink_skills.{event.kind}.{name}": details.get(name) for name in names}
     if event.kind == "skill":
-        attributes.update({f"flink_skills.skill.{name}": details.get(name) for name in _SKILL_DETAILS})
         attributes["flink_skills.skill.name"] = details.get("skill")
         if content.metadata:
             attributes["flink_skills.skill.path"] = details.get("path")
-    elif event.kind == "retry":
-        attributes.update({f"flink_skills.retry.{name}": details.get(name) for name in ("attempt", "pause")})
-        if content.full:
-            attributes["error.message"] = content.text(str(details.get("error", "")))
-    elif event.kind == "fallback":
-        attributes["flink_skills.fallback.model"] = details.get("model")
-        if content.full:
-            attributes["error.message"] = content.text(str(details.get("error", "")))
-    elif event.kind == "restart":
-        attributes.update({f"flink_skills.restart.{name}": details.get(name) for name in ("step", "problem", "steps")})
-    else:
-        attributes.update(
-            {f"flink_skills.{event.kind}.{name}": details.get(name) for name in ("code", "severity", "skill")}
-        )
+    elif event.kind in ("retry", "fallback") and content.full:
+        attributes["error.message"] = content.text(str(details.get("error", "")))
     return f"flink_skills.{event.kind}", _clean(attributes, content)
 
 

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from flink_skills.telemetry.activity import map_strings
+
 __all__ = ["Content", "finish_reason", "input_message", "output_message", "plain"]
 
 
@@ -89,17 +91,8 @@ class Content:
 
         If the JSON is too long, return it truncated, as one JSON string.
         """
-        dumped = json.dumps(self._apply_text(value), ensure_ascii=False, default=str)
+        dumped = json.dumps(map_strings(value, self.text), ensure_ascii=False, default=str)
         return dumped if len(dumped) <= _MAX_ATTRIBUTE_LENGTH else json.dumps(self.text(dumped), ensure_ascii=False)
-
-    def _apply_text(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {self.text(str(name)): self._apply_text(item) for name, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._apply_text(item) for item in value]
-        return value
 
     def request(self, request: Any) -> dict[str, Any]:
         """Return the attributes of a model request."""
@@ -149,43 +142,34 @@ class Content:
 
     def arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """Return the attributes of a tool's arguments: an object, or the string that a model wrote instead."""
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
-        attributes: dict[str, Any] = {"flink_skills.tool.arguments.size": len(text)}
-        if self.metadata:
-            attributes["flink_skills.tool.arguments.digest"] = self.digest(text)
-            if not isinstance(arguments, str):
-                attributes["flink_skills.tool.arguments.names"] = _names(str(name) for name in arguments)
-        if self.full:
-            attributes["gen_ai.tool.call.arguments"] = self.json(arguments)
+        name, full_name = "flink_skills.tool.arguments", "gen_ai.tool.call.arguments"
+        attributes = self._measured(name, _arguments_text(arguments), full_name, lambda: self.json(arguments))
+        if self.metadata and not isinstance(arguments, str):
+            attributes[f"{name}.names"] = _names(str(name) for name in arguments)
         return attributes
 
     def requested_arguments(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """Return the attributes for the arguments that a model wrote, if the call ran with others."""
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
-        attributes: dict[str, Any] = {"flink_skills.tool.requested_arguments.size": len(text)}
-        if self.metadata:
-            attributes["flink_skills.tool.requested_arguments.digest"] = self.digest(text)
-        if self.full:
-            attributes["flink_skills.tool.requested_arguments"] = self.json(arguments)
-        return attributes
+        name = "flink_skills.tool.requested_arguments"
+        return self._measured(name, _arguments_text(arguments), name, lambda: self.json(arguments))
 
     def result(self, content: str) -> dict[str, Any]:
         """Return the attributes of a tool's result."""
-        attributes: dict[str, Any] = {"flink_skills.tool.result.size": len(content)}
-        if self.metadata:
-            attributes["flink_skills.tool.result.digest"] = self.digest(content)
-        if self.full:
-            attributes["gen_ai.tool.call.result"] = self.text(content)
-        return attributes
+        name = "flink_skills.tool.result"
+        return self._measured(name, content, "gen_ai.tool.call.result", lambda: self.text(content))
 
     def command(self, command: str | Sequence[str]) -> dict[str, Any]:
         """Return the attributes of a command line."""
         line = command if isinstance(command, str) else " ".join(command)
-        attributes: dict[str, Any] = {"flink_skills.command.size": len(line)}
+        return self._measured("flink_skills.command", line, "process.command_line", lambda: self.text(line))
+
+    def _measured(self, name: str, text: str, full_name: str, full: Callable[[], str]) -> dict[str, Any]:
+        """Return the size, digest and content of a text, depending on the level."""
+        attributes: dict[str, Any] = {f"{name}.size": len(text)}
         if self.metadata:
-            attributes["flink_skills.command.digest"] = self.digest(line)
+            attributes[f"{name}.digest"] = self.digest(text)
         if self.full:
-            attributes["process.command_line"] = self.text(line)
+            attributes[full_name] = full()
         return attributes
 
     def output(self, stdout: bytes, stderr: bytes) -> dict[str, Any]:
@@ -200,3 +184,7 @@ class Content:
 
 def _names(names: Iterable[str]) -> list[str]:
     return [plain(name) for name in names][:_MAX_NAMES]
+
+
+def _arguments_text(arguments: Mapping[str, Any] | str) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
