@@ -75,8 +75,6 @@ class PydanticAIModel(ChatModel):
         # Models of one provider may share a client.
         if _asking.get() is not self:
             return
-        if self.on_quota is not None:
-            self.on_quota(response.headers, response.status_code)
         if response.status_code == 200 and "json" in response.headers.get("content-type", ""):
             try:
                 body = json.loads(await response.aread())
@@ -129,7 +127,6 @@ class PydanticAIModel(ChatModel):
             place=self._place,
             timeout=request.timeout,
             key_variable=self._key_variable,
-            on_quota=self.on_quota,
         )
 
     def _native_schema(self, request: ModelRequest) -> bool:

@@ -36,8 +36,8 @@ writes written you your
 """
 _STOP = frozenset(_STOP_WORDS.split())
 
-# An identifier that both texts have (``NumberFormatException``) tells more than a word, and so do two words in
-# sequence. The weights were chosen on recorded logs of failed Flink jobs.
+# A common identifier (``NumberFormatException``) has more weight than a word, and so do two words in sequence.
+# The weights were chosen on recorded logs of failed Flink jobs.
 _IDENTIFIER = 3.0
 _PAIR = 2.0
 
@@ -181,7 +181,7 @@ class _Block(NamedTuple):
 
 def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
     """Yield the fenced blocks of ``lines``. A fence that is not closed opens no block."""
-    # A longer fence of the same character is not closed either, so few fences are searched for in vain.
+    # A longer fence of the same character is not closed either, so few searches fail.
     unclosed = {"`": math.inf, "~": math.inf}
     at = 0
     while at < len(lines):

@@ -73,7 +73,6 @@ class OpenModels:
         for key, setup in setups.items():
             if (permits := limits.permits(setup, config)) is not None:
                 self.permits[key] = permits
-                clients[key].on_quota = permits.on_quota
 
         def candidate(key: str, of: Planned | Fallback) -> Candidate:
             return Candidate(of.name, of.setup, clients[key], self.permits.get(key), limits.circuits.of(of.setup))

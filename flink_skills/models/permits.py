@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
 from types import TracebackType
 
+from flink_skills.errors import ModelError
 from flink_skills.models.circuit import Circuits
 from flink_skills.models.messages import ModelRequest, Usage
-from flink_skills.models.pauses import retry_after
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.inspection import about_tokens
@@ -108,10 +107,11 @@ class Permits:
         """Return the permit of a request. Entering it waits. Enter it only one time."""
         return Permit(self, request)
 
-    def on_quota(self, headers: Mapping[str, str], status: int) -> None:
-        """Pause all requests for the ``Retry-After`` of a busy provider, see :attr:`ChatModel.on_quota`."""
-        if status in (429, 503, 529) and (seconds := retry_after(headers)) is not None:
-            self._paused_until = max(self._paused_until, time.monotonic() + min(seconds, _MAX_PAUSE))
+    def failed(self, error: ModelError) -> None:
+        """Pause all requests if the provider asks for a pause, at most for a minute."""
+        if error.retry_after is not None:
+            self.last_error = str(error), asyncio.get_running_loop().time()
+            self._paused_until = max(self._paused_until, time.monotonic() + min(error.retry_after, _MAX_PAUSE))
             self._is_limited = True
 
     async def acquire(self, permit: Permit) -> None:

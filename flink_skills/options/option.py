@@ -179,7 +179,7 @@ def parse_list(value: object) -> tuple[str, ...]:
 
 
 def parse_folder(value: object) -> str:
-    """An absolute path; "" is the default place."""
+    """Return an absolute path. The empty string means the default."""
     text = str(value)
     if text and not Path(text).is_absolute():
         raise ValueError(f"TaskManagers have other working directories: write {str(Path(text).absolute())!r}")
@@ -192,7 +192,7 @@ def parse_folders(value: object) -> tuple[str, ...]:
 
 
 def parse_user(value: object) -> str:
-    """``uid:gid``, both numbers above 0; without a gid it is that of the uid's number."""
+    """Return ``uid:gid``, both above 0. The gid defaults to the uid."""
     match = _USER.fullmatch(str(value).strip())
     if match is None:
         raise ValueError("write numbers as in '65534:65534', not 0")
@@ -235,7 +235,7 @@ def _item(value: object) -> str:
 
 
 def one_of(*allowed: str) -> Callable[[object], str]:
-    """A parser for one of some words; upper and lower case are the same."""
+    """Return a parser for one of some words. Case does not matter."""
     by_folded = {word.lower(): word for word in allowed}
 
     def parse(value: object) -> str:

@@ -164,7 +164,7 @@ class Content:
         return self._measured("flink_skills.command", line, "process.command_line", lambda: self.text(line))
 
     def _measured(self, name: str, text: str, full_name: str, full: Callable[[], str]) -> dict[str, Any]:
-        """Return the size, digest and content of a text, depending on the level."""
+        """Return the size, digest and content of ``text``, depending on the level."""
         attributes: dict[str, Any] = {f"{name}.size": len(text)}
         if self.metadata:
             attributes[f"{name}.digest"] = self.digest(text)

@@ -8,12 +8,16 @@ import time
 
 import pytest
 
-from flink_skills import SkillConfig
+from flink_skills import ModelError, SkillConfig
 from flink_skills.models import ModelRequest, ModelSetup, Permits, Usage, UserMessage, WorkerLimits
 from flink_skills.telemetry import Observer, Telemetry, TurnScope, observe
 from tests.kit.waiting import MARGIN, until
 
 SETUP = ModelSetup("openai", "any")
+
+
+def busy(seconds: float) -> ModelError:
+    return ModelError("too many requests", retryable=True, retry_after=seconds)
 
 
 async def started(permits: Permits, count: int, request: ModelRequest | None = None) -> list[float]:
@@ -131,10 +135,9 @@ async def test_the_tokens_of_a_response_replace_the_estimate() -> None:
 async def test_retry_after_pauses_all_requests_and_they_report_it() -> None:
     permits = Permits("m")
     async with permits.one() as permit:
-        permits.on_quota({"retry-after": "3"}, 200)
-        permits.on_quota({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1h"}, 429)
+        permits.failed(ModelError("down", retryable=True))
     async with permits.one() as other:
-        permits.on_quota({"retry-after-ms": "300"}, 429)
+        permits.failed(busy(0.3))
     assert permit.waited == other.waited == 0
     scope = TurnScope("agent", "key", 1, "turn")
     with Telemetry([Observer()]).turn(scope), observe("chat", "m") as chat:
@@ -147,7 +150,7 @@ async def test_retry_after_pauses_all_requests_and_they_report_it() -> None:
 async def test_a_retry_after_of_hours_pauses_other_requests_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     permits, real, jump = Permits("m"), time.monotonic, 0.0
     monkeypatch.setattr("flink_skills.models.permits.time.monotonic", lambda: real() + jump)
-    permits.on_quota({"retry-after": "1e9"}, 429)
+    permits.failed(busy(1e9))
     waiting = asyncio.create_task(started(permits, 1))
     done, _ = await asyncio.wait([waiting], timeout=0.05)
     assert not done
@@ -177,7 +180,7 @@ async def test_a_cancelled_request_has_no_permit() -> None:
 async def test_a_request_that_is_cancelled_before_its_start_returns_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     permits, real, jump = Permits("m", concurrent=1), time.monotonic, 0.0
     monkeypatch.setattr("flink_skills.models.permits.time.monotonic", lambda: real() + jump)
-    permits.on_quota({"retry-after": "60"}, 429)
+    permits.failed(busy(60))
     waiting = asyncio.create_task(started(permits, 1))
     await asyncio.wait([waiting], timeout=0.05)
     waiting.cancel()
