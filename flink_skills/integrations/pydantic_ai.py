@@ -1,8 +1,7 @@
 """Chat models over the network, through pydantic-ai.
 
 The only module that imports pydantic-ai and the providers' clients; the registry loads it when a model
-needs it. One model holds one HTTP client with its connections, for all turns of a worker.
-"""
+needs it. One model holds one HTTP client with its connections, for all turns of a worker."""
 
 from __future__ import annotations
 
@@ -14,8 +13,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic_ai.direct import model_request
-from pydantic_ai.exceptions import UserError
+from pydantic_ai import messages as theirs
+from pydantic_ai.direct import model_request, model_request_stream
+from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, UserError
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.settings import ModelSettings
@@ -23,7 +23,6 @@ from pydantic_ai.settings import ModelSettings
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError, ModelError
 from flink_skills.integrations.pydantic_ai_mapping import from_response, parameters, to_messages
-from flink_skills.integrations.pydantic_ai_stream import Told, is_about_streaming, read_stream
 from flink_skills.models.base import ChatModel
 from flink_skills.models.client_errors import explain
 from flink_skills.models.error_bodies import failure
@@ -31,9 +30,81 @@ from flink_skills.models.media import accepted_kinds
 from flink_skills.models.messages import ModelRequest, ModelResponse
 from flink_skills.models.setup import ModelSetup, api_key
 from flink_skills.options import SkillConfig
-from flink_skills.telemetry import OnDelta
+from flink_skills.telemetry import Delta, OnDelta, TextDelta, ToolCallDelta
 
 __all__ = ["PydanticAIModel", "create", "knows_provider"]
+
+# Status codes of servers that do not support streams, or an option of streams.
+_REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
+# Id, name and number of each tool call, by the index of its part.
+_Calls = dict[int, tuple[str, str, int]]
+
+
+class _DeltaForwarder:
+    """Listener that forwards deltas, and records whether there were any."""
+
+    def __init__(self, on_delta: OnDelta) -> None:
+        self._on_delta = on_delta
+        self.has_forwarded = False
+
+    def __call__(self, delta: Delta) -> None:
+        self.has_forwarded = True
+        self._on_delta(delta)
+
+
+async def read_stream(model: Model[Any], on_delta: OnDelta, **exchange: Any) -> theirs.ModelResponse:
+    """Request an answer, forward its deltas, and return the whole answer."""
+    calls: _Calls = {}
+    async with model_request_stream(model, **exchange) as stream:
+        async for event in stream:
+            if isinstance(event, theirs.PartStartEvent):
+                _start(event, calls, on_delta)
+            elif isinstance(event, theirs.PartDeltaEvent):
+                _continue(event, calls, on_delta)
+        return stream.get()
+
+
+def is_about_streaming(error: Exception) -> bool:
+    """Return True if a request may have failed because it requested a stream.
+
+    The server rejected it, the client does not support streams, or the response was not a stream.
+    """
+    if isinstance(error, ModelHTTPError):
+        return error.status_code in _REFUSALS
+    return isinstance(error, (NotImplementedError, UnexpectedModelBehavior))
+
+
+def _start(event: theirs.PartStartEvent, calls: _Calls, on_delta: OnDelta) -> None:
+    part = event.part
+    if isinstance(part, theirs.TextPart):
+        if part.content:
+            on_delta(TextDelta(part.content))
+    elif isinstance(part, theirs.ToolCallPart):
+        number = calls[event.index][2] if event.index in calls else len(calls)
+        calls[event.index] = (part.tool_call_id, part.tool_name, number)
+        on_delta(ToolCallDelta(part.tool_call_id, part.tool_name, _written(part.args), number))
+
+
+def _continue(event: theirs.PartDeltaEvent, calls: _Calls, on_delta: OnDelta) -> None:
+    delta = event.delta
+    if isinstance(delta, theirs.TextPartDelta):
+        if delta.content_delta:
+            on_delta(TextDelta(delta.content_delta))
+    elif isinstance(delta, theirs.ToolCallPartDelta) and event.index in calls:
+        call_id, name, number = calls[event.index]
+        if delta.tool_name_delta:
+            name += delta.tool_name_delta
+            calls[event.index] = (call_id, name, number)
+        if written := _written(delta.args_delta):
+            on_delta(ToolCallDelta(call_id, name, written, number))
+
+
+def _written(args: Any) -> str:
+    """Return arguments as a fragment of JSON. Some providers return objects."""
+    if args is None or isinstance(args, str):
+        return args or ""
+    return json.dumps(args, ensure_ascii=False) if args else ""
+
 
 _CACHE = {"auto": True, "off": False}
 
@@ -95,12 +166,12 @@ class PydanticAIModel(ChatModel):
         answer, and from then on for nothing else."""
         if not self._streams:
             return await super().stream(request, on_delta)
-        told = Told(on_delta)
+        forwarder = _DeltaForwarder(on_delta)
         try:
-            exchange = read_stream(self._model, told, **self._exchange(request))
+            exchange = read_stream(self._model, forwarder, **self._exchange(request))
             return from_response(await asyncio.wait_for(exchange, request.timeout), self.name)
         except Exception as error:
-            if told.anything or not is_about_streaming(error):
+            if forwarder.has_forwarded or not is_about_streaming(error):
                 raise self._explained(error, request) from error
             whole = await super().stream(request, on_delta)
             self._streams = False

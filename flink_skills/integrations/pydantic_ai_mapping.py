@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from inspect import signature
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_ai import messages as theirs
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
+from pydantic_core import PydanticSerializationError
 
-from flink_skills.integrations.pydantic_ai_kept import kept_response, kept_verbatim, usage_of
 from flink_skills.models.endings import AnswerEnd, end_of
 from flink_skills.models.media import has_media
 from flink_skills.models.messages import (
@@ -22,7 +24,9 @@ from flink_skills.models.messages import (
     ModelResponse,
     ToolCall,
     ToolMessage,
+    Usage,
     UserMessage,
+    Verbatim,
 )
 from flink_skills.models.results import (
     NO_ANSWER,
@@ -30,6 +34,7 @@ from flink_skills.models.results import (
     arguments_of,
     arguments_to_send,
     check_number,
+    counted_usage,
     has_error,
     in_sequence,
     instead_of_answer,
@@ -38,7 +43,82 @@ from flink_skills.models.results import (
 from flink_skills.models.schemas import schema_name, schema_text, tool_schema
 from flink_skills.models.well_formed import sent_name
 
-__all__ = ["from_response", "parameters", "to_messages"]
+__all__ = ["from_response", "kept_response", "kept_verbatim", "parameters", "to_messages", "usage_of"]
+
+_log = logging.getLogger("flink_skills.model")
+
+# A provider needs the parts of a response and their origin. Counts and times would only enlarge the state.
+_OMITTED = {"usage", "timestamp", "metadata", "run_id", "conversation_id", "history_digest", "workspace_ref"}
+# Names of the count of reasoning tokens in the details of a usage, by version and provider.
+_REASONING = ("reasoning_tokens", "thoughts_tokens")
+
+
+def kept_verbatim(response: theirs.ModelResponse, model: str) -> Verbatim | None:
+    """Return the response as JSON text if any of its parts holds more than text or a tool call, else None."""
+    if not model or not any(map(_holds_more, response.parts)):
+        return None
+    try:
+        raw = theirs.ModelMessagesTypeAdapter.dump_json(
+            [response], exclude={"__all__": _OMITTED}, exclude_none=True
+        ).decode()
+    except (PydanticSerializationError, UnicodeError) as error:
+        _log.warning("model %s: its reasoning is not kept, because it cannot be written as JSON: %s", model, error)
+        return None
+    return Verbatim(model, raw)
+
+
+def kept_response(message: AssistantMessage, model: str) -> theirs.ModelResponse | None:
+    """Return the response that ``message`` was, or None if another model returned it or its calls are others now."""
+    verbatim = message.verbatim
+    if verbatim is None or verbatim.model != model:
+        return None
+    try:
+        (response,) = theirs.ModelMessagesTypeAdapter.validate_json(verbatim.raw)
+    except (ValidationError, ValueError) as error:
+        # Another version of pydantic-ai may have written it. The conversation continues without the reasoning.
+        reason = str(error).partition("\n")[0]
+        _log.warning("model %s: its earlier reasoning cannot be read and is not sent back: %s", model, reason)
+        return None
+    if not isinstance(response, theirs.ModelResponse):
+        return None
+    calls = [part for part in response.parts if isinstance(part, theirs.ToolCallPart)]
+    names = [(call.id, sent_name(call.name)) for call in message.tool_calls]
+    if [(part.tool_call_id, part.tool_name) for part in calls] != names:
+        return None
+    return replace(response, parts=list(map(_sendable, response.parts)))
+
+
+def usage_of(usage: Any) -> Usage:
+    """Return the usage of a response as ours.
+
+    Both count tokens of caches as input, and tokens of reasoning as output. Versions of pydantic-ai differ in what they
+    report of them.
+    """
+    details: Mapping[str, Any] = getattr(usage, "details", None) or {}
+    reasoning = getattr(usage, "output_reasoning_tokens", 0) or next(filter(None, map(details.get, _REASONING)), 0)
+    return counted_usage(
+        usage.input_tokens,
+        usage.output_tokens,
+        read=getattr(usage, "cache_read_tokens", 0),
+        written=getattr(usage, "cache_write_tokens", 0),
+        reasoning=reasoning,
+    )
+
+
+def _holds_more(part: theirs.ModelResponsePart) -> bool:
+    if not isinstance(part, (theirs.TextPart, theirs.ToolCallPart)):
+        return True
+    # Versions of pydantic-ai differ in the fields of these parts.
+    return bool(getattr(part, "id", None) or getattr(part, "provider_details", None))
+
+
+def _sendable(part: theirs.ModelResponsePart) -> theirs.ModelResponsePart:
+    """Return the part, with arguments that providers accept."""
+    if isinstance(part, theirs.ToolCallPart) and isinstance(arguments_of(part.args), str):
+        wrapped: dict[str, Any] = {"args": arguments_to_send(part.args or "")}
+        return replace(part, **wrapped)
+    return part
+
 
 # Newer versions can say that a tool failed; the text says it in any case.
 _HAS_OUTCOME = any(f.name == "outcome" for f in fields(theirs.ToolReturnPart))
