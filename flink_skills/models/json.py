@@ -78,7 +78,10 @@ class JsonActions(WrappedModel):
         return _interpret(response, request, actions)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
-        """As :meth:`request`; an answer that is text is handed on while it arrives, anything else when it is whole."""
+        """Return the response as :meth:`request` does.
+
+        The text of an answer is forwarded while it arrives. Everything else is forwarded when it is complete.
+        """
         actions = allowed_actions(request)
         if request.output_schema is not None:
             return await super().stream(request, on_delta)

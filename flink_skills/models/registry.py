@@ -1,4 +1,4 @@
-"""Which providers of chat models there are, and how a setup becomes a model.
+"""Registry of the providers of chat models, and creation of a model from its setup.
 
 A provider is a name and a factory that is imported when it is first needed. Packages add their own by
 the entry point group ``flink_skills.chat_models``::
@@ -155,7 +155,7 @@ def create_model(setup: ModelSetup, config: SkillConfig | None = None) -> ChatMo
 
 
 def has_listed_price(setup: ModelSetup) -> bool:
-    """Whether a list of prices may know the model: not if the user runs it, or brought its provider."""
+    """Return True if a price list can contain the model: the user neither runs it nor registered its provider."""
     factory = _find(setup, "").factory
     return setup.provider != "ollama" and isinstance(factory, str) and factory.startswith((_CLIENT, _WIRES))
 
@@ -189,7 +189,7 @@ def _find(setup: ModelSetup, place: str) -> Provider:
 
 
 def _known_to_pydantic_ai(provider: str) -> bool | None:
-    """Whether pydantic-ai knows the provider; None where it is not installed."""
+    """Return True if pydantic-ai supports the provider. Return None if pydantic-ai is not installed."""
     try:
         client = importlib.import_module("flink_skills.integrations.pydantic_ai")
     except ImportError:

@@ -1,4 +1,4 @@
-"""What a job says about a chat model: plain data, without credentials."""
+"""Setup of a chat model: plain data, without credentials."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
     if setup.api_key_env is not None and not (
         isinstance(setup.api_key_env, str) and _ENV_NAME.fullmatch(setup.api_key_env)
     ):
-        # The value is not shown: whoever wrote the key itself here should not find it in a log.
+        # The value is not shown, because it can be the key itself.
         raise ConfigError(
             f"{where}api_key_env is not the name of an environment variable: "
             "write the name, such as OPENAI_API_KEY, never the key"

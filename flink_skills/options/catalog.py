@@ -455,7 +455,7 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
 
     @classmethod
     def by_key(cls, key: str) -> Option[Any]:
-        """The option of ``key``; raises :class:`UnknownNameError` with near misses."""
+        """Return the option of ``key``. Raise :class:`UnknownNameError` with close matches if it does not exist."""
         families, options = _catalog()
         for family in families:
             if key.startswith(family.prefix):

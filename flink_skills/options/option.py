@@ -261,7 +261,7 @@ class Option(Generic[T]):
 
     @property
     def config_type(self) -> type:
-        """Return the type of values in a configuration. It is ``list`` for an option with several texts.
+        """Return the type of values in a configuration. It is ``list`` for an option with several strings.
 
         >>> Option("skills.from.paths", lambda value: (str(value),), (), "Directories.").config_type
         <class 'list'>
@@ -271,7 +271,7 @@ class Option(Generic[T]):
         return str if self.default is None else type(self.default)
 
     def read(self, value: object) -> T:
-        """Read ``value``; raises :class:`ConfigError` naming the key and how to write it."""
+        """Return the parsed ``value``. Raise :class:`ConfigError` with the key and the notation if it is invalid."""
         try:
             return self.parse(value)
         except SecretValueError as error:
@@ -291,7 +291,7 @@ class OptionFamily(Generic[T]):
     doc: str
 
     def option(self, key: str) -> Option[T]:
-        """The option of a whole key; raises :class:`ConfigError` for one that lacks a part of the name."""
+        """Return the option of a key. Raise :class:`ConfigError` if a part of the name is missing."""
         name = key[len(self.prefix) :]
         if len(name.split(".")) < len(self.names.split(".")) or not all(name.split(".")):
             raise ConfigError(f"option {key}: write {self.prefix}{self.names}")
