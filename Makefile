@@ -32,7 +32,7 @@ SIDE_BY_SIDE := -n $(CPUS) --dist loadfile
 TWICE_SIDE_BY_SIDE := -n $(shell echo $$((2 * $(CPUS)))) --dist loadfile
 # Tests of what uses the libraries: the command line, agents, models, MCP servers and sources.
 LOWEST_TESTS := $(addprefix tests/cli/,test_validate.py test_mistakes.py test_new.py test_lock.py test_list_show.py) \
-	tests/agents/test_local.py tests/agents/test_langchain_tools.py tests/models/test_network_models.py \
+	tests/agents/test_local.py tests/integrations/test_langchain_tools.py tests/models/test_network_models.py \
 	tests/tools/mcp tests/sources/test_sources_urls.py
 MAVEN := mvn -q -B -f java-bridge/pom.xml
 

@@ -1,4 +1,4 @@
-"""Measures the processor time of a permit for requests to a model, free and near its limit, in four processes.
+"""Measures the processor time of a permit for requests to a model in four processes, each with its share of the limit.
 
 A permit is taken and returned around a pause. The time of the same pauses without limits, or behind a semaphore of
 asyncio where requests wait, is subtracted.
@@ -11,37 +11,26 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from benchmarks import report
 from flink_skills.models.messages import ModelRequest, Usage, UserMessage
 from flink_skills.models.permits import Permits
-from flink_skills.models.quota import Quota
 
 LIMITS = (10, 2_000, 20_000)
 PROCESSES = 4
-FREE, NEAR, RATES, ANNOUNCED, WAITING, READ = (
+FREE, NEAR, NO_LIMIT, RATES, WAITING = (
     "free",
     "95 % in use",
+    "no limit",
     "of requests and tokens in a minute",
-    "quota of the provider",
     "thousands wait",
-    "read the headers",
 )
 _PAUSE = 0.02
 _MANY = 1_000_000_000
-_HEADERS = {
-    "date": "Wed, 21 Oct 2026 07:28:00 GMT",
-    **{f"anthropic-ratelimit-{kind}-limit": "1000000000" for kind in ("requests", "tokens", "input-tokens")},
-    **{f"anthropic-ratelimit-{kind}-remaining": "999999999" for kind in ("requests", "tokens", "input-tokens")},
-    **{f"anthropic-ratelimit-{kind}-reset": "2026-10-21T07:28:01Z" for kind in ("requests", "tokens", "input-tokens")},
-}
-
 Enter = Callable[[], "AbstractAsyncContextManager[Any]"]
 
 
@@ -56,7 +45,7 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
             for kind in (FREE, NEAR)
         },
         **{f"max-concurrent {limit:,}, {WAITING}": {"kind": WAITING, "limit": limit} for limit in LIMITS},
-        **{kind: {"kind": kind, "limit": 0} for kind in (RATES, ANNOUNCED, READ)},
+        **{kind: {"kind": kind, "limit": 0} for kind in (NO_LIMIT, RATES)},
     }
     chosen = {name: case for name, case in cases.items() if only in name}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
@@ -75,10 +64,9 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
 
 def _together(case: dict[str, Any]) -> dict[str, Any]:
     """Run the case in four processes at the same time."""
-    with tempfile.TemporaryDirectory(prefix="flink-skills-bench-") as folder:
-        words = [sys.executable, "-m", "benchmarks.limits", json.dumps({**case, "folder": folder})]
-        started = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
-        printed = [process.communicate(timeout=600)[0] for process in started]
+    words = [sys.executable, "-m", "benchmarks.limits", json.dumps(case)]
+    started = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
+    printed = [process.communicate(timeout=600)[0] for process in started]
     if any(process.returncode for process in started):
         raise SystemExit(f"{case} failed")
     times = [float(text) for text in printed]
@@ -88,34 +76,22 @@ def _together(case: dict[str, Any]) -> dict[str, Any]:
 async def run(case: dict[str, Any]) -> float:
     """µs of processor time that a request costs more than without limits."""
     kind, count, limit = case["kind"], case["requests"], case["limit"]
-    if kind == READ:
-        began = time.process_time()
-        for _ in range(count):
-            Quota.read(_HEADERS)
-        return (time.process_time() - began) / count * 1e6
     rates = {"per_minute": _MANY, "tokens_per_minute": _MANY * 1_000} if kind == RATES else {}
-    permits = Permits("m", Path(case["folder"]), concurrent=limit, **rates)
+    share = max(1, limit // PROCESSES)
+    permits = Permits("m", concurrent=share if limit else 0, **rates)
     request = ModelRequest(system="", messages=[UserMessage("word " * 50)] * 10) if not limit else None
-    if kind == ANNOUNCED:
-        permits.on_quota(_HEADERS, 200)
     enter: Enter = lambda: permits.one(request)  # noqa: E731
-    try:
-        if kind == WAITING:
-            share = max(1, limit // PROCESSES)
-            semaphore = asyncio.Semaphore(share)
-            count = max(min(count, 2_000), 3 * share)
-            plain = await _timed(lambda: _waiting(count, lambda: semaphore))
-            return (await _timed(lambda: _waiting(count, enter)) - plain) / count * 1e6
-        held = [enter() for _ in range(int(limit * 0.95 / PROCESSES) if kind == NEAR else 0)]
-        for one in held:
-            await one.__aenter__()
-        plain = await _timed(lambda: _one_by_one(count, nullcontext))
-        took = await _timed(lambda: _one_by_one(count, enter))
-        for one in held:
-            await one.__aexit__(None, None, None)
-        return (took - plain) / count * 1e6
-    finally:
-        permits.close()
+    if kind == WAITING:
+        semaphore = asyncio.Semaphore(share)
+        count = max(min(count, 2_000), 3 * share)
+        plain = await _timed(lambda: _waiting(count, lambda: semaphore))
+        return (await _timed(lambda: _waiting(count, enter)) - plain) / count * 1e6
+    in_use = [enter() for _ in range(int(share * 0.95) if kind == NEAR else 0)]
+    for one in in_use:
+        await one.__aenter__()
+    plain = await _timed(lambda: _one_by_one(count, nullcontext))
+    took = await _timed(lambda: _one_by_one(count, enter))
+    return (took - plain) / count * 1e6
 
 
 async def _timed(work: Callable[[], Awaitable[None]]) -> float:

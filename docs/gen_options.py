@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from docs.generated import write_or_check
 from flink_skills import SkillOptions
 from flink_skills.options import Option, OptionFamily
-from flink_skills.options import values as parsers
+from flink_skills.options import option as parsers
 
 PAGE = Path(__file__).resolve().parent / "reference" / "options.md"
 

@@ -24,10 +24,9 @@ from flink_skills.manager import MenuEntry, parse_menu, render_menu
 from flink_skills.manager.activation import safe
 from flink_skills.models import Message, ModelRequest, OfflineModel, ToolMessage, UserMessage, named_in_notice
 from flink_skills.models.actions import all_actions
-from flink_skills.models.instructions import first_command, first_paragraph
-from flink_skills.models.matching import features
+from flink_skills.models.json import render_system
 from flink_skills.models.native import calls_in_text
-from flink_skills.models.transcript import render_system
+from flink_skills.models.offline_rules import features, first_command, first_paragraph
 from flink_skills.skill import file_references, find_credential, split_body, without_code
 from flink_skills.skill.frontmatter import starts_with_front_matter
 from flink_skills.skill.heading import first_heading

@@ -10,7 +10,7 @@ from langchain_core.tools import InjectedToolArg, ToolException
 from langchain_core.tools import tool as langchain_tool
 
 from flink_skills import Agent, tool, tool_set
-from flink_skills.tools.langchain import LangChainTool
+from flink_skills.integrations import LangChainTool
 
 PAGES = [Document(page_content="Tea is sent within two days.", metadata={"page": "delivery"})]
 

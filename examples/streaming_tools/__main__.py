@@ -17,8 +17,8 @@ from rich.table import Table
 from examples.streaming_tools.agent import ReportAgent
 from examples.streaming_tools.model import model_server
 from flink_skills import AgentsExecutionEnvironment, SkillOptions
+from flink_skills.integrations import AgUiObserver
 from flink_skills.telemetry import TurnScope
-from flink_skills.telemetry.live.ag_ui import AgUiObserver
 
 
 def main() -> int:

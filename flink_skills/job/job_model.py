@@ -20,7 +20,7 @@ from flink_skills.agents.plan.spec import (
     Text,
 )
 from flink_skills.options import Option, OptionFamily, SkillOptions
-from flink_skills.options import values as parsers
+from flink_skills.options import option as parsers
 
 __all__ = [
     "EMPTY_SECTIONS",

@@ -23,7 +23,7 @@ from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.job.statements import in_literals
 from flink_skills.options import OptionFamily, SkillOptions
-from flink_skills.options.values import parse_optional_reference, parse_reference, parse_user_value
+from flink_skills.options.option import parse_optional_reference, parse_reference, parse_user_value
 from flink_skills.sources.secrets import expand
 from flink_skills.texts import visible
 

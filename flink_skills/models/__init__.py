@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from flink_skills.models.endings import end_of as end_of
     from flink_skills.models.endings import neutral_reason as neutral_reason
     from flink_skills.models.json import JsonActions as JsonActions
-    from flink_skills.models.matching import SkillIndex as SkillIndex
     from flink_skills.models.messages import AssistantMessage as AssistantMessage
     from flink_skills.models.messages import Message as Message
     from flink_skills.models.messages import ModelRequest as ModelRequest
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
     from flink_skills.models.notices import named_in_notice as named_in_notice
     from flink_skills.models.notices import notice_message as notice_message
     from flink_skills.models.offline import OfflineModel as OfflineModel
+    from flink_skills.models.offline_rules import SkillIndex as SkillIndex
+    from flink_skills.models.pauses import pause_of as pause_of
     from flink_skills.models.permits import Permits as Permits
-    from flink_skills.models.quota import Allowance as Allowance
-    from flink_skills.models.quota import Quota as Quota
-    from flink_skills.models.quota import retry_after as retry_after
+    from flink_skills.models.permits import WorkerLimits as WorkerLimits
     from flink_skills.models.registry import Provider as Provider
     from flink_skills.models.registry import check_setup as check_setup
     from flink_skills.models.registry import create_model as create_model
@@ -47,13 +46,10 @@ if TYPE_CHECKING:
     from flink_skills.models.schemas import schema_name as schema_name
     from flink_skills.models.schemas import tool_schema as tool_schema
     from flink_skills.models.setup import ModelSetup as ModelSetup
-    from flink_skills.models.shared_limits import SharedLimits as SharedLimits
-    from flink_skills.models.shared_limits import TokenCost as TokenCost
     from flink_skills.models.well_formed import MAX_VERBATIM as MAX_VERBATIM
 
 _HOMES = {
     "Admission": "circuit",
-    "Allowance": "quota",
     "AnswerEnd": "endings",
     "AssistantMessage": "messages",
     "ChatModel": "base",
@@ -69,15 +65,13 @@ _HOMES = {
     "OfflineModel": "offline",
     "Permits": "permits",
     "Provider": "registry",
-    "Quota": "quota",
-    "SharedLimits": "shared_limits",
-    "SkillIndex": "matching",
-    "TokenCost": "shared_limits",
+    "SkillIndex": "offline_rules",
     "ToolCall": "messages",
     "ToolMessage": "messages",
     "Usage": "messages",
     "UserMessage": "messages",
     "Verbatim": "messages",
+    "WorkerLimits": "permits",
     "check_setup": "registry",
     "create_model": "registry",
     "end_of": "endings",
@@ -86,9 +80,9 @@ _HOMES = {
     "named_in_notice": "notices",
     "neutral_reason": "endings",
     "notice_message": "notices",
+    "pause_of": "pauses",
     "provider_names": "registry",
     "register_provider": "registry",
-    "retry_after": "quota",
     "schema_name": "schemas",
     "tool_schema": "schemas",
     "unregister_provider": "registry",

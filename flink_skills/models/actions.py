@@ -1,4 +1,4 @@
-"""Which actions a model may take next, and their JSON schema."""
+"""Actions that a model may take next, and their JSON schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flink_skills.models.menus import offered_skills
+from flink_skills.manager.menu import parse_menu
 from flink_skills.models.messages import AssistantMessage, Message, ModelRequest, ToolMessage
 from flink_skills.models.schemas import object_schema
 from flink_skills.tools.base import ToolSpec, says_repeated
@@ -24,12 +24,15 @@ __all__ = [
     "allowed_actions",
     "failed_command",
     "gave_nothing",
+    "has_menu",
     "loaded_skills",
+    "offered_skills",
 ]
 
 ANSWER = "answer"
 THOUGHT = "thought"
 
+_MENU_TAG = "<available_skills>"
 _LOAD = "load_skill"
 _UNLOAD = "unload_skill"
 _RESOURCE = "load_skill_resource"
@@ -46,7 +49,7 @@ _STDIN = {"type": "string", "enum": ["$EVENT"], "description": "The whole event,
 
 @dataclass(frozen=True)
 class Action:
-    """Something a model may do next: call a tool, or answer.
+    """Possible next action of a model: to call a tool, or to answer.
 
     Args:
         name: The name of the tool, or ``answer``.
@@ -61,8 +64,18 @@ class Action:
     with_thought: bool = False
 
 
+def has_menu(system: str) -> bool:
+    """Return True if ``system`` may contain a menu, without parsing it."""
+    return _MENU_TAG in system
+
+
+def offered_skills(system: str) -> list[tuple[str, str]]:
+    """Return the names and descriptions in the menu of ``system``. The list is empty without a menu."""
+    return parse_menu(system) if has_menu(system) else []
+
+
 def all_actions(request: ModelRequest) -> list[Action]:
-    """The actions of ``request`` whatever its state: its tools, and answering."""
+    """Return all actions of ``request`` regardless of its state: its tools, and the answer."""
     tools = [
         # A model of 1.5B puts the words of the request into a command instead of the values that a file gives for them,
         # unless it states these values before.
@@ -73,7 +86,7 @@ def all_actions(request: ModelRequest) -> list[Action]:
 
 
 def allowed_actions(request: ModelRequest) -> list[Action]:
-    """The actions of ``request`` that make sense in its state, the likeliest first.
+    """Return the actions of ``request`` that make sense in its state, the likeliest first.
 
     While skills are on offer and none is loaded, only loading one of them (or an agent's own tool, or
     answering) is allowed; a skill that is loaded is not offered again; after the result of a command that did not
@@ -100,7 +113,7 @@ def allowed_actions(request: ModelRequest) -> list[Action]:
             # Small models omit what they may omit: without a name the path is one of the workspace.
             actions.append(replace(action, parameters=_requiring_name(named) if action.name == _RESOURCE else named))
     if loaded:
-        # What was just loaded is to be followed before another skill is looked at.
+        # The model follows the loaded skill before it loads another one.
         actions.sort(key=lambda action: action.name in (_LOAD, _UNLOAD))
     if request.messages and failed_command(request.messages[-1]):
         # A small model loads one skill after the other where it should correct the command.
@@ -111,7 +124,7 @@ def allowed_actions(request: ModelRequest) -> list[Action]:
 
 
 def loaded_skills(messages: Sequence[Message]) -> list[str]:
-    """Names of the skills that are loaded in this conversation, oldest first."""
+    """Return the names of the skills that are loaded in this conversation, oldest first."""
     asked: dict[str, tuple[str, str]] = {}
     loaded: dict[str, None] = {}
     for message in messages:

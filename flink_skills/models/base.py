@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from flink_skills.models.messages import ModelRequest, ModelResponse, ToolCall
@@ -12,10 +11,7 @@ from flink_skills.models.well_formed import well_formed_calls
 from flink_skills.resource import Resource
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 
-__all__ = ["ChatModel", "OnQuota", "tell_calls", "tell_whole"]
-
-OnQuota = Callable[[Mapping[str, str], int], None]
-"""Receives the headers of a response, with names in lower case or regardless of case, and its status."""
+__all__ = ["ChatModel", "tell_calls", "tell_whole"]
 
 
 class ChatModel(Resource, ABC):
@@ -39,11 +35,6 @@ class ChatModel(Resource, ABC):
     accepts: frozenset[str] = frozenset()
     """The kinds of media that the model accepts in messages: ``image``, ``pdf`` and ``audio``. A request contains no
     others."""
-    on_quota: OnQuota | None = None
-    """Listener for response headers, set by the runtime.
-
-    A model that speaks HTTP calls it with the headers of each response, errors included, as soon as they arrive. The
-    runtime then slows new requests down while the announced quota gets low."""
 
     @abstractmethod
     async def request(self, request: ModelRequest) -> ModelResponse:

@@ -10,11 +10,13 @@ from enum import Enum
 from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
 from flink_skills.models.setup import ModelSetup
-from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = ["Admission", "Circuit", "Circuits"]
 
 _log = logging.getLogger("flink_skills.model")
+#: Consecutive failures that open a circuit, the maximum seconds from the first to the last of them, and the seconds
+#: from its opening to the probe.
+_FAILURES, _WINDOW, _PAUSE = 5, 60.0, 30.0
 
 
 class Admission(Enum):
@@ -28,28 +30,22 @@ class Admission(Enum):
 class Circuit:
     """Circuit of one model in one worker.
 
-    It opens after consecutive failures. After a pause it admits one request, the probe, and closes if that succeeds.
+    It opens after five consecutive failures within a minute. After 30 seconds it admits one request, the probe, and
+    closes if that succeeds.
 
     Args:
         model: Label of the model, for the log.
-        failures: Consecutive failures that open it; 0 means never.
-        window: Seconds within which these failures happen; an older series starts again.
-        pause: Seconds from opening to the probe.
         clock: Monotonic time in seconds.
 
-    >>> circuit = Circuit("openai:any", failures=1, window=60, pause=30)
-    >>> circuit.failed(ModelError("no answer"))
+    >>> circuit = Circuit("openai:any")
+    >>> for _ in range(5):
+    ...     circuit.failed(ModelError("no answer"))
     >>> circuit.admit()
     <Admission.OPEN: 'open'>
     """
 
-    def __init__(
-        self, model: str, *, failures: int, window: float, pause: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, model: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._model = model
-        self._limit = failures
-        self._window = window
-        self._pause = pause
         self._clock = clock
         self._failed = 0
         self._first = 0.0
@@ -86,24 +82,24 @@ class Circuit:
 
     def failed(self, error: ModelError) -> None:
         """Count a failed request. An error that is about the request itself does not count."""
-        if error.rejects_request or not self._limit:
+        if error.rejects_request:
             return
         now = self._clock()
         self._probing = False
         if self._opened:
-            self.until = now + self._pause
+            self.until = now + _PAUSE
             return
-        if not self._failed or now - self._first > self._window:
+        if not self._failed or now - self._first > _WINDOW:
             self._failed, self._first = 0, now
         self._failed += 1
-        if self._failed >= self._limit:
-            self._opened, self.until = True, now + self._pause
+        if self._failed >= _FAILURES:
+            self._opened, self.until = True, now + _PAUSE
             _log.warning(
                 "model %s failed %d times in a row: for %g s requests go to others first, then one request "
                 "tries it again; the last error: %s",
                 self._model,
                 self._failed,
-                self._pause,
+                _PAUSE,
                 error,
             )
 
@@ -111,11 +107,7 @@ class Circuit:
 class Circuits:
     """The circuits of a worker, one for each model at an address with a key."""
 
-    def __init__(self, config: SkillConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self._failures = config.get(SkillOptions.MODEL_CIRCUIT_FAILURES)
-        self._window = config.get(SkillOptions.MODEL_CIRCUIT_WINDOW)
-        self._pause = config.get(SkillOptions.MODEL_CIRCUIT_PAUSE)
-        self._clock = clock
+    def __init__(self) -> None:
         self._found: dict[tuple[str, ...], Circuit] = {}
 
     def of(self, setup: ModelSetup, url: str = "") -> Circuit:
@@ -123,7 +115,5 @@ class Circuits:
         key = (setup.label, url or setup.base_url or "", setup.api_key_env or "")
         if key not in self._found:
             label = f"{setup.label} at {redact(url)}" if url else setup.label
-            self._found[key] = Circuit(
-                label, failures=self._failures, window=self._window, pause=self._pause, clock=self._clock
-            )
+            self._found[key] = Circuit(label)
         return self._found[key]

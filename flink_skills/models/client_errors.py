@@ -9,9 +9,8 @@ from typing import Any
 
 from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
-from flink_skills.models.base import OnQuota
 from flink_skills.models.error_bodies import AnswerError, phrase_of, said, visible
-from flink_skills.models.quota import pause_of
+from flink_skills.models.pauses import pause_of
 from flink_skills.sources.os_errors import NO_DESCRIPTORS, os_error_hint
 
 __all__ = ["explain"]
@@ -60,12 +59,8 @@ def explain(
     place: str,
     timeout: float | None,
     key_variable: str | None,
-    on_quota: OnQuota | None = None,
 ) -> ModelError:
-    """Return the :class:`ModelError` for any exception that a request raised. Its message never contains the key.
-
-    ``on_quota`` receives the pause that the provider asks for, including one that is only in the body.
-    """
+    """Return the :class:`ModelError` for any exception that a request raised. Its message never contains the key."""
     key = os.environ.get(key_variable, "") if key_variable else ""
     # Some servers repeat it whole, and not all keys look like one.
     key = key if len(key) >= _SHORTEST_KEY else ""
@@ -73,10 +68,7 @@ def explain(
     chain = list(_chain(error))
     status = next((s for s in map(_status, chain) if s is not None), None)
     if status is not None:
-        found = _for_status(status, chain, where, key_variable, key)
-        if on_quota is not None and found.retry_after is not None:
-            on_quota({"retry-after": str(found.retry_after)}, status)
-        return found
+        return _for_status(status, chain, where, key_variable, key)
     if full := next(filter(None, map(_no_descriptors, chain)), ""):
         return ModelError(f"{where} cannot be called: {full}", retryable=True)
     kind = _kind(chain)

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from flink_skills.endpoint import redact_text
-from flink_skills.models.quota import pause_of, seconds_of
+from flink_skills.models.pauses import pause_of, seconds_of
 
 __all__ = ["AnswerError", "Said", "failure", "phrase_of", "said", "visible"]
 

@@ -66,7 +66,7 @@ def forget(notices: Sequence[Notice], state: SkillState) -> None:
 
 
 def notice_message(notices: Sequence[Notice]) -> UserMessage:
-    """What the model reads.
+    """Return the message for the model.
 
     >>> named_in_notice(notice_message([Notice("a", False)]))
     {'a'}
@@ -91,7 +91,7 @@ def notice_message(notices: Sequence[Notice]) -> UserMessage:
 
 
 def named_in_notice(message: Message) -> set[str]:
-    """The skills that a message says are outdated; empty for any other message."""
+    """Return the outdated skills that a message names. The set is empty for any other message."""
     if not isinstance(message, UserMessage):
         return set()
     text = message.content

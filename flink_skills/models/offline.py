@@ -15,10 +15,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from flink_skills.models.actions import has_menu, offered_skills
 from flink_skills.models.base import ChatModel, tell_calls
-from flink_skills.models.instructions import first_command, first_paragraph
-from flink_skills.models.matching import SkillIndex
-from flink_skills.models.menus import has_menu, offered_skills
 from flink_skills.models.messages import (
     AssistantMessage,
     Message,
@@ -30,6 +28,7 @@ from flink_skills.models.messages import (
     UserMessage,
 )
 from flink_skills.models.notices import named_in_notice
+from flink_skills.models.offline_rules import SkillIndex, first_command, first_paragraph
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta, TextDelta
@@ -103,7 +102,7 @@ class OfflineModel(ChatModel):
         words = -(-len(pieces) // _MAX_PIECES) or 1
         for at in range(0, len(pieces), words):
             on_delta(TextDelta("".join(pieces[at : at + words])))
-            await asyncio.sleep(0)  # others go on meanwhile, and the turn can be interrupted
+            await asyncio.sleep(0)  # other turns run, and this one can be cancelled
         tell_calls(response.tool_calls, on_delta)
         return response
 
@@ -133,7 +132,7 @@ def _last_event(messages: Sequence[Message]) -> int | None:
 
 
 def _loaded_text(messages: Sequence[Message], skill: str) -> str | None:
-    """What loading ``skill`` gave earlier in this conversation, unless it was unloaded or changed."""
+    """Return the content of ``skill`` if it was loaded in this conversation, and neither unloaded nor changed since."""
     text: str | None = None
     asked: dict[str, tuple[bool, str]] = {}
     for message in messages:
@@ -153,13 +152,13 @@ def _loaded_text(messages: Sequence[Message], skill: str) -> str | None:
             elif message.stub and "<skill_content" not in message.content:
                 text = None  # it was loaded for a turn that is over
             elif text is None or first_command(message.content) is not None:
-                # Loading twice may only be told "is loaded already": the instructions are the earlier ones.
+                # The result of a second load can be only "is loaded already". The earlier instructions remain valid.
                 text = message.content
     return text
 
 
 def _content_of(system: str, skill: str) -> str | None:
-    """The content of a loaded skill that stands in the system text."""
+    """Return the content of a loaded skill in the system prompt. Return None if the prompt lacks it."""
     opening = f'<skill_content name="{skill}">'
     start = system.find(opening)
     end = system.find("</skill_content>", start)
@@ -167,7 +166,7 @@ def _content_of(system: str, skill: str) -> str | None:
 
 
 def _named_in_call(messages: Sequence[Message], result: ToolMessage) -> str:
-    """The skill that the call of this result is about."""
+    """Return the skill that the call of this result names."""
     for message in reversed(messages):
         for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
             if call.id == result.call_id and isinstance(call.arguments, Mapping):
@@ -190,7 +189,7 @@ def _agents(tools: Sequence[ToolSpec]) -> list[tuple[str, str]]:
 
 
 def _offered(request: ModelRequest, tools: Iterable[str]) -> str | None:
-    """The first of ``tools`` that the model may call."""
+    """Return the first of ``tools`` that the model may call."""
     offered = {spec.name for spec in request.tools}
     return next((tool for tool in tools if tool in offered), None)
 
@@ -209,7 +208,7 @@ _ONE_REQUEST = Usage(requests=1)
 
 
 def _report(result: ToolMessage) -> str:
-    """The answer that a command's result gives: its stdout, or what went wrong."""
+    """Return the answer for a command's result: its stdout, or its error."""
     text = result.content
     if result.is_error:
         return text.strip()
@@ -228,7 +227,7 @@ def _report(result: ToolMessage) -> str:
 
 
 def _streams(text: str) -> tuple[str, str]:
-    """stdout and stderr of a shell result, or of the same as JSON."""
+    """Return stdout and stderr of a shell result, which can be JSON."""
     if text.lstrip().startswith("{"):
         try:
             data = json.loads(text)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from flink_skills.models.base import ChatModel
-from flink_skills.models.circuit import Circuits
 from flink_skills.models.fallback import Candidate, Fallback, FallbackChain
-from flink_skills.models.permits import Permits
+from flink_skills.models.permits import Permits, WorkerLimits
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig
 
@@ -38,7 +37,7 @@ class OpenModels:
     """
 
     clients: dict[str, ChatModel] = field(default_factory=dict)
-    permits: Mapping[str, Permits] = field(default_factory=dict)
+    permits: dict[str, Permits] = field(default_factory=dict)
     chains: dict[str, FallbackChain] = field(default_factory=dict)
     _others: list[ChatModel] = field(default_factory=list)
 
@@ -46,8 +45,7 @@ class OpenModels:
         self,
         models: Sequence[P],
         config: SkillConfig,
-        scratch_dir: str,
-        circuits: Circuits,
+        limits: WorkerLimits,
         create: Callable[[P | Fallback], ChatModel],
     ) -> None:
         """Create the clients of ``models`` and of their fallbacks. :meth:`close` also closes those of a failed call.
@@ -55,8 +53,7 @@ class OpenModels:
         Args:
             models: The models of the plan.
             config: The options of the job.
-            scratch_dir: The directory of the job on this host.
-            circuits: The circuits of this worker.
+            limits: The permits and circuits of this worker.
             create: Creates the client of a model or a fallback.
         """
         for model in models:
@@ -73,10 +70,12 @@ class OpenModels:
         for key, each in own.items():
             clients[key] = create(each)
             self._others.append(clients[key])
-        self.permits = Permits.by_name(clients, setups, config, scratch_dir)
+        for key, setup in setups.items():
+            if (permits := limits.permits(setup, config)) is not None:
+                self.permits[key] = permits
 
         def candidate(key: str, of: Planned | Fallback) -> Candidate:
-            return Candidate(of.name, of.setup, clients[key], self.permits.get(key), circuits.of(of.setup))
+            return Candidate(of.name, of.setup, clients[key], self.permits.get(key), limits.circuits.of(of.setup))
 
         for model in models:
             if model.fallback:
@@ -87,8 +86,6 @@ class OpenModels:
                 self.chains[model.name] = FallbackChain([candidate(model.name, model), *fallbacks])
 
     async def close(self) -> None:
-        """Close all clients and return all permits."""
+        """Close all clients."""
         for client in (*self.clients.values(), *self._others):
             await client.close()
-        for permits in self.permits.values():
-            permits.close()

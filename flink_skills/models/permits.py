@@ -1,271 +1,219 @@
-"""Permits for requests to a chat model, within limits that all workers of a TaskManager keep together.
+"""Permits for requests to a chat model, within this worker's share of the limits of a job.
 
-The limits are options of the job, and what the provider announces in its responses. Workers are processes, so they
-share a file, see :mod:`flink_skills.models.shared_limits`. Requests of one worker are admitted in their order.
+The limits apply to the workers of a job on a TaskManager. Workers are processes, and each of them has an equal share.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import hashlib
 import logging
-import random
 import time
-from collections import deque
-from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 
 from flink_skills.errors import ModelError
-from flink_skills.models.base import ChatModel
+from flink_skills.models.circuit import Circuits
 from flink_skills.models.messages import ModelRequest, Usage
-from flink_skills.models.quota import Quota
 from flink_skills.models.setup import ModelSetup
-from flink_skills.models.shared_limits import POLL, SharedLimits, TokenCost
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.inspection import about_tokens
-from flink_skills.sources.os_errors import os_error_hint
 from flink_skills.telemetry.activity import current_activity
 
-__all__ = ["Permit", "Permits"]
+__all__ = ["Permit", "Permits", "WorkerLimits"]
 
 _log = logging.getLogger("flink_skills.model")
-_SAY_AFTER = 10.0
-_SAY_AGAIN = 60.0
+_MINUTE = 60.0
+# A request can start late by this many seconds, and the next ones make up for it.
+_MAX_LATENESS = 0.05
+# Maximum seconds for which a Retry-After applies to other requests, and between two looks at the time of a start.
+_MAX_PAUSE = 60.0
+_MAX_SLEEP = 0.25
+_OUTPUT_ESTIMATE = 256
+_MIN_LOGGED_WAIT = 10.0
+_LOG_INTERVAL = 60.0
+
+
+class WorkerLimits:
+    """Permits and circuits of the models that the agents of a worker request.
+
+    Args:
+        workers: Number of workers of the job on the TaskManager.
+        index: Index of this worker among them, from 0.
+
+    >>> limits = WorkerLimits(workers=4, index=3)
+    """
+
+    def __init__(self, workers: int = 1, index: int = 0) -> None:
+        self._workers = workers
+        self._index = index
+        self._permits: dict[tuple[object, ...], Permits] = {}
+        self.circuits = Circuits()
+
+    def permits(self, setup: ModelSetup, config: SkillConfig) -> Permits | None:
+        """Return the permits of a model. Agents share those of one model at one address with one key.
+
+        Return None for the offline model without limits.
+        """
+        concurrent = config.get(SkillOptions.MODEL_MAX_CONCURRENT)
+        rates = (config.get(SkillOptions.MODEL_MAX_PER_MINUTE), config.get(SkillOptions.MODEL_MAX_TOKENS_PER_MINUTE))
+        if setup.provider == "offline" and not (concurrent or any(rates)):
+            return None
+        key = (setup.label, setup.base_url or "", setup.api_key_env or "", concurrent, *rates)
+        if key not in self._permits:
+            share = concurrent // self._workers + (self._index < concurrent % self._workers)
+            per_minute, tokens = (rate / self._workers for rate in rates)
+            self._permits[key] = Permits(
+                setup.label,
+                concurrent=max(share, 1) if concurrent else 0,
+                per_minute=per_minute,
+                tokens_per_minute=tokens,
+            )
+        return self._permits[key]
 
 
 class Permits:
-    """Permits for requests to one model. ``folder`` is the same for all processes that share the limits.
+    """Permits for requests to one model. Requests are admitted in their order.
 
-    Args:
-        name: What logs and errors call the model.
-        folder: Folder of the shared file. It is created.
-        concurrent: Maximum number of requests at the same time; 0: no limit.
-        per_minute: Maximum number of requests that begin in a minute, evenly spread; 0: no limit.
-        tokens_per_minute: Maximum number of tokens in a minute, evenly spread; 0: no limit.
-
-    A request waits in ``async with``, and holds its permit until the block ends::
+    A request waits in ``async with``, and has its permit until the block ends::
 
         async with permits.one(request) as permit:
             response = await model.request(request)
             permit.used(response.usage)
+
+    Args:
+        name: Name of the model in log lines.
+        concurrent: Maximum number of requests at the same time. 0 means no limit.
+        per_minute: Maximum number of requests that start in a minute, evenly spread. 0 means no limit.
+        tokens_per_minute: Maximum number of tokens in a minute, evenly spread. 0 means no limit.
     """
 
     def __init__(
-        self,
-        name: str,
-        folder: Path,
-        *,
-        concurrent: int = 0,
-        per_minute: int = 0,
-        tokens_per_minute: int = 0,
+        self, name: str, *, concurrent: int = 0, per_minute: float = 0.0, tokens_per_minute: float = 0.0
     ) -> None:
         self._name = name
-        self._folder = folder
-        self._limits = SharedLimits(
-            folder / "limits", concurrent=concurrent, per_minute=per_minute, tokens=tokens_per_minute
-        )
-        self._queue: deque[Permit] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._logged = -_SAY_AGAIN
+        self._slots = asyncio.Semaphore(concurrent) if concurrent else None
+        # The request that starts next has the lock while it waits for its time.
+        self._next = asyncio.Lock()
+        # With the lateness, no minute has more starts than the limit.
+        self._interval = (_MINUTE + _MAX_LATENESS) / per_minute if per_minute else 0.0
+        self._token_interval = (_MINUTE + _MAX_LATENESS) / tokens_per_minute if tokens_per_minute else 0.0
+        # Earliest times of the next start, in seconds of the monotonic clock.
+        self._request_due = self._tokens_due = self._paused_until = 0.0
+        self._is_limited = bool(concurrent or per_minute or tokens_per_minute)
+        self._logged = -_LOG_INTERVAL
         #: The last error after which all requests pause, and when the event loop received it.
         self.last_error: tuple[str, float] | None = None
-        folder.mkdir(parents=True, exist_ok=True)
-
-    @classmethod
-    def by_name(
-        cls,
-        models: Mapping[str, ChatModel],
-        setups: Mapping[str, ModelSetup],
-        config: SkillConfig,
-        scratch_dir: str,
-    ) -> dict[str, Permits]:
-        """Return the permits of each chat model that the options or its provider may limit.
-
-        Agents share the permits of one model at one address with one key. The permits follow what the models announce.
-        """
-        limits = {
-            "concurrent": config.get(SkillOptions.MODEL_MAX_CONCURRENT),
-            "per_minute": config.get(SkillOptions.MODEL_MAX_PER_MINUTE),
-            "tokens_per_minute": config.get(SkillOptions.MODEL_MAX_TOKENS_PER_MINUTE),
-        }
-        found = {}
-        for name, setup in setups.items():
-            if any(limits.values()) or setup.provider != "offline":
-                place = "\0".join((setup.label, setup.base_url or "", setup.api_key_env or ""))
-                folder = Path(scratch_dir) / "permits" / hashlib.sha256(place.encode()).hexdigest()[:16]
-                found[name] = cls(setup.label, folder, **limits)
-                models[name].on_quota = found[name].on_quota
-        return found
 
     def one(self, request: ModelRequest | None = None) -> Permit:
-        """Return the permit of a request. Entering it waits. Enter it once."""
+        """Return the permit of a request. Entering it waits. Enter it only one time."""
         return Permit(self, request)
 
-    def on_quota(self, headers: Mapping[str, str], status: int) -> None:
-        """Follow the quota that a response announces, see :attr:`ChatModel.on_quota`.
+    def failed(self, error: ModelError) -> None:
+        """Pause all requests if the provider asks for a pause, at most for a minute."""
+        if error.retry_after is not None:
+            self.last_error = str(error), asyncio.get_running_loop().time()
+            self._paused_until = max(self._paused_until, time.monotonic() + min(error.retry_after, _MAX_PAUSE))
+            self._is_limited = True
 
-        Raises:
-            OSError: The shared file cannot be used.
-        """
-        if quota := Quota.read(headers):
-            permit = _current.get()
-            cost = permit.cost if permit is not None and permit.permits is self else None
-            self._limits.hear(time.monotonic(), quota, status, cost)
-
-    def close(self) -> None:
-        """Return all permits and close the file."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._limits.close()
-
-    async def take(self, permit: Permit) -> None:
-        """Wait until ``permit`` is admitted. Called by the permit."""
-        limits = self._limits
+    async def acquire(self, permit: Permit) -> None:
+        """Wait for a slot, and then for the time of the start. Called by the permit."""
+        if not self._is_limited:
+            return
+        started = time.monotonic()
+        has_slot = False
+        reason = SkillOptions.MODEL_MAX_CONCURRENT.key
         try:
-            if not limits.apply:
-                return
-            permit.asked = time.monotonic()
-            permit.estimate(limits)
-            if not self._queue and limits.admit(permit.asked, permit.asked, permit.cost) == 0:
-                permit.admitted = True
-                return
-        except OSError as error:
-            raise self._failure(error) from error
-        permit.future = asyncio.get_running_loop().create_future()
-        self._queue.append(permit)
-        if len(self._queue) == 1:
-            self._serve()
-        try:
-            await permit.future
-        except OSError as error:
-            raise self._failure(error) from error
-        except asyncio.CancelledError:
-            if permit.admitted:
-                self.free(permit)
-            elif self._queue and self._queue[0] is permit:
-                self._serve()
+            if self._slots is not None:
+                await self._slots.acquire()
+                has_slot = True
+            if self._interval or self._token_interval or self._paused_until > started:
+                reason = self._reason()
+                await self._wait_for_start(permit)
+        except BaseException:
+            if has_slot:
+                self.release()
             raise
         finally:
-            permit.waited = time.monotonic() - permit.asked
-
-    def free(self, permit: Permit) -> None:
-        """Return a permit, and admit the requests that waited for it. Called by the permit."""
-        if permit.admitted:
-            permit.admitted = False
-            self._limits.release()
-            if self._queue:
-                # One place is free. More are not looked for, because each look takes the lock.
-                self._serve(1)
-
-    def settle(self, permit: Permit, usage: Usage) -> None:
-        """Correct the estimate of a permit. Called by the permit."""
-        if permit.cost.inputs and usage.input_tokens:
-            self._limits.settle(permit.cost, usage.input_tokens, usage.output_tokens, permit.about)
-
-    def _serve(self, most: int | None = None) -> None:
-        """Admit up to ``most`` requests from the head of the queue. If requests remain, a timer tries again."""
-        queue, limits, wait = self._queue, self._limits, POLL
-        while queue:
-            permit = queue[0]
-            if permit.future is None or permit.future.done():
-                queue.popleft()
-                continue
-            if most == 0:
-                break
             now = time.monotonic()
-            try:
-                wait = limits.admit(now, permit.asked, permit.cost)
-            except OSError as error:
-                queue.popleft()
-                permit.future.set_exception(error)
-                continue
-            if wait > 0:
-                self._log_wait(now, now - permit.asked)
-                break
-            queue.popleft()
-            permit.admitted = True
-            permit.future.set_result(None)
-            wait, most = POLL, None if most is None else most - 1
-        if not queue:
-            limits.forget()
-        elif self._timer is None:
-            # Spread, so that processes do not meet at the lock again and again.
-            self._timer = asyncio.get_running_loop().call_later(wait * random.uniform(1.0, 1.1), self._tick)
+            permit.waited = now - started
+            if permit.waited >= _MIN_LOGGED_WAIT and now - self._logged >= _LOG_INTERVAL:
+                self._logged = now
+                _log.warning(
+                    "model %s: a request waited %.0f s for %s. Raise the limit if the provider allows more.",
+                    self._name,
+                    permit.waited,
+                    reason,
+                )
 
-    def _tick(self) -> None:
-        self._timer = None
-        self._serve()
+    def release(self) -> None:
+        """Return a slot. Called by the permit."""
+        if self._slots is not None:
+            self._slots.release()
 
-    def _failure(self, error: OSError) -> ModelError:
-        fix = os_error_hint(error) or "let the worker write there"
-        return ModelError(
-            f"model {self._name}: its limits cannot be kept, {self._folder}: {error.strerror or error}: {fix}",
-            retryable=True,
-        )
+    def correct(self, estimate: float, tokens: int) -> None:
+        """Replace the estimated tokens of a request. The next request starts at most a minute later."""
+        if self._token_interval:
+            # A server can report any number.
+            self._tokens_due += min((tokens - estimate) * self._token_interval, _MINUTE)
 
-    def _log_wait(self, now: float, waited: float) -> None:
-        if waited >= _SAY_AFTER and now - self._logged >= _SAY_AGAIN:
-            self._logged = now
-            _log.warning(
-                "model %s: %d requests wait for %s, the first one for %.0f s; raise the limit if the provider allows "
-                "more",
-                self._name,
-                len(self._queue),
-                self._limits.reason,
-                waited,
-            )
+    def _reason(self) -> str:
+        if self._paused_until >= max(self._request_due, self._tokens_due):
+            return "Retry-After of the provider"
+        if self._request_due >= self._tokens_due:
+            return SkillOptions.MODEL_MAX_PER_MINUTE.key
+        return SkillOptions.MODEL_MAX_TOKENS_PER_MINUTE.key
+
+    async def _wait_for_start(self, permit: Permit) -> None:
+        async with self._next:
+            while True:
+                now = time.monotonic()
+                wait = max(self._request_due, self._tokens_due, self._paused_until) - now
+                if wait <= 0:
+                    break
+                # A response can change the time.
+                await asyncio.sleep(min(wait, _MAX_SLEEP))
+            earliest = now - _MAX_LATENESS
+            self._request_due = max(self._request_due, earliest) + self._interval
+            if self._token_interval:
+                tokens = permit.estimate_tokens()
+                self._tokens_due = max(self._tokens_due, earliest) + tokens * self._token_interval
 
 
 class Permit:
-    """The permit of one request; see :class:`Permits`."""
+    """Permit of one request; see :class:`Permits`."""
 
-    __slots__ = ("_request", "about", "admitted", "asked", "cost", "future", "permits", "waited")
+    __slots__ = ("_estimate", "_permits", "_request", "waited")
 
     def __init__(self, permits: Permits, request: ModelRequest | None) -> None:
+        self._permits = permits
         self._request = request
-        self.permits = permits
-        self.cost = TokenCost()
-        self.about = 0
-        self.asked = 0.0
-        self.admitted = False
-        self.future: asyncio.Future[None] | None = None
+        self._estimate = 0.0
         #: Seconds for which the request waited.
         self.waited = 0.0
 
     async def __aenter__(self) -> Permit:
-        """Wait for the permit. Raises :class:`ModelError` if the limits cannot be kept."""
         try:
-            await self.permits.take(self)
+            await self._permits.acquire(self)
         finally:
             if self.waited and (activity := current_activity()) is not None:
                 attributes = activity.attributes
                 attributes["limit_wait"] = attributes.get("limit_wait", 0.0) + self.waited
-        _current.set(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _current.set(None)
-        self.permits.free(self)
+        self._permits.release()
 
     def used(self, usage: Usage) -> None:
-        """Note the tokens that the response states: they replace the estimate."""
-        self.permits.settle(self, usage)
+        """Replace the estimated tokens by those of the response."""
+        if self._estimate and usage.input_tokens:
+            self._permits.correct(self._estimate, usage.input_tokens + usage.output_tokens)
 
-    def estimate(self, limits: SharedLimits) -> None:
-        """Estimate the tokens of the request if a limit counts them."""
-        request = self._request
-        if request is None or not limits.count_tokens:
-            return
-        texts = [message.content for message in request.messages]
-        self.about = about_tokens("".join((request.system, *texts)))
-        most = request.settings.get("max_tokens")
-        self.cost.inputs = limits.input_estimate(self.about)
-        self.cost.outputs = limits.output_estimate(float(most) if isinstance(most, (int, float)) else None)
-
-
-_current: contextvars.ContextVar[Permit | None] = contextvars.ContextVar("flink_skills_permit", default=None)
+    def estimate_tokens(self) -> float:
+        """Return the estimated input and output tokens of the request. Called by the permits."""
+        if self._request is not None:
+            texts = [message.content for message in self._request.messages]
+            max_tokens = self._request.settings.get("max_tokens")
+            outputs = min(max_tokens, _OUTPUT_ESTIMATE) if isinstance(max_tokens, (int, float)) else _OUTPUT_ESTIMATE
+            self._estimate = about_tokens("".join((self._request.system, *texts))) + outputs
+        return self._estimate

@@ -1,4 +1,4 @@
-"""Which providers of chat models there are, and how a setup becomes a model.
+"""Registry of the providers of chat models, and creation of a model from its setup.
 
 A provider is a name and a factory that is imported when it is first needed. Packages add their own by
 the entry point group ``flink_skills.chat_models``::
@@ -10,17 +10,17 @@ the entry point group ``flink_skills.chat_models``::
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.errors import ConfigError, UnknownNameError, near_misses
 from flink_skills.hints import none_is_default
 from flink_skills.models.base import ChatModel
 from flink_skills.models.media import accepted_kinds
 from flink_skills.models.setup import ModelSetup, check_shape
-from flink_skills.models.suggestions import model_advice
 from flink_skills.options import SkillConfig, SkillOptions
 
 __all__ = [
@@ -29,9 +29,11 @@ __all__ = [
     "ModelSetup",
     "Provider",
     "check_setup",
+    "class_advice",
     "create_model",
     "has_listed_price",
     "has_wire",
+    "model_advice",
     "provider_names",
     "register_provider",
     "unregister_provider",
@@ -62,7 +64,7 @@ class Provider:
 
 _INSTALL = "install flink-skills[models]"
 _INSTALL_OTHERS = "install flink-skills[providers]"
-_CLIENT = "flink_skills.models.pydantic_ai:create"
+_CLIENT = "flink_skills.integrations.pydantic_ai:create"
 _WIRES = "flink_skills.models.wires.create"
 
 _OWN = {
@@ -153,7 +155,7 @@ def create_model(setup: ModelSetup, config: SkillConfig | None = None) -> ChatMo
 
 
 def has_listed_price(setup: ModelSetup) -> bool:
-    """Whether a list of prices may know the model: not if the user runs it, or brought its provider."""
+    """Return True if a price list can contain the model: the user neither runs it nor registered its provider."""
     factory = _find(setup, "").factory
     return setup.provider != "ollama" and isinstance(factory, str) and factory.startswith((_CLIENT, _WIRES))
 
@@ -187,9 +189,9 @@ def _find(setup: ModelSetup, place: str) -> Provider:
 
 
 def _known_to_pydantic_ai(provider: str) -> bool | None:
-    """Whether pydantic-ai knows the provider; None where it is not installed."""
+    """Return True if pydantic-ai supports the provider. Return None if pydantic-ai is not installed."""
     try:
-        client = importlib.import_module("flink_skills.models.pydantic_ai")
+        client = importlib.import_module("flink_skills.integrations.pydantic_ai")
     except ImportError:
         return None
     return bool(client.knows_provider(provider))
@@ -208,3 +210,53 @@ def _load(provider: Provider) -> ModelFactory:
         raise ConfigError(
             f"model provider {provider.name!r}: {module} has no {attribute!r}: {provider.install}"
         ) from error
+
+
+# The beginnings of the names of models, by provider.
+_MODELS = (
+    ("openai", re.compile(r"gpt-|gpt\d|chatgpt|o[1-9](?:-|$)|text-davinci|codex", re.IGNORECASE)),
+    ("anthropic", re.compile(r"claude", re.IGNORECASE)),
+    ("ollama", re.compile(r"llama|mistral|mixtral|qwen|gemma|deepseek|phi-?\d|codellama|granite", re.IGNORECASE)),
+)
+
+
+def model_advice(text: str, providers: Sequence[str]) -> str:
+    """Return what to write for ``text``, the name of a chat model whose provider is not one of ``providers``.
+
+    It is empty if near names of providers are the better advice.
+
+    >>> model_advice("gpt-5", ["offline", "openai"])
+    "did you mean 'openai:gpt-5'?"
+    """
+    provider, slash, name = text.partition("/")
+    if slash and provider in providers:
+        return f"did you mean '{provider}:{name}'?"
+    for provider, pattern in _MODELS:
+        if pattern.match(text) and provider in providers:
+            return f"did you mean '{provider}:{text}'?"
+    if ":" in text or near_misses(text, providers):
+        return ""
+    return f"write its provider first, such as 'openai:{text}'"
+
+
+def class_advice(clazz: str, kind: str, providers: Sequence[str]) -> str:
+    """Return what to write for ``clazz``, which is not a class of the ``kind`` ``"setup"`` or ``"connection"``.
+
+    >>> class_advice("offline", "setup", ["offline", "openai"])
+    "did you mean 'offline.setup'?"
+    """
+    name, _, last = clazz.rpartition(".")
+    if last in ("setup", "connection") and last != kind and name in providers:
+        return f"the class is a {last}: return it from a method with @chat_model_{last}, or write '{name}.{kind}'"
+    for provider, pattern in _MODELS:
+        if kind == "setup" and pattern.match(clazz) and provider in providers and clazz not in providers:
+            return f"did you mean '{provider}:{clazz}'?"
+    # A class of another framework has the name of its provider in it.
+    words = re.sub(r"[^a-z]+", "-", clazz.lower())
+    near = [name for name in sorted(providers, key=len, reverse=True) if name in words] or near_misses(
+        clazz.partition(".")[0], providers
+    )
+    if near:
+        return f"did you mean '{near[0]}.{kind}'?"
+    names = ", ".join(f"'{name}.{kind}'" for name in providers)
+    return f"write one of {names}" + (", or 'provider:model'" if kind == "setup" else "")

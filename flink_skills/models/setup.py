@@ -1,9 +1,12 @@
-"""What a job says about a chat model: plain data, without credentials."""
+"""Setup of a chat model: plain data, without credentials."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, cast
 
@@ -13,7 +16,7 @@ from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.resource import Resource
 from flink_skills.telemetry.prices import Price
 
-__all__ = ["SETTINGS", "ModelSetup", "Strategy", "check_shape", "is_setting"]
+__all__ = ["NO_KEY", "SETTINGS", "ModelSetup", "Strategy", "api_key", "check_shape", "is_setting", "keys_not_needed"]
 
 Strategy = Literal["auto", "native", "json"]
 OnIncomplete = Literal["fail", "retry", "emit"]
@@ -136,7 +139,7 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
     if setup.api_key_env is not None and not (
         isinstance(setup.api_key_env, str) and _ENV_NAME.fullmatch(setup.api_key_env)
     ):
-        # The value is not shown: whoever wrote the key itself here should not find it in a log.
+        # The value is not shown, because it can be the key itself.
         raise ConfigError(
             f"{where}api_key_env is not the name of an environment variable: "
             "write the name, such as OPENAI_API_KEY, never the key"
@@ -213,3 +216,45 @@ def _check_base_url(url: str, name: str, where: str) -> None:
             f"{where}{name} holds a user, a password or a query ({redact(url)}): a plan holds no "
             "credentials; name an environment variable in api_key_env instead"
         )
+
+
+NO_KEY = "none"
+"""The value for a model without a key."""
+
+_needed: ContextVar[bool] = ContextVar("keys_needed", default=True)
+
+
+@contextmanager
+def keys_not_needed() -> Iterator[None]:
+    """Accept missing keys meanwhile: models are created to show their requests, which contain no key."""
+    token = _needed.set(False)
+    try:
+        yield
+    finally:
+        _needed.reset(token)
+
+
+def api_key(setup: ModelSetup, usual: str | None, *, needed: bool = True) -> str:
+    """Return the API key of a model, or :data:`NO_KEY`.
+
+    Args:
+        setup: The setup, which may name the variable of the key.
+        usual: The variable of the provider. Without one, a key is not needed.
+        needed: Whether the usual variable must be set.
+
+    Raises:
+        ConfigError: The key is missing.
+    """
+    variable = setup.api_key_env or usual
+    if variable is None or not _needed.get():
+        return NO_KEY
+    key = os.environ.get(variable, "").strip()
+    if not key and not needed and setup.api_key_env is None:
+        return NO_KEY
+    if not key:
+        raise ConfigError(
+            f"model {setup.label} needs an API key, and the environment variable {variable} is not set where "
+            "the turns run (on a cluster: in the environment of the TaskManagers): set it, or name another "
+            "variable in api_key_env"
+        )
+    return key

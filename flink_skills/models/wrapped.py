@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from dataclasses import replace
 
-from flink_skills.models.base import ChatModel, OnQuota, tell_whole
+from flink_skills.models.base import ChatModel, tell_whole
 from flink_skills.models.messages import ModelRequest, ModelResponse
 from flink_skills.models.results import instead_of_answer
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
@@ -40,15 +40,6 @@ class WrappedModel(ChatModel):
         self.accepts = model.accepts
         # The mark around thoughts whose beginning a template has written.
         self._unopened = ""
-
-    @property
-    def on_quota(self) -> OnQuota | None:
-        """The listener of the wrapped model."""
-        return self.model.on_quota
-
-    @on_quota.setter
-    def on_quota(self, on_quota: OnQuota | None) -> None:
-        self.model.on_quota = on_quota
 
     @abstractmethod
     def sent(self, request: ModelRequest) -> ModelRequest:

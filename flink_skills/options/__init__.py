@@ -6,8 +6,7 @@ for sizes, ``a;b`` for lists.
 """
 
 from flink_skills.options.catalog import SkillOptions
-from flink_skills.options.config import SkillConfig
-from flink_skills.options.job_config import NO_OPTIONS, JobConfig
+from flink_skills.options.config import NO_OPTIONS, JobConfig, SkillConfig
 from flink_skills.options.option import Option, OptionFamily
 
 __all__ = ["NO_OPTIONS", "JobConfig", "Option", "OptionFamily", "SkillConfig", "SkillOptions"]

@@ -6,11 +6,9 @@ import functools
 from typing import Any
 
 from flink_skills.errors import UnknownNameError, near_misses
-from flink_skills.options.command_options import CommandOptions
-from flink_skills.options.option import Option, OptionFamily
-from flink_skills.options.telemetry_options import TelemetryOptions
-from flink_skills.options.tool_options import ToolOptions
-from flink_skills.options.values import (
+from flink_skills.options.option import (
+    Option,
+    OptionFamily,
     one_of,
     parse_bool,
     parse_count,
@@ -25,6 +23,8 @@ from flink_skills.options.values import (
     parse_text,
     parse_user_value,
 )
+from flink_skills.options.telemetry_options import TelemetryOptions
+from flink_skills.options.tool_options import CommandOptions, ToolOptions
 
 __all__ = ["SkillOptions"]
 
@@ -225,46 +225,27 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "Time before the first retry. It doubles with each retry, up to 30 s. A provider's Retry-After takes "
         "precedence.",
     )
-    MODEL_CIRCUIT_FAILURES = Option[int](
-        "skills.model.circuit-failures",
-        parse_count,
-        5,
-        "Consecutive failed requests to a model, retries included, after which a worker prefers its fallbacks. 0 means "
-        "never. A model without fallbacks is not affected.",
-    )
-    MODEL_CIRCUIT_WINDOW = Option[float](
-        "skills.model.circuit-window",
-        parse_duration,
-        60.0,
-        "Maximum time from the first to the last of these failures.",
-    )
-    MODEL_CIRCUIT_PAUSE = Option[float](
-        "skills.model.circuit-pause",
-        parse_duration,
-        30.0,
-        "Time for which a worker prefers the fallbacks of a failing model, before one request tries the model again.",
-    )
     MODEL_MAX_CONCURRENT = Option[int](
         "skills.model.max-concurrent",
         parse_count,
         0,
-        "Maximum number of requests in flight to one model, of all workers of a job on a TaskManager. 0 means no "
-        "limit.",
+        "Maximum number of requests in flight to one model, of all workers of a job on a TaskManager. Each worker has "
+        "an equal share, at least one request. 0 means no limit.",
     )
     MODEL_MAX_PER_MINUTE = Option[int](
         "skills.model.max-requests-per-minute",
         parse_count,
         0,
         "Maximum number of requests to one model per minute, evenly spread, of all workers of a job on a TaskManager,"
-        " including retries. 0 means no limit.",
+        " including retries. Each worker has an equal share. 0 means no limit.",
     )
     MODEL_MAX_TOKENS_PER_MINUTE = Option[int](
         "skills.model.max-tokens-per-minute",
         parse_count,
         0,
         "Maximum number of input and output tokens of the requests to one model per minute, evenly spread, of all "
-        "workers of a job on a TaskManager. Tokens are estimated before a request and corrected by its response. 0 "
-        "means no limit.",
+        "workers of a job on a TaskManager. Each worker has an equal share. Tokens are estimated before a request and "
+        "corrected by its response. 0 means no limit.",
     )
     TURN_MAX_STEPS = Option[int](
         "skills.turn.max-steps",
@@ -474,7 +455,7 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
 
     @classmethod
     def by_key(cls, key: str) -> Option[Any]:
-        """The option of ``key``; raises :class:`UnknownNameError` with near misses."""
+        """Return the option of ``key``. Raise :class:`UnknownNameError` with close matches if it does not exist."""
         families, options = _catalog()
         for family in families:
             if key.startswith(family.prefix):

@@ -1,9 +1,8 @@
-"""The options of what a job tells of itself: metrics, events, spans."""
+"""Options of telemetry: metrics, events, spans."""
 
 from __future__ import annotations
 
-from flink_skills.options.option import Option
-from flink_skills.options.values import one_of, parse_bool, parse_count, parse_duration, parse_positive
+from flink_skills.options.option import Option, one_of, parse_bool, parse_count, parse_duration, parse_positive
 
 __all__ = ["TelemetryOptions"]
 
@@ -15,7 +14,7 @@ _LEVELS = (
 
 
 class TelemetryOptions:
-    """The part of :class:`~flink_skills.options.SkillOptions` that is about what a job tells of itself."""
+    """Options of :class:`~flink_skills.options.SkillOptions` for telemetry."""
 
     METRICS_INTERVAL = Option[float](
         "skills.metrics.interval",

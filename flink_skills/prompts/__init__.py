@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flink_skills.prompts.fields import fields_of_type as fields_of_type
-    from flink_skills.prompts.placeholders import check_instructions as check_instructions
-    from flink_skills.prompts.placeholders import check_names as check_names
+    from flink_skills.prompts.event_values import event_text as event_text
+    from flink_skills.prompts.event_values import fields_of_type as fields_of_type
+    from flink_skills.prompts.event_values import to_plain as to_plain
     from flink_skills.prompts.prompt import Prompt as Prompt
-    from flink_skills.prompts.values import event_text as event_text
-    from flink_skills.prompts.values import to_plain as to_plain
+    from flink_skills.prompts.prompt import check_instructions as check_instructions
+    from flink_skills.prompts.prompt import check_names as check_names
 
 _HOMES = {
     "Prompt": "prompt",
-    "check_instructions": "placeholders",
-    "check_names": "placeholders",
-    "event_text": "values",
-    "fields_of_type": "fields",
-    "to_plain": "values",
+    "check_instructions": "prompt",
+    "check_names": "prompt",
+    "event_text": "event_values",
+    "fields_of_type": "event_values",
+    "to_plain": "event_values",
 }
 
 __all__ = list(_HOMES)

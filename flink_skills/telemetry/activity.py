@@ -11,15 +11,15 @@ import asyncio
 import contextvars
 import hashlib
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
-from typing import Any
+from typing import Any, Union
 
 from flink_skills.telemetry.custom_metrics import CustomMetrics
-from flink_skills.telemetry.deltas import Delta, OnDelta
 
 __all__ = [
     "CANCELLED",
@@ -28,16 +28,93 @@ __all__ = [
     "WAITING",
     "Activity",
     "ActivityContext",
+    "Delta",
+    "Discarded",
+    "LogFields",
     "Observer",
+    "OnDelta",
     "PointEvent",
     "Telemetry",
+    "TextDelta",
+    "ToolCallDelta",
     "TurnScope",
     "current_activity",
     "delta_listener",
     "emit",
     "key_hash",
+    "map_strings",
     "observe",
+    "replace_surrogates",
 ]
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """Next fragment of the text of an answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolCallDelta:
+    """Next fragment of a tool call.
+
+    Attributes:
+        call_id: ID of the call, the same in all deltas of the call.
+        name: Name of the tool, the same in all deltas of the call.
+        arguments: Next fragment of the arguments. The fragments form one JSON document when the answer is complete.
+        index: Number of the call in its answer, from 0. Deltas of several calls can alternate, and the index also
+            distinguishes calls to which a server gave the same ID.
+        is_streaming: Whether the tool accepts partial arguments (``Tool.is_streaming``). A user interface should
+            usually show only the deltas of such tools.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+    index: int = 0
+    is_streaming: bool = False
+
+
+@dataclass(frozen=True)
+class Discarded:
+    """Marker that all earlier deltas of this answer are invalid: the answer was interrupted, or was not valid.
+
+    The answer starts again, or ends with its activity.
+
+    Attributes:
+        restarted: Whether the answer is requested again, because the request is retried or the turn was started
+            before (its worker crashed, or the agent's code changed). If the turn was started before, this is the first
+            delta, and it invalidates the deltas of earlier attempts at the same step of the same turn on any host.
+    """
+
+    restarted: bool = False
+
+
+Delta = Union[TextDelta, ToolCallDelta, Discarded]
+OnDelta = Callable[[Delta], None]
+"""Receives deltas as they arrive. It is called on the event loop and must not block."""
+
+
+def map_strings(value: Any, convert: Callable[[str], str], convert_name: Callable[[str], str] | None = None) -> Any:
+    """Return JSON-like data with ``convert`` applied to each string, and ``convert_name`` to each name of a mapping.
+
+    ``convert_name`` defaults to ``convert``.
+    """
+    if isinstance(value, str):
+        return convert(value)
+    if isinstance(value, Mapping):
+        to_name = convert_name or convert
+        return {to_name(str(name)): map_strings(item, convert, convert_name) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [map_strings(item, convert, convert_name) for item in value]
+    return value
+
+
+def replace_surrogates(text: str) -> str:
+    """Return ``text`` with U+FFFD for each lone surrogate, which JSON can contain but UTF-8 cannot."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
 
 _log = logging.getLogger("flink_skills.telemetry")
 
@@ -371,3 +448,40 @@ def delta_listener() -> OnDelta | None:
         return None
     telemetry, activity = current
     return lambda delta: telemetry.delta(activity, delta)
+
+
+_UNSAFE = re.compile(r"[^\w.:/#@+-]+")
+_MAX_LENGTH = 120
+
+
+class LogFields(logging.Filter):
+    """Logging filter that sets ``record.fields``, a dict of strings without spaces, and accepts every record.
+
+    The fields are ``agent``, ``key`` (:attr:`TurnScope.key_hash`), ``turn``, ``step`` and ``skill``. A field without a
+    value is omitted. ``skill`` is the skill of the running command, or the record's ``extra={"skill": …}``.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        activity = current_activity()
+        fields = _activity_fields(activity) if activity is not None else {}
+        skill = getattr(record, "skill", None)
+        if isinstance(skill, str) and skill:
+            fields["skill"] = skill
+        record.fields = {name: _UNSAFE.sub("_", value)[:_MAX_LENGTH] for name, value in fields.items() if value}
+        return True
+
+
+def _activity_fields(activity: Activity) -> dict[str, str]:
+    scope = activity.scope
+    skill = ""
+    ancestor: Activity | None = activity
+    while ancestor is not None and not skill:
+        skill = str(ancestor.attributes.get("skill") or "")
+        ancestor = ancestor.parent
+    return {
+        "agent": scope.agent,
+        "key": scope.key_hash,
+        "turn": str(scope.turn),
+        "step": activity.step,
+        "skill": skill,
+    }

@@ -1,16 +1,34 @@
-"""The column ``detail`` of events, at each level of ``skills.events.content``."""
+"""Text of events: the column ``detail`` at each level of ``skills.events.content``, and joined deltas of answers."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import to_json
 
-from flink_skills.telemetry.activity import Activity
+from flink_skills.telemetry.activity import (
+    Activity,
+    Delta,
+    TextDelta,
+    ToolCallDelta,
+    map_strings,
+    replace_surrogates,
+)
 
-__all__ = ["MAX_NAMES", "MAX_NAME_LENGTH", "MAX_TEXT_LENGTH", "EventDetail", "Redact"]
+__all__ = [
+    "MAX_NAMES",
+    "MAX_NAME_LENGTH",
+    "MAX_TEXT_LENGTH",
+    "DeltaBuffer",
+    "EventDelta",
+    "EventDetail",
+    "Redact",
+    "SecretPrefixLength",
+]
 
 #: Maximum number of characters of content in an event at content ``full``. An event states how many it omits.
 MAX_TEXT_LENGTH = 8192
@@ -58,7 +76,11 @@ class EventDetail:
 
     def for_fields(self, fields: Mapping[str, Any]) -> str | None:
         """Return a detail with the non-empty ``fields``. Return None if all are empty."""
-        present = {name: self._truncate_nested(value) for name, value in fields.items() if value or value == 0}
+        present = {
+            name: map_strings(value, self._truncate, self.clean_name)
+            for name, value in fields.items()
+            if value or value == 0
+        }
         return _json(present) if present else None
 
     def for_delta(self, fields: Mapping[str, Any]) -> str | None:
@@ -66,22 +88,15 @@ class EventDetail:
         cleaned = {name: self.clean_name(value) if name == "model_call_id" else value for name, value in fields.items()}
         return _json(cleaned) if cleaned else None
 
-    def for_retry(self, attributes: Mapping[str, Any]) -> str | None:
-        """Return the detail of a retry. The provider's error message is content."""
-        fields = {"try": attributes["attempt"], "pause_ms": round(attributes["pause"] * 1000)}
-        message = self._truncate(attributes["error"]) if self._with_text else ""
-        return self.for_fields({**fields, "message": message})
-
-    def for_fallback(self, attributes: Mapping[str, Any]) -> str | None:
-        """Return the detail of a request that is sent to a fallback. The provider's error message is content."""
-        message = self._truncate(attributes["error"]) if self._with_text else ""
-        return self.for_fields({"to": attributes["to"], "message": message})
+    def for_model_error(self, fields: Mapping[str, Any], error: str) -> str | None:
+        """Return a detail with ``fields`` and the provider's error message, which is content."""
+        return self.for_fields({**fields, "message": self._truncate(error) if self._with_text else ""})
 
     def for_wait(self, attributes: Mapping[str, Any]) -> str | None:
         """Return the detail of a wait. The answer is content."""
         fields = {"wait_id": attributes["wait_id"], "wait_kind": attributes["wait_kind"], "by": attributes.get("by")}
         if attributes.get("answer") is not None:
-            self._add_text(fields, "answer", _json(self._clean_nested(attributes["answer"])))
+            self._add_text(fields, "answer", _json(map_strings(attributes["answer"], self.clean)))
         return self.for_fields(fields)
 
     def clean_name(self, name: str) -> str:
@@ -94,24 +109,6 @@ class EventDetail:
         if self._redact is not None:
             text = self._redact(text)
         return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-    def _clean_nested(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.clean(value)
-        if isinstance(value, Mapping):
-            return {self.clean(str(name)): self._clean_nested(item) for name, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._clean_nested(item) for item in value]
-        return value
-
-    def _truncate_nested(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._truncate(value)
-        if isinstance(value, Mapping):
-            return {self.clean_name(str(name)): self._truncate_nested(item) for name, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self._truncate_nested(item) for item in value]
-        return value
 
     def _names(self, names: Iterable[str]) -> list[str]:
         listed = list(names)
@@ -182,7 +179,7 @@ class EventDetail:
         if isinstance(arguments, str):
             return arguments
         # Redact before the conversion to JSON, which escapes the quotes in a secret.
-        return _json(self._clean_nested(arguments))
+        return _json(map_strings(arguments, self.clean))
 
     def _command(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         result = attributes.get("result")
@@ -214,3 +211,128 @@ def _new_text(messages: Sequence[Any]) -> str:
             break
         new.append(message.content)
     return "\n\n".join(reversed(new))
+
+
+#: Returns how many characters at the end of a string may be the start of a secret.
+SecretPrefixLength = Callable[[str], int]
+
+
+@dataclass(frozen=True)
+class EventDelta:
+    """Content of one ``delta`` event.
+
+    Attributes:
+        action: ``text`` or ``arguments`` for content. ``withdrawn`` if the earlier deltas are invalid, ``restarted``
+            if the answer is also requested again.
+        size: Number of characters.
+        tool: Name of the called tool.
+        detail: Fields of the column ``detail``.
+    """
+
+    action: str
+    size: int = 0
+    tool: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class _Stream:
+    """Text of an answer, or arguments of one of its calls, that is not sent yet."""
+
+    pending: str = ""
+    tool: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+class DeltaBuffer:
+    """Buffer of the deltas of one answer. Use it only on the event loop.
+
+    It sends the deltas ``interval`` seconds after the first one that waits, and at the latest when the answer is
+    complete. A suffix that may be the start of a secret waits for the next delta.
+
+    Args:
+        activity: The ``chat`` activity.
+        interval: Seconds for which deltas are joined. 0 sends each delta immediately.
+        redact: Removes secrets from a string.
+        secret_prefix_length: Returns how many characters at the end of a string may be the start of a secret.
+        send: Receives the joined deltas.
+    """
+
+    def __init__(
+        self,
+        activity: Activity,
+        interval: float,
+        redact: Redact,
+        secret_prefix_length: SecretPrefixLength,
+        send: Callable[[Activity, EventDelta], None],
+    ) -> None:
+        self._activity = activity
+        self._interval = interval
+        self._redact = redact
+        self._secret_prefix_length = secret_prefix_length
+        self._send = send
+        self._streams: dict[int, _Stream] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_sent = False
+
+    def add(self, delta: Delta) -> None:
+        """Add the next delta."""
+        if isinstance(delta, TextDelta):
+            self._streams.setdefault(-1, _Stream()).pending += delta.text
+        elif isinstance(delta, ToolCallDelta):
+            stream = self._streams.get(delta.index)
+            if stream is None:
+                detail = {"index": delta.index, "model_call_id": delta.call_id, "streaming": delta.is_streaming}
+                stream = self._streams[delta.index] = _Stream(tool=delta.name, detail=detail)
+            stream.pending += delta.arguments
+        else:
+            self._discard(delta.restarted)
+            return
+        if not self._interval:
+            self._flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval, self._flush)
+
+    def end(self) -> None:
+        """Send the remaining text of a complete answer, or discard the deltas of a failed one."""
+        if self._activity.error:
+            self._discard(False)
+        else:
+            self._flush(is_complete=True)
+        self._stop()
+
+    def _discard(self, restarted: bool) -> None:
+        self._stop()
+        self._streams.clear()
+        if self._has_sent or restarted:
+            self._has_sent = False
+            self._send(self._activity, EventDelta("restarted" if restarted else "withdrawn"))
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _flush(self, *, is_complete: bool = False) -> None:
+        self._stop()
+        for index, stream in self._streams.items():
+            end = len(stream.pending) if is_complete else self._split_position(stream.pending)
+            text, stream.pending = self._redact(replace_surrogates(stream.pending[:end])), stream.pending[end:]
+            for start in range(0, len(text), MAX_TEXT_LENGTH):
+                chunk = text[start : start + MAX_TEXT_LENGTH]
+                action = "text" if index < 0 else "arguments"
+                self._has_sent = True
+                detail = {**stream.detail, action: chunk}
+                self._send(self._activity, EventDelta(action, len(chunk), stream.tool, detail))
+
+    def _split_position(self, text: str) -> int:
+        """Return the last position at which ``text`` can be split without splitting a secret or a character."""
+        position = len(text) - self._secret_prefix_length(text)
+        if position == len(text):
+            # Keep the first half of a surrogate pair: JSON can contain a character as two escapes.
+            return position - 1 if text and "\ud800" <= text[-1] <= "\udbff" else position
+        redacted = self._redact(text)
+        # Search for an earlier position if one secret overlaps the start of another.
+        while position > 0 and self._redact(text[:position]) + self._redact(text[position:]) != redacted:
+            position -= 1
+        return position

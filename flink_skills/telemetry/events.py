@@ -16,10 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flink_skills.telemetry.activity import Activity, Observer, PointEvent, TurnScope
-from flink_skills.telemetry.deltas import Delta
-from flink_skills.telemetry.event_deltas import DeltaBuffer, EventDelta, SecretPrefixLength
-from flink_skills.telemetry.event_detail import EventDetail, Redact
+from flink_skills.telemetry.activity import Activity, Delta, Observer, PointEvent, TurnScope
+from flink_skills.telemetry.event_detail import DeltaBuffer, EventDelta, EventDetail, Redact, SecretPrefixLength
 from flink_skills.telemetry.event_record import (
     EVENT_COLUMNS,
     EVENT_KINDS,
@@ -44,12 +42,12 @@ _AGENT, _SUBAGENT, _KEY, _TURN = (position(name) for name in ("agent", "subagent
 _TURN_ID, _ATTEMPT, _STEP, _PARENT_STEP = (position(name) for name in ("turn_id", "attempt", "step", "parent_step"))
 _NAME, _MODEL, _MODEL_ID, _TOOL = (position(name) for name in ("name", "model", "model_id", "tool"))
 _CALL_ID, _SKILL, _SKILL_DIGEST = (position(name) for name in ("call_id", "skill", "skill_digest"))
-_ACTION, _PATH, _INPUT_TOKENS = (position(name) for name in ("action", "path", "input_tokens"))
-_OUTPUT_TOKENS, _REQUESTS, _COST = (position(name) for name in ("output_tokens", "requests", "cost"))
+_ACTION, _PATH, _COST = (position(name) for name in ("action", "path", "cost"))
 _EXIT_CODE, _LIMIT_HIT, _ISOLATION = (position(name) for name in ("exit_code", "limit_hit", "isolation"))
 _OUTPUT_SIZE, _CODE, _SEVERITY, _DETAIL = (position(name) for name in ("output_size", "code", "severity", "detail"))
-_CACHE_READ, _CACHE_WRITE = (position(name) for name in ("cache_read_tokens", "cache_write_tokens"))
-_REASONING = position("reasoning_tokens")
+# Columns with the same names as the counts of a usage.
+_USAGE_NAMES = "input_tokens output_tokens cache_read_tokens cache_write_tokens reasoning_tokens requests"
+_USAGE = tuple((name, position(name)) for name in _USAGE_NAMES.split())
 
 _Values = list[Any]
 
@@ -166,12 +164,8 @@ class EventObserver(Observer):
             ancestor = ancestor.parent
 
     def _turn(self, values: _Values, attributes: Mapping[str, Any]) -> None:
-        values[_INPUT_TOKENS] = attributes.get("input_tokens")
-        values[_OUTPUT_TOKENS] = attributes.get("output_tokens")
-        values[_CACHE_READ] = attributes.get("cache_read_tokens")
-        values[_CACHE_WRITE] = attributes.get("cache_write_tokens")
-        values[_REASONING] = attributes.get("reasoning_tokens")
-        values[_REQUESTS] = attributes.get("requests")
+        for name, column in _USAGE:
+            values[column] = attributes.get(name)
         values[_COST] = attributes.get("cost")
 
     def _chat(self, values: _Values, attributes: Mapping[str, Any]) -> None:
@@ -181,13 +175,8 @@ class EventObserver(Observer):
             values[_MODEL_ID] = setup.label
         response = attributes.get("response")
         if response is not None:
-            usage = response.usage
-            values[_INPUT_TOKENS] = usage.input_tokens
-            values[_OUTPUT_TOKENS] = usage.output_tokens
-            values[_CACHE_READ] = usage.cache_read_tokens
-            values[_CACHE_WRITE] = usage.cache_write_tokens
-            values[_REASONING] = usage.reasoning_tokens
-            values[_REQUESTS] = usage.requests
+            for name, column in _USAGE:
+                values[column] = getattr(response.usage, name)
             values[_OUTPUT_SIZE] = len(response.text)
         values[_COST] = attributes.get("cost")
 
@@ -253,6 +242,7 @@ class EventObserver(Observer):
 
     def _describe(self, values: _Values, event: PointEvent) -> None:
         attributes, clean_name = event.attributes, self._detail.clean_name
+        fields: dict[str, Any]
         if event.kind == "skill":
             values[_NAME] = values[_SKILL] = clean_name(attributes["skill"])
             values[_SKILL_DIGEST] = attributes.get("digest") or None
@@ -261,14 +251,14 @@ class EventObserver(Observer):
             if attributes["outcome"] != "ok":
                 values[_STATUS], values[_ERROR] = "error", attributes["outcome"]
             values[_DETAIL] = self._detail.for_fields({"origin": attributes.get("origin")})
-        elif event.kind == "retry":
+        elif event.kind in ("retry", "fallback"):
             values[_NAME] = values[_MODEL] = attributes["model"]
             values[_STATUS], values[_ERROR] = "error", "ModelError"
-            values[_DETAIL] = self._detail.for_retry(attributes)
-        elif event.kind == "fallback":
-            values[_NAME] = values[_MODEL] = attributes["model"]
-            values[_STATUS], values[_ERROR] = "error", "ModelError"
-            values[_DETAIL] = self._detail.for_fallback(attributes)
+            if event.kind == "retry":
+                fields = {"try": attributes["attempt"], "pause_ms": round(attributes["pause"] * 1000)}
+            else:
+                fields = {"to": attributes["to"]}
+            values[_DETAIL] = self._detail.for_model_error(fields, attributes["error"])
         elif event.kind == "restart":
             values[_NAME] = values[_AGENT]
             values[_STATUS], values[_ERROR] = "error", "JournalMismatchError"

@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.errors import ConfigError
 from flink_skills.telemetry.activity import Observer, Telemetry
 from flink_skills.telemetry.custom_metrics import CustomMetrics
 from flink_skills.telemetry.prices import CostObserver
-from flink_skills.telemetry.settings import TelemetrySettings
 
 if TYPE_CHECKING:
     from flink_skills.telemetry.event_record import PackedEvent
 
-__all__ = ["OnMetrics", "open_telemetry"]
+__all__ = ["OnMetrics", "TelemetrySettings", "open_telemetry"]
+
+
+@dataclass(frozen=True)
+class TelemetrySettings:
+    """Values of the options ``skills.metrics.*``, ``skills.events.*`` and ``skills.trace.*`` of a job.
+
+    ``agent`` is the agent's ID. The intervals are in seconds. ``events_content`` and ``trace_content`` are ``none``,
+    ``metadata`` or ``full``.
+
+    >>> TelemetrySettings("triage").trace_exporter
+    'none'
+    """
+
+    agent: str
+    metrics_interval: float = 5.0
+    max_labels: int = 200
+    events: bool = False
+    events_content: str = "none"
+    events_deltas: bool = False
+    events_delta_interval: float = 0.1
+    trace_exporter: str = "none"
+    trace_content: str = "none"
+    trace_max_turns: int = 50
+
 
 #: Receives the metrics since the last report; see :class:`flink_skills.telemetry.metrics.MetricsObserver`.
 OnMetrics = Callable[[Mapping[str, Any]], None]
@@ -50,7 +74,8 @@ def open_telemetry(
     if on_metrics is not None:
         from flink_skills.telemetry.metrics import MetricsObserver
 
-        observers.append(MetricsObserver(settings, on_metrics, custom_metrics))
+        interval, max_labels = settings.metrics_interval, settings.max_labels
+        observers.append(MetricsObserver(on_metrics, custom_metrics, interval=interval, max_labels=max_labels))
     if settings.events:
         from flink_skills.telemetry.events import EventObserver
 
@@ -74,7 +99,7 @@ def open_telemetry(
 
 def _open_tracing(settings: TelemetrySettings, redact: Callable[[str], str] | None) -> Observer:
     try:
-        from flink_skills.telemetry.tracing import open_tracing
+        from flink_skills.telemetry.span_export import open_tracing
     except ImportError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
@@ -82,4 +107,6 @@ def _open_tracing(settings: TelemetrySettings, redact: Callable[[str], str] | No
             f"skills.trace.exporter={settings.trace_exporter} requires OpenTelemetry, but {error.name} is not "
             "installed. Run pip install 'flink-skills[otel]' on the hosts of the TaskManagers."
         ) from error
-    return open_tracing(settings, redact=redact)
+    return open_tracing(
+        settings.agent, settings.trace_exporter, settings.trace_content, settings.trace_max_turns, redact
+    )

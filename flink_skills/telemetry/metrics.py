@@ -16,10 +16,43 @@ from typing import Any
 from flink_skills.telemetry.activity import CANCELLED, Activity, Observer, PointEvent
 from flink_skills.telemetry.custom_metrics import CustomMetrics
 from flink_skills.telemetry.metric_list import METRICS
-from flink_skills.telemetry.samples import Samples
-from flink_skills.telemetry.settings import TelemetrySettings
 
-__all__ = ["NO_SKILL", "OTHER", "UNKNOWN", "MetricsObserver"]
+__all__ = ["NO_SKILL", "OTHER", "UNKNOWN", "MetricsObserver", "Samples"]
+
+_MAX_SAMPLES = 256
+
+
+class Samples:
+    """Number and sum of durations, and the last 256 of them for quantiles."""
+
+    __slots__ = ("_carried", "_samples", "_sum", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum = 0.0
+        self._carried = 0.0
+        self._samples: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        if self.count < _MAX_SAMPLES:
+            self._samples.append(seconds)
+        else:
+            self._samples[self.count % _MAX_SAMPLES] = seconds
+        self.count += 1
+        self._sum += seconds
+
+    def take(self) -> tuple[int, int, list[int]]:
+        """Return the number, sum and samples of the durations in milliseconds, and reset them.
+
+        The fraction of a millisecond of the sum is carried over, so that the sum of many short durations is not lost.
+        """
+        total = self._sum * 1000 + self._carried
+        whole = int(total)
+        taken = self.count, whole, [round(seconds * 1000) for seconds in self._samples]
+        self.count, self._sum, self._carried, self._samples = 0, 0.0, total - whole, []
+        return taken
+
 
 #: Labels without a name: commands without a skill, names above the limit, and names that do not exist.
 NO_SKILL, OTHER, UNKNOWN = "(none)", "other", "unknown"
@@ -72,7 +105,7 @@ for _metric in METRICS:
 
 
 class MetricsObserver(Observer):
-    """Observer that counts in memory. It reports the increments every ``metrics_interval`` seconds and at its close.
+    """Observer that counts in memory. It reports the increments every ``interval`` seconds and at its close.
 
     A report contains ``counters`` (rows of ``[name, labels, increase]``), ``histograms`` (rows of ``[name, labels,
     number, samples]``), gauges by name, and the rows of :meth:`CustomMetrics.report`. ``labels`` alternates keys and
@@ -81,13 +114,15 @@ class MetricsObserver(Observer):
 
     def __init__(
         self,
-        settings: TelemetrySettings,
         report: Callable[[Mapping[str, Any]], None],
         custom_metrics: CustomMetrics | None = None,
+        *,
+        interval: float = 5.0,
+        max_labels: int = 200,
     ) -> None:
         self._custom_metrics = custom_metrics or CustomMetrics()
-        self._interval = settings.metrics_interval
-        self._max_labels = settings.max_labels
+        self._interval = interval
+        self._max_labels = max_labels
         self._report = report
         # Threads emit point events too.
         self._lock = threading.Lock()

@@ -16,7 +16,7 @@ from flink_skills.options import NO_OPTIONS, JobConfig
 from flink_skills.other_frameworks import CONTEXT_WORDS, TOOL_WORDS, check_words
 from flink_skills.resource import Resource
 from flink_skills.telemetry import CustomMetrics, MetricGroup
-from flink_skills.telemetry.surrogates import replace_surrogates
+from flink_skills.telemetry.activity import replace_surrogates
 from flink_skills.tools.arguments import Arguments, Canonical
 from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import fit_schema

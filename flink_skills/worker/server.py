@@ -19,6 +19,7 @@ from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.plan.sealing import secret_values
 from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.errors import SkillsError, counted
+from flink_skills.models.permits import WorkerLimits
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.worker import frames
 from flink_skills.worker.abandoned import AbandonedCode, StepThreads
@@ -70,6 +71,8 @@ class Worker:
         self._batch = _FIRST_BATCH
         self._watchdog = Watchdog(lambda: len(self._by_task), self._name_of)
         self.sessions = SessionCache()
+        # Created with the first plan, which states the number of workers.
+        self._limits: WorkerLimits | None = None
 
     def _receive(self, frame: frames.Inbound) -> None:
         if isinstance(frame, frames.StartTurn):
@@ -205,6 +208,8 @@ class Worker:
             self.redactor.hide(secret_values(secrets))
             plan = AgentPlan.from_json(config["plan"]).unseal(secrets)
             encode = encoder_of(RecordRows.from_json(plan.rows) if plan.rows is not None else None)
+            if self._limits is None:
+                self._limits = WorkerLimits(config.get("workers", 1), config.get("worker_index", 0))
 
             def send_metrics(figures: Mapping[str, Any]) -> None:
                 found = {**figures, "abandonedTurns": len(self._abandoned), "hungThreads": self._hung_threads()}
@@ -227,6 +232,7 @@ class Worker:
                     secret_prefix_length=self.redactor.secret_prefix_length,
                 ),
                 quiet=config.get("worker_index", 0) > 0,
+                limits=self._limits,
             )
         except SkillsError as error:
             self._open_failed(frame.plan, str(error), retryable=error.retryable)

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TextIO
 import uvloop
 
 from flink_skills.agents.open.redaction import Redactor
-from flink_skills.telemetry.log_fields import LogFields
+from flink_skills.telemetry.activity import LogFields
 from flink_skills.worker.abandoned import StepThreads
 
 __all__ = ["LevelFormatter", "WholeLines", "main"]

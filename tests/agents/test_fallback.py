@@ -33,7 +33,6 @@ from flink_skills.telemetry import (
     MetricsObserver,
     Observer,
     Telemetry,
-    TelemetrySettings,
 )
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import Bench, OpenAgent
@@ -217,40 +216,37 @@ async def test_an_open_circuit_passes_a_model_over_until_a_request_finds_it_well
     open_agent: OpenAgent, models: Models
 ) -> None:
     models.script(first=lambda request: DOWN, second=lambda request: answer("spare"), third=[])
-    options = {**QUICK, "skills.model.circuit-failures": 2, "skills.model.circuit-pause": "1 h"}
-    bench = await open_agent(Clerk, **options)
-    for number in (1, 2, 3):
+    bench = await open_agent(Clerk, **QUICK)
+    for number in range(1, 7):
         assert (await bench.turn("x", number=number)).outputs == (("", "spare"),)
-    assert models.asked("first", "second") == [2, 3]
+    assert models.asked("first", "second") == [5, 6]
     # If all others fail, a model with an open circuit is asked once.
     models.by_name["second"]._script = lambda request: ModelError("no key")
     models.by_name["third"]._script = lambda request: ModelError("no key")
-    assert "main: down" in error_of(await bench.turn("x", number=4))
-    assert models.asked("first") == [3]
+    assert "main: down" in error_of(await bench.turn("x", number=7))
+    assert models.asked("first") == [6]
     models.by_name["first"]._script = lambda request: "well"
-    assert (await bench.turn("x", number=5)).outputs == (("", "well"),)
-    assert (await bench.turn("x", number=6)).outputs == (("", "well"),)
+    assert (await bench.turn("x", number=8)).outputs == (("", "well"),)
+    assert (await bench.turn("x", number=9)).outputs == (("", "well"),)
 
 
 async def test_a_turn_does_not_go_on_with_its_retries_when_the_circuit_opens(
     open_agent: OpenAgent, models: Models
 ) -> None:
     models.script(first=lambda request: DOWN, second=lambda request: answer("spare"), third=[])
-    options = {**QUICK, "skills.model.max-retries": 50, "skills.model.circuit-failures": 3}
-    bench = await open_agent(Clerk, **options)
+    bench = await open_agent(Clerk, **{**QUICK, "skills.model.max-retries": 50})
     assert (await bench.turn("x")).outputs == (("", "spare"),)
-    assert models.asked("first") == [3]
+    assert models.asked("first") == [5]
 
 
 async def test_a_request_that_waits_for_its_retry_leaves_when_others_open_the_circuit(
     open_agent: OpenAgent, models: Models
 ) -> None:
     models.script(first=lambda request: DOWN, second=lambda request: answer("spare"), third=[])
-    options = {**QUICK, "skills.model.circuit-failures": 2, "skills.model.retry-backoff": "100 ms"}
-    bench = await open_agent(Clerk, **options)
-    outcomes = await asyncio.gather(*(bench.turn("x", key=f'"{key}"') for key in "ab"))
-    assert [outcome.outputs for outcome in outcomes] == [(("", "spare"),)] * 2
-    assert models.asked("first") == [2]
+    bench = await open_agent(Clerk, **{**QUICK, "skills.model.retry-backoff": "100 ms"})
+    outcomes = await asyncio.gather(*(bench.turn("x", key=f'"{key}"') for key in "abcde"))
+    assert [outcome.outputs for outcome in outcomes] == [(("", "spare"),)] * 5
+    assert models.asked("first") == [5]
 
 
 async def test_an_agent_that_is_a_tool_has_fallbacks_of_its_own(open_agent: OpenAgent, models: Models) -> None:
@@ -295,7 +291,7 @@ async def test_metrics_and_costs_are_those_of_the_model_that_answered(
     models.script(first=lambda request: DOWN, second=lambda request: million_tokens(), third=[])
     plan = compile_plan(Clerk, config=SkillConfig({**QUICK, "skills.store.dir": str(tmp_path / "store")}))
     reports: list[Any] = []
-    metrics = MetricsObserver(TelemetrySettings("clerk", metrics_interval=3600.0), reports.append)
+    metrics = MetricsObserver(reports.append, interval=3600.0)
     listener = Listener()
     telemetry = Telemetry([CostObserver(), metrics, listener])
     runtime = await open_plan(plan, scratch_dir=str(tmp_path / "scratch"), telemetry=telemetry)
@@ -337,7 +333,7 @@ async def test_the_log_names_a_fallback_once_in_a_minute(
     open_agent: OpenAgent, models: Models, caplog: pytest.LogCaptureFixture
 ) -> None:
     models.script(first=lambda request: ModelError("no key"), second=lambda request: answer("spare"), third=[])
-    bench = await open_agent(Clerk, **{**QUICK, "skills.model.circuit-failures": 0})
+    bench = await open_agent(Clerk, **QUICK)
     with caplog.at_level(logging.WARNING, "flink_skills.model"):
         for number in (1, 2, 3):
             await bench.turn("x", number=number)

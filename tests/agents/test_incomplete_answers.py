@@ -106,7 +106,7 @@ class Lab:
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Lab]]:
     monkeypatch.setenv("TEST_MODEL_KEY", "any")
-    register_provider(Provider("openai-chat", "flink_skills.models.pydantic_ai:create"), replace=True)
+    register_provider(Provider("openai-chat", "flink_skills.integrations.pydantic_ai:create"), replace=True)
     with ExitStack() as stack:
 
         def make(api: str, *answers: Any, stream: bool = False, options: Any = None, **setup: Any) -> Lab:

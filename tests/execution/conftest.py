@@ -12,7 +12,7 @@ import pytest_asyncio
 from flink_skills.execution import CommandRequest, CommandResult, Limits
 from flink_skills.execution.backends import HygieneBackend, LandlockBackend, LocalBackend
 
-_ALL_COMMANDS = [Path(__file__).with_name(folder) for folder in ("escape", "live", "remote", "stress")]
+_ALL_COMMANDS = [Path(__file__).with_name(folder) for folder in ("escape", "live", "stress")]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import email.utils
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -141,44 +140,5 @@ def test_all_workers_of_a_task_manager_together_keep_the_limit_of_a_model(
     )
     assert [record["answer"] for record in records] == ["ok"] * 60
     stats = server.stats()
-    # Two slots, two workers and two agents.
+    # Two slots, two workers with shares of two and one, and two agents.
     assert (stats["requests"], stats["max_in_flight"]) == (60, 3)
-
-
-class Quota:
-    """A server's script with a quota of requests in a time, which it announces. What is above it gets a 429."""
-
-    def __init__(self, limit: int, seconds: float) -> None:
-        self._limit = limit
-        self._seconds = seconds
-        self._ends = 0.0
-        self._left = 0
-
-    def __call__(self, body: dict[str, Any]) -> Reply:
-        now = time.monotonic()
-        if now >= self._ends:
-            self._ends, self._left = now + self._seconds, self._limit
-        self._left -= 1
-        reset = f"{(self._ends - now) * 1000:.0f}ms"
-        headers = {
-            "x-ratelimit-limit-requests": str(self._limit),
-            "x-ratelimit-remaining-requests": str(max(self._left, 0)),
-            "x-ratelimit-reset-requests": reset,
-        }
-        if self._left < 0:
-            return Reply(status=429, retry_after=self._ends - now, headers=headers)
-        return Reply("ok", headers=headers, latency=0.05)
-
-
-def test_a_job_slows_down_before_the_quota_that_a_server_announces_is_used_up(
-    serve: Callable[..., ScriptedModelServer],
-) -> None:
-    server = serve(Quota(12, 1.5))
-    records = job(
-        [(f"case {number}",) for number in range(60)],
-        [Scripted(server.url, name="one")],
-        **{"skills.worker.max-in-flight": "4"},
-    )
-    assert [record["answer"] for record in records] == ["ok"] * 60
-    # Two slots and two workers; there is no 429.
-    assert server.stats()["by_status"] == {"200": 60}

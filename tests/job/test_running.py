@@ -152,8 +152,7 @@ def test_a_job_that_fails_says_why_without_what_a_reference_stands_for(
 ROUTED = """\
 name: routed
 flink: {parallelism.default: 1}
-options: {skills.worker.processes: 1, skills.model.max-retries: 1, skills.model.retry-backoff: 1 ms,
-  skills.model.circuit-failures: 4, skills.model.circuit-pause: 1 h}
+options: {skills.worker.processes: 1, skills.model.max-retries: 1, skills.model.retry-backoff: 1 ms}
 agent:
   route: {field: customer.tier, models: {gold: large}, default: small}
   chat_model_setups:

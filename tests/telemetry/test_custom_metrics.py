@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flink_skills import TurnError
-from flink_skills.telemetry import CustomMetrics, MetricsObserver, TelemetrySettings
+from flink_skills.telemetry import CustomMetrics, MetricsObserver
 
 DESK = ["agent", "desk", "user", ""]
 
@@ -156,7 +156,7 @@ def test_threads_lose_no_count() -> None:
 async def test_the_observer_reports_them_with_its_own() -> None:
     reports: list[Any] = []
     metrics = CustomMetrics()
-    observer = MetricsObserver(TelemetrySettings("desk", metrics_interval=60.0), reports.append, metrics)
+    observer = MetricsObserver(reports.append, metrics, interval=60.0)
     metrics.of_agent("desk").counter("refunds").inc()
     metrics.of_agent("desk").gauge("backlog").set(3)
     await observer.close()

@@ -15,7 +15,6 @@ from flink_skills.telemetry import (
     CostObserver,
     MetricsObserver,
     Telemetry,
-    TelemetrySettings,
     TurnScope,
     emit,
     observe,
@@ -66,7 +65,7 @@ async def opened(reports: Reports) -> AsyncIterator[Open]:
     made: list[Telemetry] = []
 
     def make(**settings: Any) -> tuple[Telemetry, MetricsObserver]:
-        metrics = MetricsObserver(TelemetrySettings("desk", **{"metrics_interval": 60.0, **settings}), reports)
+        metrics = MetricsObserver(reports, **{"interval": 60.0, **settings})
         made.append(Telemetry([CostObserver(), metrics]))
         return made[-1], metrics
 
@@ -246,7 +245,7 @@ async def test_a_report_has_a_sample_of_many_durations_and_counts_all(opened: Op
 
 
 async def test_reports_come_by_themselves_and_say_how_late_the_loop_was(opened: Open, reports: Reports) -> None:
-    opened(metrics_interval=0.05)
+    opened(interval=0.05)
     for _ in range(3):
         await asyncio.sleep(0)
     began = time.monotonic()

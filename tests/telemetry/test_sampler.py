@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from flink_skills.telemetry.tracing import TurnSampler
+from flink_skills.telemetry import TurnSampler
 
 TURNS = [hashlib.sha256(str(number).encode()).hexdigest()[:32] for number in range(4000)]
 

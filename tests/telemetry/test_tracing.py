@@ -1,6 +1,6 @@
 """Spans of turns: their names, places and attributes, and one trace per turn whatever happens to it.
 
-Examines the internals of telemetry.tracing.ids on purpose.
+Examines the internals of telemetry.tracing on purpose.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from flink_skills import ModelError, SkillConfig, tool
 from flink_skills.agents import OpenAgent, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
 from flink_skills.manager import SkillScope
 from flink_skills.models import ModelRequest, ModelResponse, ToolMessage, Usage, Verbatim
-from flink_skills.telemetry import Telemetry, key_hash
-from flink_skills.telemetry.tracing import TracingObserver, TurnSampler
-from flink_skills.telemetry.tracing.ids import PresetIds, agent_span_id
+from flink_skills.telemetry import Telemetry, TracingObserver, TurnSampler, key_hash
+from flink_skills.telemetry.tracing import PresetIds, agent_span_id
 from flink_skills.testing import call, calls
 from tests.agents import desk
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures

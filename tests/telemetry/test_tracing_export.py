@@ -25,7 +25,7 @@ from flink_skills import Agent, ConfigError, SkillConfig, agent_tool
 from flink_skills.agents import compile_plan, run_list
 from flink_skills.manager import SkillScope
 from flink_skills.telemetry import Telemetry, TelemetrySettings, TurnScope, observe, open_telemetry
-from flink_skills.telemetry.tracing.nonblocking_export import NonBlockingExporter
+from flink_skills.telemetry.span_export import NonBlockingExporter
 from flink_skills.testing import call, calls
 from tests.agents.conftest import script, skill_folder  # noqa: F401 - fixtures
 from tests.kit.models import Script
@@ -192,7 +192,9 @@ def test_variables_that_cannot_be_used(
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
-        if name.partition(".")[0] == "opentelemetry" or name.startswith("flink_skills.telemetry.tracing"):
+        if name.partition(".")[0] == "opentelemetry" or name.startswith(
+            ("flink_skills.telemetry.span_", "flink_skills.telemetry.tracing")
+        ):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigError, match=r"pip install 'flink-skills\[otel\]'"):
@@ -200,7 +202,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_nothing_of_opentelemetry_is_imported_without_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "flink_skills.telemetry.tracing", None)
+    monkeypatch.setitem(sys.modules, "flink_skills.telemetry.span_export", None)
     # Not reloaded: other tests compare the objects of the module.
     monkeypatch.delitem(sys.modules, "flink_skills.telemetry.job_observers", raising=False)
     assert not importlib.import_module("flink_skills.telemetry.job_observers").open_telemetry(TelemetrySettings("desk"))

@@ -8,8 +8,7 @@ from typing import Any
 
 from flink_skills.agents.declare.resource import ResourceDescriptor, ResourceName
 from flink_skills.errors import ConfigError
-from flink_skills.models.registry import provider_names
-from flink_skills.models.suggestions import class_advice
+from flink_skills.models.registry import class_advice, provider_names
 from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.resource import Resource
 

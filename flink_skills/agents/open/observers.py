@@ -10,11 +10,9 @@ from flink_skills.errors import PlanError
 from flink_skills.models.registry import has_listed_price
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import CustomMetrics, Observer, Telemetry
-from flink_skills.telemetry.event_deltas import SecretPrefixLength
-from flink_skills.telemetry.event_detail import Redact
+from flink_skills.telemetry.event_detail import Redact, SecretPrefixLength
 from flink_skills.telemetry.events import OnEvent
-from flink_skills.telemetry.job_observers import OnMetrics, open_telemetry
-from flink_skills.telemetry.settings import TelemetrySettings
+from flink_skills.telemetry.job_observers import OnMetrics, TelemetrySettings, open_telemetry
 
 __all__ = ["listeners_of", "telemetry_of"]
 

@@ -35,8 +35,8 @@ from flink_skills.artifacts import ArtifactStore
 from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.backend_registry import command_user
 from flink_skills.execution.workspace import open_workspaces
-from flink_skills.models.circuit import Circuits
 from flink_skills.models.opened import OpenModels
+from flink_skills.models.permits import WorkerLimits
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.store import usual_folder
 from flink_skills.telemetry import Telemetry
@@ -129,7 +129,7 @@ class _Place:
     opened: float | None
     quiet: bool
     overrides: ModelOverrides
-    circuits: Circuits
+    limits: WorkerLimits
     watch: _Watch
 
 
@@ -144,6 +144,7 @@ async def open_plan(
     telemetry: Telemetry | None = None,
     quiet: bool = False,
     overrides: ModelOverrides | None = None,
+    limits: WorkerLimits | None = None,
 ) -> OpenAgent:
     """Open the agent of a plan: load its code and its skills, create its models, and start its tools.
 
@@ -158,6 +159,7 @@ async def open_plan(
         telemetry: The observers of turns. They are closed with the agent.
         quiet: Log findings at debug level, because another process of this machine logs them.
         overrides: Replacements of chat models, for tests.
+        limits: Permits and circuits of models that the agents of this worker share. Default: those of one worker.
 
     Returns:
         The open agent. Close it with :meth:`OpenAgent.close`.
@@ -185,7 +187,7 @@ async def open_plan(
         opened,
         quiet,
         overrides or ModelOverrides(),
-        Circuits(config),
+        limits or WorkerLimits(),
         watch,
     )
     try:
@@ -230,8 +232,7 @@ async def _open(
         models.open(
             plan.models,
             config,
-            place.scratch_dir,
-            place.circuits,
+            place.limits,
             lambda model: (
                 place.overrides.model(chain, model, config)
                 or created_model(plan.agent_id, model.name, model.setup, config)

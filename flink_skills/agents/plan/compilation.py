@@ -32,9 +32,8 @@ from flink_skills.agents.plan.wait_checks import check_waits
 from flink_skills.errors import ConfigError, PlanError, SkillsError, UnknownNameError
 from flink_skills.hints import is_class
 from flink_skills.manager import SkillScope
-from flink_skills.models.registry import ModelSetup, check_setup, provider_names
+from flink_skills.models.registry import ModelSetup, check_setup, class_advice, provider_names
 from flink_skills.models.setup import SETTINGS, is_setting
-from flink_skills.models.suggestions import class_advice
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.sources.prefixes import AllowedPrefixes

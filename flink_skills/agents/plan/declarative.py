@@ -18,7 +18,7 @@ from flink_skills.agents.declare.state_schema import state_model
 from flink_skills.agents.plan.compilation import instantiate
 from flink_skills.agents.state.event import field_of
 from flink_skills.errors import ConfigError, PlanError, TurnError, UnknownNameError, near_misses
-from flink_skills.options.values import parse_duration
+from flink_skills.options.option import parse_duration
 from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.tools.base import Tool
 from flink_skills.tools.calling import ApprovalRequest, Later, later

@@ -18,9 +18,8 @@ from flink_skills.documents.document import Document
 from flink_skills.documents.problems import Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError, near_misses
 from flink_skills.manager import SkillScope
-from flink_skills.models.registry import check_setup, provider_names
+from flink_skills.models.registry import check_setup, class_advice, provider_names
 from flink_skills.models.setup import SETTINGS, ModelSetup
-from flink_skills.models.suggestions import class_advice
 from flink_skills.options import SkillConfig
 from flink_skills.other_frameworks import SETUP_WORDS
 

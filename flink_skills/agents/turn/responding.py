@@ -320,8 +320,8 @@ async def _request_with_retries(
             raise
         except ModelError as error:
             clock.note(model.name, str(error))
-            if model.permits is not None and error.retry_after is not None:
-                model.permits.last_error = str(error), asyncio.get_running_loop().time()
+            if model.permits is not None:
+                model.permits.failed(error)
             if circuit is not None:
                 circuit.failed(error)
             if not error.retryable:

@@ -25,7 +25,7 @@ from flink_skills.agents.state.waits import (
     is_wait_id,
 )
 from flink_skills.errors import ConfigError, TurnError, WaitCancelled, WaitTimeout
-from flink_skills.options.values import parse_duration
+from flink_skills.options.option import parse_duration
 from flink_skills.tools.arguments import unique_json
 
 __all__ = [

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from flink_skills.errors import ConfigError
-from flink_skills.models.keys import keys_not_needed
 from flink_skills.models.messages import ModelRequest
 from flink_skills.models.registry import create_model, has_wire
-from flink_skills.models.setup import ModelSetup
+from flink_skills.models.setup import ModelSetup, keys_not_needed
 from flink_skills.models.wires.http_model import HttpModel
 from flink_skills.models.wrapped import WrappedModel
 from flink_skills.options import SkillConfig

@@ -7,7 +7,7 @@ import hashlib
 import os
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -48,8 +48,6 @@ class Connection:
         self._headers: CIMultiDict[str] = CIMultiDict(headers)
         self._max_connections = max_connections
         self._proxy = _proxy_of(address)
-        #: Receives the headers and the status of each answer.
-        self.on_answer: Callable[[Mapping[str, str], int], None] | None = None
         self._session: aiohttp.ClientSession | None = None
         self._timeouts: dict[float | None, aiohttp.ClientTimeout] = {}
 
@@ -73,8 +71,6 @@ class Connection:
             allow_redirects=False,
             proxy=self._proxy,
         ) as answer:
-            if self.on_answer is not None:
-                self.on_answer(answer.headers, answer.status)
             if answer.status != 200:
                 raise await _error(answer)
             yield answer

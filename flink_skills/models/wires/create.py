@@ -12,9 +12,8 @@ from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.models.base import ChatModel
 from flink_skills.models.circuit import Circuits
-from flink_skills.models.keys import NO_KEY, api_key
 from flink_skills.models.media import accepted_kinds
-from flink_skills.models.setup import ModelSetup
+from flink_skills.models.setup import NO_KEY, ModelSetup, api_key
 from flink_skills.models.wires.anthropic_messages import AnthropicMessages
 from flink_skills.models.wires.chat_completions import ChatCompletions
 from flink_skills.models.wires.connection import Connection
@@ -132,7 +131,7 @@ def _model(
     sent = {"Content-Type": "application/json", "User-Agent": "flink-skills", **headers}
     sent.update((str(name), str(value)) for name, value in (setup.extra.get("headers") or {}).items())
     most = int(setup.extra.get("max_connections", _MAX_CONNECTIONS))
-    circuits = Circuits(config)
+    circuits = Circuits()
     connections = [Connection(base.rstrip("/") + wire.path, sent, max_connections=most) for base in bases]
     return HttpModel(
         wire,

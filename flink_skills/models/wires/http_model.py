@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from flink_skills.errors import ModelError
-from flink_skills.models.base import ChatModel, OnQuota, tell_calls, tell_whole
+from flink_skills.models.base import ChatModel, tell_calls, tell_whole
 from flink_skills.models.circuit import Circuit
 from flink_skills.models.client_errors import explain
 from flink_skills.models.error_bodies import AnswerError, failure, said
@@ -84,16 +84,6 @@ class HttpModel(ChatModel):
         self._of_request: Mapping[str, Any] | None = None
         self._merged: Mapping[str, Any] = self._settings
         self._headers: Mapping[str, str] | None = None
-
-    @property
-    def on_quota(self) -> OnQuota | None:
-        """The listener of the connections."""
-        return self._connections[0].on_answer
-
-    @on_quota.setter
-    def on_quota(self, on_quota: OnQuota | None) -> None:
-        for connection in self._connections:
-            connection.on_answer = on_quota
 
     def body(self, request: ModelRequest, *, stream: bool = False) -> bytes:
         """Return the bytes that are sent for ``request``."""
@@ -263,7 +253,6 @@ class HttpModel(ChatModel):
             place=getattr(error, "address", self._connections[0].address).removesuffix(self.wire.path),
             timeout=request.timeout,
             key_variable=self._key_variable,
-            on_quota=self.on_quota,
         )
 
 

@@ -24,8 +24,8 @@ import pytest
 import pytest_asyncio
 
 from flink_skills.execution import BackendSettings
-from flink_skills.execution.backends.remote import RemoteBackend
-from tests.execution.remote.conftest import Key
+from flink_skills.integrations.remote import RemoteBackend
+from tests.integrations.remote.conftest import Key
 from tests.k8s.kubectl import Kubectl
 from tests.k8s.remote.sandboxes import ENFORCED, Sandboxes
 from tests.kit.passable import passable_folder

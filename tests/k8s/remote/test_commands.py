@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.execution.remote import test_commands, test_files
+from tests.integrations.remote import test_commands, test_files
 
 pytestmark = pytest.mark.k8s
 

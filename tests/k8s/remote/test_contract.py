@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flink_skills.execution import ExecutionBackend
-from flink_skills.execution.backends.remote import RemoteBackend
+from flink_skills.integrations.remote import RemoteBackend
 from flink_skills.testing import ExecutionBackendContract
 from tests.k8s.remote.conftest import settings
 from tests.k8s.remote.sandboxes import Sandboxes

@@ -9,8 +9,8 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import BackendSettings, Limits
-from flink_skills.execution.backends.remote import RemoteBackend
-from tests.execution.remote.conftest import Key
+from flink_skills.integrations.remote import RemoteBackend
+from tests.integrations.remote.conftest import Key
 from tests.k8s.kubectl import wait_until
 from tests.k8s.remote.conftest import NewBackend
 from tests.k8s.remote.registry import slow_registry

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import os
@@ -18,7 +17,6 @@ from aiohttp import web
 
 from flink_skills.errors import ModelError
 from flink_skills.models import ModelRequest, UserMessage
-from flink_skills.testing import Reply
 from tests.models.conftest import ModelFactory
 
 KEY = "very-secret-key-1234"
@@ -136,14 +134,3 @@ async def test_connections_are_kept_and_bounded(connect: ModelFactory, serve: An
     model = connect("openai-compatible", server.url, extra={"max_connections": 3})
     await asyncio.gather(*(model.request(REQUEST) for _ in range(20)))
     assert server.stats()["max_in_flight"] <= 3
-
-
-@pytest.mark.parametrize("status", [200, 429])
-async def test_the_headers_of_each_answer_are_observed(status: int, connect: ModelFactory, serve: Any) -> None:
-    server = serve(Reply(status=status, headers={"x-ratelimit-remaining-requests": "7"}))
-    model = connect("openai-compatible", server.url)
-    seen: list[tuple[str | None, int]] = []
-    model.on_quota = lambda headers, status: seen.append((headers.get("x-ratelimit-remaining-requests"), status))
-    with contextlib.suppress(ModelError):
-        await model.request(REQUEST)
-    assert seen == [("7", status)]

@@ -116,7 +116,7 @@ async def both(raw_server: Any) -> AsyncIterator[Both]:
         fields = {"base_url": url, "api_key_env": "TEST_MODEL_KEY", "settings": settings or {"max_tokens": 500}}
         ours = create_model(ModelSetup(provider, model or MODELS[provider], **fields))
         name = REFERENCES[provider]
-        register_provider(Provider(name, "flink_skills.models.pydantic_ai:create"), replace=True)
+        register_provider(Provider(name, "flink_skills.integrations.pydantic_ai:create"), replace=True)
         try:
             theirs = create_model(ModelSetup(name, model or MODELS[provider], **fields))
         finally:

@@ -1,7 +1,0 @@
-"""The ``remote`` backend: commands run in sandboxes of the Kubernetes agent-sandbox API, each a pod of its own."""
-
-from flink_skills.execution.backends.remote.backend import RemoteBackend
-from flink_skills.execution.backends.remote.settings import RemoteSettings
-from flink_skills.execution.backends.remote.template import Template
-
-__all__ = ["RemoteBackend", "RemoteSettings", "Template"]
