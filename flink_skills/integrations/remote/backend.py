@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from flink_skills.errors import ConfigError, ExecutionError
-from flink_skills.execution.backend import BackendSettings, ExecutionBackend
-from flink_skills.execution.levels import IsolationLevel
+from flink_skills.execution.execution_backend import BackendSettings, ExecutionBackend
+from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.request import CommandRequest, CommandResult
 from flink_skills.integrations.remote.claims import ClaimLostError, Claims
 from flink_skills.integrations.remote.kubernetes import KubernetesApi

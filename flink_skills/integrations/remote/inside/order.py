@@ -10,7 +10,7 @@ import os
 import posixpath
 from typing import Any
 
-from flink_skills.execution.launcher import linux
+from flink_skills.execution.launcher.process_tree import stat_fields
 from flink_skills.integrations.remote.inside.command import order_of, run_order
 from flink_skills.integrations.remote.inside.files import Entry, FolderWriter, entries_of, pack, read_header, scan
 from flink_skills.integrations.remote.inside.paths import PathMap, inside
@@ -57,7 +57,7 @@ class StoredOrder:
     def alive(self) -> bool:
         process = self.process()
         # A runtime that is the first process of its pod does not reap processes that it did not start.
-        return bool(process) and linux.stat_fields(process)[:1] not in ([], [b"Z"])
+        return bool(process) and stat_fields(process)[:1] not in ([], [b"Z"])
 
     def result(self) -> dict[str, Any] | None:
         try:
