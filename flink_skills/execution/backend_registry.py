@@ -36,7 +36,7 @@ _OWN = {
     "bwrap": "flink_skills.execution.backends.bwrap:BwrapBackend",
     "hygiene": "flink_skills.execution.backends.local_backend:HygieneBackend",
     "landlock": "flink_skills.execution.backends.landlock:LandlockBackend",
-    "remote": "flink_skills.execution.backends.remote:RemoteBackend",
+    "remote": "flink_skills.integrations.remote:RemoteBackend",
 }
 
 # Capabilities that a worker of root needs to run commands as another user: CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID.

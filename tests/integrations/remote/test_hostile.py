@@ -1,6 +1,6 @@
 """A sandbox is not trusted: whatever it answers, the worker's files and memory are safe.
 
-Examines the internals of execution.backends.remote on purpose.
+Examines the internals of integrations.remote on purpose.
 """
 
 from __future__ import annotations
