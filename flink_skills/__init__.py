@@ -14,6 +14,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from flink_skills.agents.declare.agent import Agent as Agent
+    from flink_skills.agents.declare.agent import Refusal as Refusal
+    from flink_skills.agents.declare.agent import ToolInvocation as ToolInvocation
     from flink_skills.agents.declare.context import FRESH as FRESH
     from flink_skills.agents.declare.context import AgentContext as AgentContext
     from flink_skills.agents.declare.decorators import agent_tool as agent_tool
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.declare.decorators import tool as tool
     from flink_skills.agents.declare.decorators import tool_pool as tool_pool
     from flink_skills.agents.declare.decorators import tool_set as tool_set
-    from flink_skills.agents.declare.hooks import Refusal as Refusal
-    from flink_skills.agents.declare.hooks import ToolInvocation as ToolInvocation
     from flink_skills.agents.declare.resource import ResourceDescriptor as ResourceDescriptor
     from flink_skills.agents.declare.resource import ResourceName as ResourceName
     from flink_skills.agents.declare.route import Route as Route
@@ -109,7 +109,7 @@ _HOMES = {
     "PlanError": "errors",
     "Prompt": "prompts",
     "Record": "agents.state.event",
-    "Refusal": "agents.declare.hooks",
+    "Refusal": "agents.declare.agent",
     "Resource": "resource",
     "ResourceDescriptor": "agents.declare.resource",
     "ResourceError": "errors",
@@ -124,7 +124,7 @@ _HOMES = {
     "StreamingFunctionTool": "tools.function",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
-    "ToolInvocation": "agents.declare.hooks",
+    "ToolInvocation": "agents.declare.agent",
     "ToolResult": "tools.base",
     "ToolSpec": "tools.base",
     "TurnError": "errors",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import yaml
 
-from flink_skills.agents.declare.skill_sources import SOURCE_OPTIONS, source_strings
+from flink_skills.agents.declare.resource import SOURCE_OPTIONS, source_strings
 from flink_skills.errors import ConfigError, SkillsError, near_misses
 from flink_skills.options import Option, SkillConfig, SkillOptions
 

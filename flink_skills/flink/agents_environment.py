@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.declare.resource import ResourceDescriptor
-from flink_skills.agents.declare.shared import SharedResources
-from flink_skills.agents.declare.skill_sources import declared_sources
+from flink_skills.agents.declare.resource import ResourceDescriptor, SharedResources, declared_sources
 from flink_skills.agents.plan.compilation import compile_plan, instantiate
 from flink_skills.agents.plan.name_checks import (
     NamedAgent,
@@ -25,7 +23,7 @@ from flink_skills.agents.plan.name_checks import (
     named_tree,
 )
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.agents.state.key_selection import check_key_selector
+from flink_skills.agents.state.keys import check_key_selector
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink import submit_checks
 from flink_skills.flink.agents_configuration import AgentsConfiguration, FixedAttributes, flink_values, table_values

@@ -10,7 +10,7 @@ from pyflink.common import JobExecutionResult
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
 
-from flink_skills.agents.turn.turn_counts import TurnCounts, listed_kinds
+from flink_skills.agents.turn.turn_record import TurnCounts, listed_kinds
 from flink_skills.errors import counted
 from flink_skills.flink.flink_failures import JobFailedError, job_failure
 from flink_skills.flink.graph import is_local

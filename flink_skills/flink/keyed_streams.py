@@ -15,7 +15,7 @@ from pyflink.util.java_utils import is_instance_of
 
 from flink_skills.agents.rows.wait_record import WaitIds
 from flink_skills.agents.state.event import Record
-from flink_skills.agents.state.key_selection import check_key_selector, key_text_of, selected_key
+from flink_skills.agents.state.keys import check_key_selector, key_text_of, selected_key
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, string_array
 

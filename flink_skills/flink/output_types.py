@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, RootModel
 
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.declare.attributes import reads_attribute
+from flink_skills.agents.declare.kinds import reads_attribute
 from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.rows.wait_record import WAIT_COLUMNS, WAITS_TAG
 from flink_skills.agents.turn.turn import ERROR_TAG

@@ -9,12 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.declare.overriding import ModelOverrides, current_overrides
+from flink_skills.agents.declare.agent import Agent, ModelOverrides, current_overrides
 from flink_skills.agents.plan.compilation import instantiate
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.wait_record import WAITS_TAG, WaitIds
-from flink_skills.agents.state.key_selection import KeyText, check_key_selector, key_text_of, selected_key
+from flink_skills.agents.state.keys import KeyText, check_key_selector, key_text_of, selected_key
 from flink_skills.agents.turn.local import ListOutcome, run_outcomes
 from flink_skills.agents.turn.local_waits import GivenAnswer
 from flink_skills.agents.turn.turn import ERROR_TAG

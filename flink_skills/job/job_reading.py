@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flink_skills.agents.declare.skill_sources import source_strings
+from flink_skills.agents.declare.resource import source_strings
 from flink_skills.documents.document import Document, read_document
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.documents.validation import schema_problems

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declare.shared import SharedResources
+from flink_skills.agents.declare.resource import SharedResources
 from flink_skills.agents.plan.agent_file import agent_of
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.declarative import DeclarativeAgent, descriptor_of, prompt_of
-from flink_skills.agents.plan.spec import AgentSpec
-from flink_skills.agents.plan.spec_problems import route_problems, setup_problems
+from flink_skills.agents.plan.spec import AgentSpec, route_problems, setup_problems
 from flink_skills.documents.problems import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import AgentSource

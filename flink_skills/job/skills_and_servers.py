@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration, read_declaration
-from flink_skills.agents.open.described import described_models
-from flink_skills.agents.open.generation import effective_view
+from flink_skills.agents.open.generation import described_models, effective_view
 from flink_skills.agents.open.opening import tool_inspectors
 from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan

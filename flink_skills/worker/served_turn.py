@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from flink_skills.agents.open.redaction import Redactor
 from flink_skills.agents.rows.table_rows import KeyedEvent, RecordRows, TableRow
 from flink_skills.agents.state.error_text import error_text
-from flink_skills.agents.state.event import Record
+from flink_skills.agents.state.event import Record, plain_event
 from flink_skills.agents.state.session import UNCHANGED, Session, SessionOp
-from flink_skills.agents.state.stored_event import plain_event
 from flink_skills.agents.state.waits import ANSWERED, Answer, AnswerKind, WaitChange
 from flink_skills.agents.turn.turn import Turn
-from flink_skills.agents.turn.turn_ends import TurnOutcome, TurnStart, TurnStatus, crash_problem
+from flink_skills.agents.turn.turn_record import TurnOutcome, TurnStart, TurnStatus, crash_problem
 from flink_skills.errors import SkillsError, WorkerError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent

@@ -11,9 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flink_skills.agents.open.observers import telemetry_of
 from flink_skills.agents.open.open_agent import OpenAgent
-from flink_skills.agents.open.plan_opening import open_plan
+from flink_skills.agents.open.plan_opening import open_plan, telemetry_of
 from flink_skills.agents.open.redaction import Redactor
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.plan.sealing import secret_values

@@ -19,7 +19,7 @@ import pytest
 
 from flink_skills import Agent, AgentContext, AgentEvent, AgentsExecutionEnvironment, ModelError, SkillConfig
 from flink_skills.agents import OpenAgent, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
-from flink_skills.agents.open.observers import telemetry_of
+from flink_skills.agents.open.plan_opening import telemetry_of
 from flink_skills.manager import SkillScope
 from flink_skills.models import AssistantMessage, ModelRequest, ModelResponse, Usage, Verbatim
 from flink_skills.telemetry import (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Record
-from flink_skills.agents.state.stored_event import stored_event
+from flink_skills.agents.state.event import stored_event
 
 HEADER = struct.Struct(">BBq")
 

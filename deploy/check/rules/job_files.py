@@ -14,7 +14,7 @@ from deploy.check.jobs import REFERENCE, Job, jobs, texts_of
 from deploy.check.mounts import files_of, mount_around, within
 from deploy.check.pods import flat
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.declare.shared import SharedResources
+from flink_skills.agents.declare.resource import SharedResources
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.documents.problems import DocumentError
 from flink_skills.errors import SkillsError

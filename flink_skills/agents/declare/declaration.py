@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.declare.attributes import check_attributes
 from flink_skills.agents.declare.decorators import MCP_DEFAULTS
-from flink_skills.agents.declare.kinds import check_kinds
-from flink_skills.agents.declare.resource import ResourceDescriptor, ResourceName
+from flink_skills.agents.declare.kinds import check_attributes, check_kinds
+from flink_skills.agents.declare.resource import ResourceDescriptor, ResourceName, SharedResources, declared_sources
 from flink_skills.agents.declare.route import Route
-from flink_skills.agents.declare.shared import SharedResources
-from flink_skills.agents.declare.skill_sources import declared_sources
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.hints import is_class, type_hints
 from flink_skills.manager import SkillScope

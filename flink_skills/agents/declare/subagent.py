@@ -1,20 +1,24 @@
-"""An agent as a tool of another one: its own models, skills and conversation, inside the turn of the caller."""
+"""An agent as a tool of another one: its own models, skills and conversation, inside the turn and
+the budget of the caller.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from flink_skills.agents.declare.budget import NO_BUDGET, Budget
+from flink_skills.agents.state.codec import usage_to_json
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import state_effects, stored_state
-from flink_skills.errors import PlanError, TurnError
+from flink_skills.errors import LimitError, PlanError, TurnError
+from flink_skills.models.messages import NO_USAGE, Usage
 from flink_skills.tools.arguments import ArgumentError, Canonical, plain_schema
 from flink_skills.tools.base import AgentAnswer, Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.schemas import one_spelling
@@ -23,7 +27,60 @@ from flink_skills.tools.state import artifacts_effect
 if TYPE_CHECKING:
     from flink_skills.agents.declare.agent import Agent
 
-__all__ = ["AgentTool", "agent_tool_spec"]
+__all__ = ["NOTHING_SPENT", "NO_BUDGET", "AgentTool", "Budget", "BudgetError", "Spent", "agent_tool_spec"]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Steps and tokens of an agent in a turn, with those of the agents that it called. Adds up with ``+``."""
+
+    steps: int = 0
+    usage: Usage = NO_USAGE
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.steps + other.steps, self.usage + other.usage)
+
+    def to_json(self) -> list[int]:
+        """Return the journal form."""
+        return [self.steps, *usage_to_json(self.usage)]
+
+    @classmethod
+    def from_json(cls, data: Sequence[int]) -> Spent:
+        """Read the journal form."""
+        return cls(data[0], Usage(*data[1:]))
+
+
+NOTHING_SPENT = Spent()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Maximum number of steps and tokens of one agent in a turn, with the agents that it calls.
+
+    0 means that only the limit of the turn applies.
+    """
+
+    steps: int = 0
+    tokens: int = 0
+
+    def check(self, steps: int, usage: Usage) -> None:
+        """Raise :class:`BudgetError` for more."""
+        if 0 < self.steps < steps:
+            raise BudgetError(self, f"the agent did not return an answer within its {self.steps} steps")
+        if 0 < self.tokens < usage.total_tokens:
+            raise BudgetError(self, f"the agent used {usage.total_tokens} of at most {self.tokens} tokens")
+
+
+class BudgetError(LimitError):
+    """An agent that is a tool has spent its budget. The error ends its call, not the turn."""
+
+    def __init__(self, budget: Budget, problem: str) -> None:
+        super().__init__(problem)
+        self.budget = budget
+
+
+NO_BUDGET = Budget()
+
 
 _PACKAGE = __name__.partition(".")[0]
 _REQUEST: Mapping[str, Any] = {

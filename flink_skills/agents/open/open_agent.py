@@ -1,38 +1,178 @@
-"""An agent that is open: its code, skills, models and tools, ready for turns."""
+"""An agent that is open: its code, skills, models, tools and limits, ready for turns."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration
 from flink_skills.agents.open.event_content import EventContent
-from flink_skills.agents.open.event_staging import EventStaging
 from flink_skills.agents.open.generation import Generation
-from flink_skills.agents.open.live_skills import LiveSkills
 from flink_skills.agents.open.named_files import NamedFiles
-from flink_skills.agents.open.readable_options import ReadableOptions
+from flink_skills.agents.open.opening import LiveSkills
 from flink_skills.agents.open.supervision import Deadlines
-from flink_skills.agents.open.turn_limits import TurnLimits
 from flink_skills.agents.open.turn_media import MediaStore
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.agents.state.error_text import error_text
+from flink_skills.agents.state.event import event_text
+from flink_skills.agents.state.files import EventFile, event_files, pinned_file, stage_files, with_names
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import assigned_state, new_state
-from flink_skills.errors import TurnError
-from flink_skills.execution import WorkspaceManager
+from flink_skills.artifacts import ArtifactStore
+from flink_skills.errors import ConfigError, TurnError
+from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.manager import AgentSkillManager
-from flink_skills.options import JobConfig, SkillConfig
+from flink_skills.options import JobConfig, SkillConfig, SkillOptions
+from flink_skills.sources.secrets import expand, replacements
 from flink_skills.telemetry import MetricGroup, Telemetry
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.services import ToolServices
 
-__all__ = ["OpenAgent", "OpenHost", "isolation_of"]
+__all__ = ["EventStaging", "OpenAgent", "OpenHost", "ReadableOptions", "TurnLimits", "isolation_of"]
+
+
+class ReadableOptions:
+    """Options for the code of agents on this machine. References in custom keys are replaced at each read.
+
+    Attributes:
+        view: The options for agents and tools.
+        hidden: The resolved values. Logs, events and spans do not show them.
+
+    >>> os.environ["TENANT_KEY"] = "t0k3n-1"
+    >>> options = ReadableOptions(SkillConfig({"skills.user.key": "${env:TENANT_KEY}"}))
+    >>> options.view.get("skills.user.key"), options.hidden.in_text("sent t0k3n-1")
+    ('t0k3n-1', 'sent [hidden]')
+    """
+
+    def __init__(self, config: SkillConfig) -> None:
+        self.hidden = HiddenValues()
+        self.view = JobConfig(config, self._resolve)
+        family = SkillOptions.USER
+        for name, text in config.family(family).items():
+            # Hide the values before any code runs. A reference that cannot be resolved is an error where it is read.
+            with suppress(ConfigError):
+                self._resolve(family.prefix + name, text)
+
+    def _resolve(self, key: str, text: str) -> str:
+        try:
+            # In a job file as well, "$${" represents "${".
+            parts = [expand(part) for part in text.split("$${")]
+        except ConfigError as error:
+            raise ConfigError(f"option {key}: {error}") from None
+        for inserted, reference in replacements(text):
+            self.hidden.add(f"{key} {reference}", inserted)
+        return "${".join(parts)
+
+
+class TurnLimits(NamedTuple):
+    """The options that each turn needs, read once: a turn would look them up a dozen times.
+
+    ``seconds`` is None, and ``tokens``, ``history`` and ``conversations`` are 0, where there is no limit. ``history``
+    is in tokens and ``size`` in bytes. ``polling`` overrides :attr:`flink_skills.Tool.repeats` by the name of the tool.
+    """
+
+    seconds: float | None
+    steps: int
+    tokens: int
+    size: int
+    output_retries: int
+    history: int
+    conversations: int
+    fails_job: bool
+    repeats: int
+    polling: Mapping[str, bool]
+
+    @classmethod
+    def of(cls, config: SkillConfig) -> TurnLimits:
+        """Return the limits of a job."""
+        return cls(
+            seconds=config.get(SkillOptions.TURN_TIMEOUT) or None,
+            steps=config.get(SkillOptions.TURN_MAX_STEPS),
+            tokens=config.get(SkillOptions.TURN_MAX_TOKENS),
+            size=config.get(SkillOptions.TURN_MAX_SIZE),
+            output_retries=config.get(SkillOptions.TURN_MAX_OUTPUT_RETRIES),
+            history=config.get(SkillOptions.SESSION_MAX_TOKENS),
+            conversations=config.get(SkillOptions.SESSION_MAX_CONVERSATIONS),
+            fails_job=config.get(SkillOptions.TURN_ON_ERROR) == "fail",
+            repeats=config.get(SkillOptions.TURN_MAX_REPEATS),
+            polling=config.family(SkillOptions.TOOL_REPEATS_OF),
+        )
+
+
+class EventStaging:
+    """The field of events that contains files, and where these files are stored.
+
+    Args:
+        field: The name of the field.
+        inputs: The names in ``work/inputs/`` that the job itself uses.
+        artifacts: The artifact store of the job. None: the job has none.
+    """
+
+    def __init__(self, field: str, inputs: frozenset[str], artifacts: ArtifactStore | None) -> None:
+        self.field = field
+        self._inputs = inputs
+        self._artifacts = artifacts
+
+    def has_files(self, event: Any) -> bool:
+        """Return True if the event may contain files, so that :meth:`read` has to be called."""
+        value = event.get(self.field) if isinstance(event, Mapping) else getattr(event, self.field, None)
+        return isinstance(value, (list, tuple, Mapping)) and bool(value)
+
+    def read(self, event: Any) -> tuple[Any, Sequence[EventFile]]:
+        """Return the event without the contents of its files, and the files. Blocks, because it decodes them."""
+        files = event_files(event, self.field, self._inputs)
+        return self.with_names(event, files), files
+
+    def with_names(self, event: Any, files: Sequence[EventFile]) -> Any:
+        """Return the event with the names of ``files`` instead of their contents."""
+        return with_names(event, files, self.field)
+
+    def versions(self, files: Sequence[EventFile], owner: str, known: Mapping[str, str]) -> dict[str, str]:
+        """Return the versions of the artifacts that files name without a version. Blocks.
+
+        The version is the one in ``known``, else the newest one of ``owner``. It is empty for an artifact that does not
+        exist.
+        """
+        store = self._artifacts
+        return {
+            file.ref.path: known.get(file.ref.path)
+            or (store.newest(owner, file.ref.path) if store is not None else None)
+            or ""
+            for file in files
+            if file.ref is not None and not file.ref.version
+        }
+
+    def write(
+        self, workspace: Workspace, event: Any, files: Sequence[EventFile], owner: str, versions: Mapping[str, str]
+    ) -> Sequence[Mapping[str, Any]]:
+        """Write the event and its files to ``work/inputs/``. Return a record for each file. Blocks.
+
+        ``versions`` are those of :meth:`versions`. Raises :class:`~flink_skills.errors.ExecutionError` if the workspace
+        cannot be used.
+        """
+        workspace.write_event(event_json(event))
+        if not files:
+            return ()
+        pinned = [pinned_file(file, versions) for file in files]
+        return stage_files(workspace, pinned, self._artifacts, owner, None)
+
+
+def event_json(event: Any) -> bytes:
+    """Return the content of ``work/inputs/event.json`` for an event."""
+    if isinstance(event, str):
+        return json.dumps(event, ensure_ascii=False).encode()
+    text = event_text(event)
+    try:
+        json.loads(text)
+    except ValueError:
+        text = json.dumps(text, ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flink_skills.agents.declare.agent import Agent
+from flink_skills.agents.declare.agent import Agent, ModelOverrides
 from flink_skills.agents.declare.answers import AnswerType
 from flink_skills.agents.declare.declaration import Declaration, declared_pool, read_declaration
-from flink_skills.agents.declare.overriding import ModelOverrides
 from flink_skills.agents.declare.subagent import AgentTool
-from flink_skills.agents.open.created_models import created_model
 from flink_skills.agents.open.generation import GenerationParts
-from flink_skills.agents.open.live_skills import LiveSkills
-from flink_skills.agents.open.observers import listeners_of
-from flink_skills.agents.open.open_agent import OpenAgent, OpenHost, isolation_of
-from flink_skills.agents.open.opening import log_isolation, log_skills, open_skills
-from flink_skills.agents.open.readable_options import ReadableOptions
+from flink_skills.agents.open.open_agent import OpenAgent, OpenHost, ReadableOptions, isolation_of
+from flink_skills.agents.open.opening import LiveSkills, log_isolation, log_skills, open_skills
 from flink_skills.agents.plan.name_checks import (
     NamedAgent,
     approver_of,
@@ -32,14 +27,21 @@ from flink_skills.agents.plan.name_checks import (
 )
 from flink_skills.agents.plan.plan import AgentPlan, load_agent
 from flink_skills.artifacts import ArtifactStore
+from flink_skills.errors import PlanError, SkillsError, UnknownNameError
 from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.backend_registry import command_user
 from flink_skills.execution.workspace import open_workspaces
+from flink_skills.models.base import ChatModel
 from flink_skills.models.opened import OpenModels
 from flink_skills.models.permits import WorkerLimits
+from flink_skills.models.registry import create_model, has_listed_price
+from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.store import usual_folder
-from flink_skills.telemetry import Telemetry
+from flink_skills.telemetry import CustomMetrics, Observer, Telemetry
+from flink_skills.telemetry.event_detail import Redact, SecretPrefixLength
+from flink_skills.telemetry.events import OnEvent
+from flink_skills.telemetry.job_observers import OnMetrics, TelemetrySettings, open_telemetry
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.calling import CallGuard
 from flink_skills.tools.dynamic.bundled import BundledTools
@@ -49,7 +51,86 @@ from flink_skills.tools.runs.process_sessions import ProcessSessions
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.tool_names import NameMatch
 
-__all__ = ["open_plan"]
+__all__ = ["created_model", "listeners_of", "open_plan", "telemetry_of"]
+
+
+def created_model(agent_id: str, name: str, setup: ModelSetup, config: SkillConfig) -> ChatModel:
+    """Create the chat model ``name`` of an agent, or a fallback of one.
+
+    Raises:
+        PlanError: The model cannot be created, for instance because its key is missing.
+        UnknownNameError: There is no such provider.
+    """
+    try:
+        return create_model(setup, config)
+    except UnknownNameError:
+        raise
+    except SkillsError as error:
+        raise PlanError(f"chat model {name!r} of agent {agent_id}: {error}") from error
+
+
+def telemetry_of(
+    plan: AgentPlan,
+    config: SkillConfig,
+    *,
+    on_metrics: OnMetrics | None = None,
+    custom_metrics: CustomMetrics | None = None,
+    events: bool | None = None,
+    on_event: OnEvent | None = None,
+    redact: Redact | None = None,
+    secret_prefix_length: SecretPrefixLength | None = None,
+) -> Telemetry:
+    """Create the observers of the agent of ``plan``.
+
+    Args:
+        plan: Plan of the agent.
+        config: Options of the job.
+        on_metrics: Receives the metrics. Without it, only custom metrics are collected.
+        custom_metrics: Collects them. Default: a new collection.
+        events: Overrides ``skills.events.enabled``.
+        on_event: Receives the events that belong to no turn.
+        redact: Removes secrets from the text of events and spans.
+        secret_prefix_length: Returns how many characters at the end of a string may be the start of a secret.
+
+    Raises:
+        SkillsError: An observer cannot be created, for example because OpenTelemetry is not installed.
+    """
+    settings = TelemetrySettings(
+        agent=plan.agent_id,
+        metrics_interval=config.get(SkillOptions.METRICS_INTERVAL),
+        max_labels=config.get(SkillOptions.METRICS_MAX_LABELS),
+        events=config.get(SkillOptions.EVENTS_ENABLED) if events is None else events,
+        events_content=config.get(SkillOptions.EVENTS_CONTENT),
+        events_deltas=config.get(SkillOptions.EVENTS_DELTAS),
+        events_delta_interval=config.get(SkillOptions.EVENTS_DELTA_INTERVAL),
+        trace_exporter=config.get(SkillOptions.TRACE_EXPORTER),
+        trace_content=config.get(SkillOptions.TRACE_CONTENT),
+        trace_max_turns=config.get(SkillOptions.TRACE_MAX_TURNS),
+    )
+    return open_telemetry(
+        settings,
+        on_metrics=on_metrics,
+        custom_metrics=custom_metrics,
+        on_event=on_event,
+        redact=redact,
+        secret_prefix_length=secret_prefix_length,
+        has_listed_price=has_listed_price,
+    )
+
+
+def listeners_of(agent_id: str, agent: Agent) -> Sequence[Observer]:
+    """The agent's own listeners. Raises :class:`PlanError` where they are none."""
+    try:
+        found = tuple(agent.listeners())
+    except Exception as error:  # the agent is the user's
+        raise PlanError(f"agent {agent_id}: listeners() failed ({type(error).__name__}: {error})") from error
+    for listener in found:
+        if not isinstance(listener, Observer):
+            raise PlanError(
+                f"agent {agent_id}: listeners() gives {listener!r}; give instances of flink_skills.telemetry.Observer"
+            )
+    return found
+
 
 _log = logging.getLogger("flink_skills.runtime")
 _MAX_SAID = 1000

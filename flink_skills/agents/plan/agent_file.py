@@ -11,8 +11,7 @@ from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.plan.declarative import DeclarativeAgent
-from flink_skills.agents.plan.spec import AgentSpec
-from flink_skills.agents.plan.spec_problems import setup_problems
+from flink_skills.agents.plan.spec import AgentSpec, setup_problems
 from flink_skills.documents import Document, DocumentError, Path, Problem, path_text, read_document, schema_problems
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.options import SkillConfig

@@ -1,17 +1,20 @@
-"""Names of tools and skills in agents and options, compared with the tools and skills that the agents of a job have."""
+"""Checks of an agent at submission: names of tools and skills, prompts, waits and media."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration, declared_pool, read_declaration
+from flink_skills.agents.declare.resource import SharedResources
 from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.options import OptionFamily, SkillConfig, SkillOptions
+from flink_skills.prompts import Prompt, check_instructions, check_names, fields_of_type
 from flink_skills.tools.code_blocks import RUN_CODE
 from flink_skills.tools.dynamic.tool_pool import ToolPool
 from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
@@ -21,14 +24,19 @@ __all__ = [
     "NamedAgent",
     "UnmatchedNamesError",
     "approver_of",
+    "check_content",
     "check_matches",
     "check_own_names",
+    "check_prompts",
+    "check_waits",
     "elsewhere_of",
+    "fields_of_input",
     "job_matches",
     "named_tree",
     "own_matches",
     "without_others",
 ]
+
 
 _FAMILIES: Sequence[OptionFamily[Any]] = (
     SkillOptions.TOOL_TIMEOUT_OF,
@@ -246,3 +254,121 @@ def _option_uses(config: SkillConfig) -> Iterator[NameUse]:
     for key in config.family(SkillOptions.SKILL_ENV):
         place = f"option {SkillOptions.SKILL_ENV.prefix}{key}"
         yield NameUse(place, key.rpartition(".")[0], "skill", is_exact=True)
+
+
+def check_content(agent_id: str, agent: Agent, fields: Sequence[str] | None, config: SkillConfig) -> None:
+    """Check ``content_fields`` of an agent. ``fields`` are those of its events, None if they are not known.
+
+    Raises:
+        PlanError: A field is named twice or is the one of files, or a conversation would refer to content that the job
+            does not store.
+        UnknownNameError: Events do not have a field.
+    """
+    names = agent.content_fields
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise PlanError(f"agent {agent_id}: content_fields names {name!r} twice: remove one")
+        if name == agent.files_field:
+            raise PlanError(
+                f"agent {agent_id}: content_fields names {name!r}, the field of files for commands: put the content "
+                "into another field, or name another field in files_field"
+            )
+        if fields is not None and name not in fields:
+            raise UnknownNameError("field", name, fields, place=f"content_fields of agent {agent_id}")
+    if names and agent.session == "key" and not config.get(SkillOptions.ARTIFACTS_DIR):
+        raise PlanError(
+            f"agent {agent_id}: its conversations refer to the content of earlier events (session = 'key'), and the "
+            f"job does not store it: set {SkillOptions.ARTIFACTS_DIR.key}"
+        )
+
+
+def fields_of_input(input_type: Any, *, is_tool: bool) -> Sequence[str] | None:
+    """Return the fields of the events of an agent, as its ``input_type`` declares them. None: they are not known.
+
+    An agent that is a tool and declares no ``input_type`` receives text, which has no fields.
+    """
+    if input_type is None:
+        return () if is_tool else None
+    return fields_of_type(input_type)
+
+
+def check_prompts(
+    agent_id: str, prompts: Mapping[str, Prompt], used: Iterable[str], fields: Sequence[str] | None
+) -> None:
+    """Check the placeholders of prompts.
+
+    Args:
+        agent_id: The agent, for messages.
+        prompts: All prompts of the agent by name.
+        used: The names of those whose template is filled with events.
+        fields: The fields of the events. None: they are not known, and a turn with a wrong placeholder fails.
+
+    Raises:
+        PlanError: Instructions have a placeholder.
+        UnknownNameError: A template has a placeholder that is not a field.
+    """
+    for name, prompt in prompts.items():
+        try:
+            check_instructions(prompt.system, _place(agent_id, name), fields or ())
+        except ConfigError as error:
+            raise PlanError(str(error)) from error
+    if fields is None:
+        return
+    for name in dict.fromkeys(used):
+        check_names(prompts[name].user, fields, _place(agent_id, name))
+
+
+def _place(agent_id: str, name: str) -> str:
+    return f"prompt {name!r} of agent {agent_id}"
+
+
+_log = logging.getLogger("flink_skills")
+
+
+def check_waits(
+    agent_id: str, agent: Agent, fields: Sequence[str] | None, config: SkillConfig, shared: SharedResources
+) -> None:
+    """Check ``answer_field`` of an agent, and the order of its turns while one of them waits.
+
+    Args:
+        agent_id: The agent, for messages.
+        agent: The agent.
+        fields: The names of the fields of its events. None: they are not known.
+        config: The options of the job.
+        shared: What all agents of the job share.
+
+    Raises:
+        PlanError: The field is not a name, or turns with a common conversation would overtake each other.
+        UnknownNameError: Events do not have the field.
+    """
+    name = agent.answer_field
+    if not isinstance(name, str):
+        raise PlanError(
+            f"agent {agent_id}: answer_field is of type {type(name).__name__}: give the name of a field, or '' if no "
+            "event is an answer"
+        )
+    if name and fields is not None and name not in fields:
+        raise UnknownNameError("field", name, fields, place=f"answer_field of agent {agent_id}")
+    approver = next(_approvers(agent, shared), None) if name else None
+    if approver is not None:
+        _log.warning(
+            "agent %s: answer_field = %r and approve() of %s: the author of an event can answer its approvals. Read "
+            "the answers with .answers(…) from an input that only the approvers can write",
+            agent_id,
+            name,
+            type(approver).__name__,
+        )
+    option = SkillOptions.TURN_WHEN_WAITING
+    if config.get(option) == "next" and agent.session == "key":
+        raise PlanError(
+            f"agent {agent_id}: turns of a key share a conversation (session = 'key'), and {option.key} = next lets "
+            f"them overtake a turn that waits: set session = 'event' in the agent, or {option.key} to queue"
+        )
+
+
+def _approvers(agent: Agent, shared: SharedResources) -> Iterator[Agent]:
+    """Yield the agents that decide about calls: the agent, and those that it calls."""
+    if type(agent).approve is not Agent.approve:
+        yield agent
+    for callee in read_declaration(agent, shared).agents.values():
+        yield from _approvers(callee.agent, shared)

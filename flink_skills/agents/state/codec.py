@@ -6,13 +6,18 @@ wrote. JSON, because a person must be able to read a savepoint and no class of o
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic_core import PydanticSerializationError
 
-from flink_skills.errors import WorkerError
+from flink_skills.errors import TurnError, WorkerError
+from flink_skills.hints import type_hints
 from flink_skills.models.messages import (
     AssistantMessage,
     Media,
@@ -30,6 +35,8 @@ from flink_skills.tools.media import media_from_json, media_to_json
 __all__ = [
     "STATE_VERSION",
     "WAIT_VERSION",
+    "StepCodec",
+    "adapter_of",
     "decode",
     "decode_all",
     "encode",
@@ -41,6 +48,7 @@ __all__ = [
     "result_to_json",
     "usage_to_json",
 ]
+
 
 STATE_VERSION = 1
 #: The version of journal entries of waits. An earlier release rejects them.
@@ -184,3 +192,57 @@ def _call_to_json(call: ToolCall) -> list[Any]:
 
 def _call_from_json(data: list[Any]) -> ToolCall:
     return ToolCall(*data)
+
+
+@dataclass(frozen=True)
+class StepCodec:
+    """Writes and reads results of one type; without a type, JSON-like data only.
+
+    A fresh result goes the same way as a replayed one, so that a step cannot return one thing the first time and
+    another after a restart (a tuple, say, that comes back as a list).
+    """
+
+    name: str
+    adapter: TypeAdapter[Any] | None
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], result_type: Any, name: str) -> StepCodec:
+        declared = result_type if result_type is not None else _return_type(fn)
+        if declared is None or declared is Any:
+            return cls(name, None)
+        adapter = adapter_of(declared)
+        if adapter is None and result_type is not None:
+            raise TurnError(f"step {name!r}: pydantic cannot read result_type {result_type!r}")
+        return cls(name, adapter)
+
+    def dump(self, value: Any) -> Any:
+        """``value`` as JSON-like data."""
+        try:
+            if self.adapter is not None:
+                return self.adapter.dump_python(value, mode="json", warnings="error")
+            return json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError, PydanticSerializationError) as error:
+            raise TurnError(
+                f"step {self.name!r} returned {type(value).__name__}, which the journal cannot keep ({error}): return "
+                "JSON-like data, or give result_type="
+            ) from error
+
+    def load(self, kept: Any) -> Any:
+        return kept if self.adapter is None else self.adapter.validate_python(kept)
+
+
+def _return_type(fn: Callable[..., Any]) -> Any:
+    try:
+        return type_hints(fn).get("return")
+    except (NameError, TypeError, AttributeError):
+        # The annotation names something that only a type checker sees: treat it as missing.
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def adapter_of(declared: Any) -> TypeAdapter[Any] | None:
+    """Return the adapter of a type, None if pydantic cannot read it."""
+    try:
+        return TypeAdapter(declared)
+    except (PydanticSchemaGenerationError, PydanticUserError):
+        return None

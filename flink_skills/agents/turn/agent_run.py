@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declare.context import Fresh
+from flink_skills.agents.declare.context import FRESH, Fresh
+from flink_skills.agents.declare.subagent import BudgetError
 from flink_skills.agents.open.event_content import ContentScope
 from flink_skills.agents.rows.table_rows import RESERVED_TAGS
 from flink_skills.agents.rows.wait_record import WAITS_TAG
+from flink_skills.agents.state.codec import StepCodec
 from flink_skills.agents.state.event import event_text
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.journal import Asked
-from flink_skills.agents.state.step_codec import StepCodec
+from flink_skills.agents.state.session import NO_CONVERSATION, KeptConversation
 from flink_skills.agents.state.waits import SLEEP, WaitRequest
-from flink_skills.agents.turn.agent_turn import AgentTurn
+from flink_skills.agents.turn.agent_turn import AgentTurn, TurnContext, session_json
+from flink_skills.agents.turn.attempt import Attempt, NestedCall
 from flink_skills.agents.turn.calls import Calls
 from flink_skills.agents.turn.chat import Request, chat
-from flink_skills.agents.turn.conversations import Conversations
-from flink_skills.agents.turn.turn_context import TurnContext
+from flink_skills.agents.turn.conversation import Conversation
 from flink_skills.agents.turn.wait_requests import (
     AnswerReader,
     answer_of,
@@ -30,16 +32,110 @@ from flink_skills.agents.turn.wait_requests import (
     wait_request,
 )
 from flink_skills.artifacts import artifact_ref
-from flink_skills.errors import TurnError
-from flink_skills.models.messages import Media
+from flink_skills.errors import LimitError, SkillsError, TurnError
+from flink_skills.models.messages import Media, Message
 from flink_skills.telemetry import observe
 from flink_skills.telemetry.event_record import EVENTS_TAG
+from flink_skills.tools.base import AgentAnswer
 from flink_skills.tools.threads import in_thread
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import Generation, ModelRuntime
 
-__all__ = ["AgentRun"]
+__all__ = ["AgentRun", "Conversations", "call_agent"]
+
+
+_MAX_NAME = 100
+
+
+class Conversations:
+    """All conversations that an agent has in an attempt at a turn.
+
+    Args:
+        agent_turn: The agent's part in the attempt.
+        models: The names of the agent's models.
+    """
+
+    __slots__ = ("_agent_turn", "_by_name", "_fresh", "_models")
+
+    def __init__(self, agent_turn: AgentTurn, models: Collection[str]) -> None:
+        self._agent_turn = agent_turn
+        self._models = models
+        # By the name in the session.
+        self._by_name: dict[str, Conversation] = {}
+        self._fresh: list[Conversation] = []
+
+    def shared(self, model: ModelRuntime) -> Conversation:
+        """Return the conversation that all chats with a model share."""
+        return self._get(model, model.name)
+
+    def select(self, model: ModelRuntime, conversation: str | Fresh | None) -> Conversation:
+        """Return the conversation that ``ctx.chat`` names. Raises :class:`TurnError` for an invalid name."""
+        if conversation is None:
+            return self.shared(model)
+        if conversation is FRESH:
+            # Kept for the artifacts that it saves.
+            self._fresh.append(Conversation(self._agent_turn, model, ""))
+            return self._fresh[-1]
+        if not isinstance(conversation, str) or not 0 < len(conversation) <= _MAX_NAME:
+            raise TurnError(
+                f"ctx.chat: conversation is {conversation!r}: give a string of 1 to {_MAX_NAME} characters, FRESH or "
+                "None"
+            )
+        name = f"{model.name}#{conversation}"
+        if "#" in model.name or name in self._models:
+            raise TurnError(
+                f"ctx.chat: chat model {model.name!r} cannot have named conversations, because '#' separates the two "
+                "names: remove '#' from the names of the agent's models"
+            )
+        return self._get(model, name)
+
+    def _get(self, model: ModelRuntime, name: str) -> Conversation:
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = Conversation(self._agent_turn, model, name)
+        elif found.model is not model:
+            # `visible_skills` limited the skills of the model.
+            found.model = model
+        return found
+
+    def __iter__(self) -> Iterator[Conversation]:
+        yield from self._by_name.values()
+        yield from self._fresh
+
+    def loaded_skills(self) -> list[str]:
+        """Return the names of the skills that are loaded now, in order of use in each conversation."""
+        found: dict[str, None] = {}
+        for conversation in self._by_name.values():
+            for name in conversation.skill_state:
+                found.pop(name, None)
+                found[name] = None
+        return list(found)
+
+    def added(self) -> KeptConversation:
+        """Return what the turn adds to the session."""
+        messages, skill_states = {}, {}
+        for name, of in self._by_name.items():
+            state = of.skill_state_to_keep()
+            of.omit_unloaded()
+            if of.messages:
+                messages[name] = of.messages
+            if state is not None:
+                skill_states[name] = state
+        children = self._agent_turn.child_sessions
+        if children is not None:
+            added = children.added()
+            return KeptConversation({**messages, **added.messages}, {**skill_states, **added.skill_states})
+        return KeptConversation(messages, skill_states)
+
+    def shortened(self) -> dict[str, Sequence[Message] | None]:
+        """Return messages that replace stored ones, by conversation name. None removes a conversation."""
+        found: dict[str, Sequence[Message] | None] = {}
+        for name, of in self._by_name.items():
+            if of.shortened is not None:
+                found[name] = of.shortened
+        children = self._agent_turn.child_sessions
+        return found if children is None else {**found, **children.shortened()}
 
 
 class AgentRun(TurnContext):
@@ -326,3 +422,32 @@ class AgentRun(TurnContext):
 def _about_event(model: str) -> str:
     """Return the fingerprint of a chat about the event."""
     return fingerprint(model, None)
+
+
+async def call_agent(attempt: Attempt, call: NestedCall) -> AgentAnswer:
+    """Run an agent that is a tool. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
+    agent = call.agent
+    agent_turn = AgentTurn(
+        attempt,
+        agent,
+        call.event,
+        call.state,
+        kept=call.kept or NO_CONVERSATION,
+        prefix=call.prefix,
+        budget=call.budget,
+    )
+    run = AgentRun(agent_turn, attempt.generation_of(agent))
+    try:
+        with observe("agent", agent.plan.agent_id) as activity:
+            answer = await run.run()
+            activity.attributes.update(skills=list(agent_turn.loaded))
+    except LimitError as error:
+        if not isinstance(error, BudgetError) or error.budget is not call.budget:
+            raise  # the limit is that of the whole turn, or of an agent that calls this one
+        return AgentAnswer(problem=str(error))
+    except SkillsError as error:
+        return AgentAnswer(problem=str(error))
+    finally:
+        call.spent = agent_turn.spent
+    session = session_json(run.conversations.added(), run.conversations.shortened()) if call.kept is not None else None
+    return AgentAnswer(answer, state=agent_turn.state, artifacts=run.artifact_versions(), session=session)

@@ -4,26 +4,119 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declare.budget import NO_BUDGET, Budget, Spent
+from flink_skills.agents.declare.context import AgentContext
+from flink_skills.agents.declare.subagent import NO_BUDGET, Budget, Spent
 from flink_skills.agents.open.turn_media import TurnMedia
+from flink_skills.agents.state.codec import message_from_json, message_to_json
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.state.session import SESSION_EFFECT, KeptConversation
 from flink_skills.agents.state.state_values import StoredState
-from flink_skills.agents.state.typed_state import STATE_EFFECT, changed_state
+from flink_skills.agents.state.typed_state import STATE_EFFECT, changed_state, state_effects, stored_state
 from flink_skills.agents.state.waits import WaitRequest, WaitResult
 from flink_skills.agents.turn.attempt import Attempt
-from flink_skills.agents.turn.child_sessions import ChildSessions
 from flink_skills.agents.turn.waits import ReadAnswer
-from flink_skills.models.messages import NO_USAGE, Media, Usage
-from flink_skills.tools.base import ToolResult
+from flink_skills.errors import TurnError
+from flink_skills.models.messages import NO_USAGE, Media, Message, Usage
+from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.toolset import parsed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
+    from flink_skills.agents.state.session import Session
+    from flink_skills.models.messages import Media, Usage
+    from flink_skills.options import JobConfig
+    from flink_skills.telemetry import MetricGroup
 
-__all__ = ["AgentTurn", "state_changes"]
+__all__ = [
+    "AgentTurn",
+    "ChildSessions",
+    "StateCopy",
+    "ToolState",
+    "TurnContext",
+    "merged_state",
+    "session_json",
+    "state_changes",
+]
+
+
+# Conversations of one tool that a session stores. Models invent names.
+_MAX_SESSIONS = 32
+
+
+def session_json(added: KeptConversation, shortened: Mapping[str, Sequence[Message] | None]) -> dict[str, Any]:
+    """Return what a call added to its conversations, for the journal."""
+    replaced = {name: [message_to_json(m) for m in of] for name, of in shortened.items() if of is not None}
+    return {**added.to_json(), **({"replaced": replaced} if replaced else {})}
+
+
+class ChildSessions:
+    """The continued conversations of the agents that an agent calls in a turn.
+
+    Args:
+        kept: The conversations of the caller before the turn.
+    """
+
+    __slots__ = ("_kept", "_latest", "_replaced")
+
+    def __init__(self, kept: KeptConversation) -> None:
+        self._kept = kept
+        # By prefix, in the order of the last use.
+        self._latest: dict[str, KeptConversation] = {}
+        self._replaced: set[str] = set()
+
+    def get(self, prefix: str) -> KeptConversation:
+        """Return the current conversations below a prefix."""
+        found = self._latest.get(prefix)
+        return self._kept.part(prefix) if found is None else found
+
+    def apply(self, effect: Mapping[str, Any]) -> None:
+        """Add a call's messages."""
+        prefix = effect["prefix"]
+        before = self.get(prefix)
+        replaced = {name: list(map(message_from_json, of)) for name, of in effect.get("replaced", {}).items()}
+        self._replaced.update(prefix + name for name in replaced)
+        self._latest.pop(prefix, None)
+        self._latest[prefix] = before.after(KeptConversation.from_json(effect), replaced)
+
+    def added(self) -> KeptConversation:
+        """Return what the turn adds to the session of the caller."""
+        messages: dict[str, Sequence[Message]] = {}
+        skill_states: dict[str, Any] = {}
+        for prefix, latest in self._latest.items():
+            for name, of in latest.messages.items():
+                key = prefix + name
+                before = 0 if key in self._replaced else len(self._kept.messages.get(key, ()))
+                messages[key] = of[before:]
+            skill_states.update({prefix + name: of for name, of in latest.skill_states.items()})
+        return KeptConversation(messages, skill_states)
+
+    def shortened(self) -> dict[str, Sequence[Message] | None]:
+        """Return the messages that replace those of the session, None for a conversation that is removed.
+
+        A tool has at most 32 conversations in a session. Those without a call in this turn are removed first.
+        """
+        found: dict[str, Sequence[Message] | None] = dict.fromkeys(self._replaced, ())
+        of_tools: dict[str, list[str]] = {}
+        for prefix in dict.fromkeys([*(_prefix(key) for key in self._kept.messages), *self._latest]):
+            if prefix and prefix not in self._latest:
+                of_tools.setdefault(prefix.partition("@")[0], []).append(prefix)
+        used = [prefix.partition("@")[0] for prefix in self._latest]
+        for tool in dict.fromkeys(used):
+            unused = of_tools.get(tool, [])
+            excess = len(unused) + used.count(tool) - _MAX_SESSIONS
+            for prefix in unused[: max(0, excess)]:
+                found.update(dict.fromkeys(key for key in self._kept.messages if key.startswith(prefix)))
+        return found
+
+
+def _prefix(key: str) -> str:
+    """Return the prefix of the conversation of an agent that is a tool, an empty string for another conversation."""
+    tool, at, rest = key.partition("@")
+    name, slash, _ = rest.partition("/")
+    return f"{tool}@{name}/" if at and slash else ""
 
 
 class AgentTurn:
@@ -193,3 +286,160 @@ def state_changes(effects: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Stored
     for effect in effects:
         if effect.get("op") == STATE_EFFECT:
             yield StoredState(effect["set"], effect.get("types", {})), effect["gone"]
+
+
+class TurnContext(AgentContext):
+    """The attributes of a turn.
+
+    Args:
+        agent_turn: The agent's part in the attempt at the turn.
+    """
+
+    __slots__ = ("_agent_turn",)
+
+    _agent_turn: AgentTurn
+
+    def __init__(self, agent_turn: AgentTurn) -> None:
+        # Not by assignment: the check of assignments to a context costs several times as much.
+        object.__setattr__(self, "_agent_turn", agent_turn)
+
+    @property
+    def key(self) -> Any:
+        return self._agent_turn.attempt.identity.key
+
+    @property
+    def session_id(self) -> str:
+        return self._agent_turn.attempt.identity.session_id
+
+    @property
+    def turn(self) -> int:
+        return self._agent_turn.attempt.identity.number
+
+    @property
+    def timestamp(self) -> int | None:
+        return self._agent_turn.attempt.identity.timestamp
+
+    @property
+    def call_id(self) -> str:
+        return self._agent_turn.attempt.steps.current_call_id()
+
+    @property
+    def usage(self) -> Usage:
+        return self._agent_turn.attempt.steps.usage
+
+    @property
+    def finish_reason(self) -> str:
+        return self._agent_turn.finish_reason
+
+    @property
+    def skills_loaded_in_turn(self) -> list[str]:
+        return list(self._agent_turn.loaded)
+
+    @property
+    def content(self) -> tuple[Media, ...]:
+        return self._agent_turn.content
+
+    @property
+    def config(self) -> JobConfig:
+        return self._agent_turn.agent.job_config
+
+    @property
+    def metrics(self) -> MetricGroup:
+        return self._agent_turn.agent.metrics
+
+
+class StateCopy:
+    """State copy for a hook. The first access creates it."""
+
+    __slots__ = ("_agent_turn", "_before", "_value")
+
+    def __init__(self, agent_turn: AgentTurn) -> None:
+        self._agent_turn = agent_turn
+        self._before: StoredState | None = None
+        self._value: Any = None
+
+    def get(self) -> Any:
+        """Return the copy. Raises :class:`TurnError` if the state cannot be stored."""
+        if self._before is None:
+            self._before = stored_state(self._agent_turn.state)
+            self._value = self._agent_turn.agent.new_state(self._before)
+        return self._value
+
+    def assign(self, value: Any) -> None:
+        """Replace the copy. Raises :class:`TurnError` for a value that cannot be a state."""
+        self.get()
+        self._value = self._agent_turn.agent.assigned_state(value)
+
+    def stored(self) -> StoredState | None:
+        """Return the stored form of the copy, None if the hook has not read it."""
+        return None if self._before is None else stored_state(self._value)
+
+    def apply(self, effects: Iterable[Mapping[str, Any]]) -> None:
+        """Apply the effects of the tool call that the hook runs, which are stored separately."""
+        if self._before is not None:
+            for stored, gone in state_changes(effects):
+                self._value = changed_state(self._value, stored, gone)
+            self._before = stored_state(self._value)
+
+    def take_changes(self) -> list[dict[str, Any]]:
+        """Return the effect of the changes since the last call. Raises :class:`TurnError` for an invalid state."""
+        after = self.stored()
+        if self._before is None or after is None:
+            return []
+        before, self._before = self._before, after
+        return state_effects(before, after, removes=self._agent_turn.agent.has_plain_state)
+
+
+def merged_state(agent: OpenAgent, base: Session, current: Session, state: StoredState) -> StoredState:
+    """Return the state of a key after a turn that other turns have overtaken.
+
+    Only the fields that the turn changed replace those of the other turns.
+
+    Args:
+        agent: The agent.
+        base: The session at the turn's start.
+        current: The session after the other turns.
+        state: The state at the turn's end.
+    """
+    before = stored_state(agent.new_state(StoredState(base.state, base.types)))
+    merged = agent.new_state(StoredState(current.state, current.types))
+    for stored, gone in state_changes(state_effects(before, state, removes=agent.has_plain_state)):
+        merged = changed_state(merged, stored, gone)
+    return stored_state(merged)
+
+
+class ToolState:
+    """A copy of the state of an agent for one call of a tool.
+
+    Args:
+        agent_turn: The agent's part in the turn.
+        base: The state that is copied. None: that of the agent.
+    """
+
+    __slots__ = ("_agent_turn", "_before")
+
+    def __init__(self, agent_turn: AgentTurn, base: StoredState | None = None) -> None:
+        self._agent_turn = agent_turn
+        self._before = base
+
+    def open(self) -> Any:
+        """Return the copy. Raises :class:`TurnError` if the state cannot be stored."""
+        if self._before is None:
+            self._before = stored_state(self._agent_turn.state)
+        return self._agent_turn.agent.new_state(self._before)
+
+    def with_change(self, result: ToolResult, context: ToolContext) -> ToolResult:
+        """Return the result of the call with the changes of the copy. The changes of a failed call are dropped.
+
+        A copy that cannot be stored makes the result an error.
+        """
+        if result.is_error or not context.has_used_state:
+            return result
+        agent = self._agent_turn.agent
+        try:
+            before = self._before if self._before is not None else stored_state(self._agent_turn.state)
+            after = stored_state(agent.assigned_state(context.state))
+        except TurnError as error:
+            return ToolResult(f"the tool left a state that cannot be stored: {error}", is_error=True)
+        found = state_effects(before, after, removes=agent.has_plain_state)
+        return replace(result, effects=(*result.effects, *found)) if found else result

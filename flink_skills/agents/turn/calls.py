@@ -5,16 +5,60 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from flink_skills.agents.state.journal import Asked
-from flink_skills.agents.turn.apart import is_apart
 from flink_skills.agents.turn.steps import Steps
 from flink_skills.errors import TurnError
 
-__all__ = ["Calls"]
+__all__ = ["Apart", "Calls", "is_apart"]
+
+
+T = TypeVar("T")
+
+# For whom what runs in this context is apart.
+_apart: contextvars.ContextVar[tuple[object, ...]] = contextvars.ContextVar("flink_skills_apart", default=())
+
+
+def is_apart(owner: object) -> bool:
+    """Return True in a coroutine that ``owner`` runs apart."""
+    return owner in _apart.get()
+
+
+class Apart(Generic[T]):
+    """Awaits ``coroutine`` in a copy of the current context: context variables that it sets stay its own.
+
+    >>> result = await Apart(tool.call(arguments), owner)
+    """
+
+    __slots__ = ("_coroutine", "_owner")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], owner: object) -> None:
+        self._coroutine = coroutine
+        self._owner = owner
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        context = contextvars.copy_context()
+        run, coroutine = context.run, self._coroutine
+        run(_apart.set, (*_apart.get(), self._owner))
+        try:
+            waits_for = run(coroutine.send, None)
+            while True:
+                try:
+                    sent = yield waits_for
+                except GeneratorExit:
+                    run(coroutine.close)
+                    raise
+                except BaseException as error:  # for the coroutine, such as its cancellation
+                    waits_for = run(coroutine.throw, error)
+                else:
+                    waits_for = run(coroutine.send, sent)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
 
 # The last call of an agent's code in this task, or in the task that started it.
 _last_call: contextvars.ContextVar[tuple[Calls, str] | None] = contextvars.ContextVar(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declare.budget import Spent
+from flink_skills.agents.declare.subagent import NOTHING_SPENT, Budget, Spent
 from flink_skills.agents.state.codec import result_from_json, result_to_json
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.fingerprints import fingerprint
@@ -19,11 +19,10 @@ from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT
-from flink_skills.agents.turn.agent_turn import AgentTurn
+from flink_skills.agents.turn.agent_turn import AgentTurn, ToolState
+from flink_skills.agents.turn.attempt import NestedCall
 from flink_skills.agents.turn.hooks import RequestHooks, ToolHook
-from flink_skills.agents.turn.nested import ToolCaller
-from flink_skills.agents.turn.state_copy import ToolState
-from flink_skills.agents.turn.tool_waits import CallWaits
+from flink_skills.agents.turn.wait_requests import CallWaits
 from flink_skills.errors import LimitError
 from flink_skills.models.messages import Message, ModelResponse
 from flink_skills.models.well_formed import call_id, with_call_ids
@@ -33,10 +32,44 @@ from flink_skills.tools.base import ArgumentChange, Repeat, Tool, ToolContext, T
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
-    from flink_skills.agents.open.turn_limits import TurnLimits
+    from flink_skills.agents.open.open_agent import TurnLimits
+    from flink_skills.agents.turn.agent_turn import AgentTurn
+    from flink_skills.tools.base import AgentAnswer
     from flink_skills.tools.toolset import PreparedCall
 
-__all__ = ["Conversation", "Repeats"]
+__all__ = ["Conversation", "Repeats", "ToolCaller"]
+
+
+class ToolCaller:
+    """The agent that calls a tool in ``step``. It is the ``caller`` of the tool's context."""
+
+    __slots__ = ("_agent_turn", "_calls", "_step")
+
+    def __init__(self, agent_turn: AgentTurn, step: str) -> None:
+        self._agent_turn = agent_turn
+        self._step = step
+        self._calls: list[NestedCall] = []
+
+    @property
+    def state(self) -> Any:
+        """The state of the agent."""
+        return self._agent_turn.state
+
+    @property
+    def spent(self) -> Spent | None:
+        """The spending of the agents that the tool ran, None if it ran none."""
+        if len(self._calls) == 1:
+            return self._calls[0].spent
+        return sum((call.spent for call in self._calls), NOTHING_SPENT) if self._calls else None
+
+    async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Budget, session: str = "") -> AgentAnswer:
+        """Run an agent in the turn. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
+        kept = self._agent_turn.children().get(session) if session else None
+        # A repeated call has the same prefix, and so the same call ids.
+        call = NestedCall(agent, event, state, f"{self._step}/", budget, kept)
+        self._calls.append(call)
+        return await self._agent_turn.attempt.call_agent(self._agent_turn.attempt, call)
+
 
 _log = logging.getLogger(__name__)
 

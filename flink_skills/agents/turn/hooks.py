@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from flink_skills.agents.declare.hooks import Refusal, ToolInvocation
+from flink_skills.agents.declare.agent import Refusal, ToolInvocation
 from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.state_values import StoredState
-from flink_skills.agents.turn.state_copy import StateCopy
-from flink_skills.agents.turn.turn_context import TurnContext
+from flink_skills.agents.turn.agent_turn import StateCopy, TurnContext
 from flink_skills.artifacts import artifact_ref
 from flink_skills.errors import SkillsError, TurnError
 from flink_skills.models.messages import AssistantMessage, ModelRequest, ModelResponse, ToolMessage, UserMessage

@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from flink_skills.agents.declare.overriding import ModelOverrides
-from flink_skills.agents.open.observers import telemetry_of
-from flink_skills.agents.open.plan_opening import open_plan
+from flink_skills.agents.declare.agent import ModelOverrides
+from flink_skills.agents.open.plan_opening import open_plan, telemetry_of
 from flink_skills.agents.open.redaction import Redactor
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.plan.sealing import secret_values

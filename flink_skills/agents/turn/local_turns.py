@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from flink_skills.agents.open.open_agent import OpenAgent
-from flink_skills.agents.state.key_selection import KeyText, key_text_of
-from flink_skills.agents.state.keys import key_failure
+from flink_skills.agents.state.keys import KeyText, key_failure, key_text_of
 from flink_skills.agents.state.session import Session
 from flink_skills.agents.state.waits import Answer, WaitChange, WaitOperation, is_wait_id
 from flink_skills.agents.turn.local_waits import GivenAnswer, LocalWaits

@@ -19,7 +19,7 @@ from flink_skills.agents.state.waits import (
     WaitOperation,
     is_wait_id,
 )
-from flink_skills.agents.turn.turn_ends import ERROR_TAG
+from flink_skills.agents.turn.turn_record import ERROR_TAG
 from flink_skills.agents.turn.turn_waits import processing_time
 from flink_skills.options import SkillOptions
 

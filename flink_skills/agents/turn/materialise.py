@@ -8,25 +8,66 @@ between: what is loaded stands behind everything fixed, and nothing else of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.answers import AnswerType
 from flink_skills.agents.state.history import placed
-from flink_skills.agents.turn.additions import Additions
 from flink_skills.models.media import has_media
 from flink_skills.models.messages import Message, ModelRequest
 from flink_skills.models.well_formed import well_formed
 from flink_skills.options import SkillOptions
 from flink_skills.tools.skills.skill_prompts import skill_block, system_block
+from flink_skills.tools.toolset import Speaker
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
     from flink_skills.agents.turn.conversation import Conversation
     from flink_skills.tools import SkillState
 
-__all__ = ["build_request"]
+__all__ = ["Additions", "build_request"]
+
+
+_log = logging.getLogger(__name__)
+
+
+class Additions:
+    """The additions of one chat.
+
+    A tool is asked for its addition when it is first offered. The journal stores the addition with the response to that
+    request. A request after a failover therefore has the same addition, even if the tool returns another one by now,
+    such as the next month.
+    """
+
+    __slots__ = ("_said", "new")
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+        #: The additions of the last request that no earlier one had. The journal stores them with its response.
+        self.new: dict[str, str] = {}
+
+    def text(self, speakers: Mapping[str, Speaker]) -> str:
+        """Return the additions to a request, the same text of several tools once."""
+        self.new = {}
+        for name, speaker in speakers.items():
+            if name not in self._said:
+                self._said[name] = self.new[name] = _asked(name, speaker)
+        return "\n\n".join(dict.fromkeys(text for name in speakers if (text := self._said[name])))
+
+    def replay(self, entry: Mapping[str, Any]) -> None:
+        """Use the additions that the journal has with a response."""
+        self._said.update(entry.get("p", {}))
+
+
+def _asked(name: str, speaker: Speaker) -> str:
+    try:
+        return str(speaker.prompt_addition() or "").strip()
+    except Exception:  # tools are the user's
+        _log.exception("tool %s: prompt_addition() failed; the system prompt has no addition of this tool", name)
+        return ""
+
 
 _NOWHERE_ELSE = "Loaded skill context:"
 

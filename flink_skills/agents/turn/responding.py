@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declare.hooks import Refusal
+from flink_skills.agents.declare.agent import Refusal
 from flink_skills.agents.state.codec import response_from_json, response_to_json
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.errors import LimitError, ModelError, TurnError, counted
@@ -28,10 +28,10 @@ from flink_skills.tools.streaming import ArgumentFeed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
-    from flink_skills.agents.turn.additions import Additions
     from flink_skills.agents.turn.attempt import TurnClock
     from flink_skills.agents.turn.conversation import Conversation
     from flink_skills.agents.turn.hooks import RequestHooks
+    from flink_skills.agents.turn.materialise import Additions
     from flink_skills.tools.base import Tool, ToolContext
 
 __all__ = ["respond"]

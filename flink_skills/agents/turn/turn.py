@@ -16,17 +16,22 @@ from flink_skills.agents.state.session import NO_CONVERSATION, UNCHANGED
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import stored_state
 from flink_skills.agents.state.waits import Answer
-from flink_skills.agents.turn.agent_call import call_agent
-from flink_skills.agents.turn.agent_run import AgentRun
-from flink_skills.agents.turn.agent_turn import AgentTurn
-from flink_skills.agents.turn.attempt import Attempt, Identity, TurnClock
-from flink_skills.agents.turn.state_copy import merged_state
+from flink_skills.agents.turn.agent_run import AgentRun, call_agent
+from flink_skills.agents.turn.agent_turn import AgentTurn, merged_state
+from flink_skills.agents.turn.attempt import Attempt, Identity, TurnClock, TurnFiles
 from flink_skills.agents.turn.steps import CallIds, Steps
-from flink_skills.agents.turn.turn_encoding import Emitted, Encoding
-from flink_skills.agents.turn.turn_ends import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus, crash_problem
-from flink_skills.agents.turn.turn_files import TurnFiles
-from flink_skills.agents.turn.turn_outputs import emitted, failed
-from flink_skills.agents.turn.turn_record import TurnRecords
+from flink_skills.agents.turn.turn_record import (
+    ERROR_TAG,
+    Emitted,
+    Encoding,
+    TurnOutcome,
+    TurnRecords,
+    TurnStart,
+    TurnStatus,
+    crash_problem,
+    emitted,
+    failed,
+)
 from flink_skills.agents.turn.turn_waits import (
     SendWait,
     TurnWaits,

@@ -16,9 +16,7 @@ from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.journal import Journal
 from flink_skills.agents.state.waits import APPROVAL, CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
 from flink_skills.agents.turn.attempt import Identity
-from flink_skills.agents.turn.turn_encoding import Emitted
-from flink_skills.agents.turn.turn_ends import TurnStart
-from flink_skills.agents.turn.turn_outputs import Ending, error_outputs
+from flink_skills.agents.turn.turn_record import Emitted, Ending, TurnStart, error_outputs
 from flink_skills.errors import SkillsError, TurnError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry import Activity, ActivityContext, PointEvent, TurnScope

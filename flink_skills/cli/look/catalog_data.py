@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
-from flink_skills.agents.declare.shared import SharedResources
+from flink_skills.agents.declare.resource import SharedResources
 from flink_skills.agents.open.generation import effective_view
 from flink_skills.agents.open.opening import tool_inspectors
 from flink_skills.agents.plan.agent_file import absolute_path

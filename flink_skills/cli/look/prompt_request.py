@@ -10,8 +10,7 @@ from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import read_declaration
-from flink_skills.agents.open.described import described_models
-from flink_skills.agents.open.generation import check_names
+from flink_skills.agents.open.generation import check_names, described_models
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.cli.agent_args import PlainAgent, find_agent, job_scope

@@ -170,8 +170,8 @@ def _states(reader: Savepoint, agent: str | None, key: str | None) -> Iterator[t
 def _session_json(state: KeyState) -> dict[str, Any]:
     """Return the complete session of a key as JSON data."""
     from flink_skills.agents.state.codec import decode
+    from flink_skills.agents.state.event import stored_event
     from flink_skills.agents.state.session import Session
-    from flink_skills.agents.state.stored_event import stored_event
     from flink_skills.tools import SkillState
 
     session = Session.decode(state.session)

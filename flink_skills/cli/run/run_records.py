@@ -19,7 +19,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from flink_skills.agents.state.event import Record, field_of
-from flink_skills.agents.turn.turn_counts import kind_of, listed_kinds
+from flink_skills.agents.turn.turn_record import kind_of, listed_kinds
 from flink_skills.cli.terminal_output import counted, print_note, visible
 from flink_skills.errors import ConfigError, SkillsError
 

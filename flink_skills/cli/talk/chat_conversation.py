@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from flink_skills.agents.open.generation import ModelRuntime
-from flink_skills.agents.open.observers import telemetry_of
-from flink_skills.agents.open.plan_opening import open_plan
+from flink_skills.agents.open.plan_opening import open_plan, telemetry_of
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.state.event import Record
 from flink_skills.agents.state.keys import key_to_text
