@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from flink_skills.skill.diagnostic import Report
 from flink_skills.skill.limits import Limits
-from flink_skills.skill.plain_fields import read_plain_fields
 from flink_skills.skill.repair import TEXT_FIELDS, folded_text, repair
 from flink_skills.skill.yaml_values import Entry, Note, YamlProblemError, is_null, read_mapping
 
@@ -105,8 +104,6 @@ def read_front_matter(block: Block, report: Report, limits: Limits) -> dict[str,
     Plain YAML is tried first and repairs only after it failed.
     """
     text = block.text
-    if limits.yaml_depth > 1 and (plain := read_plain_fields(text)) is not None:
-        return _with_source(plain, text)
     if found := sorted({f"U+{ord(char):04X}" for char in _NOT_YAML.findall(text)}):
         report.add("L11", f"control characters ({', '.join(found[:5])}) were removed", line=block.line)
         text = _NOT_YAML.sub("", _UNUSUAL_LINE_END.sub(" ", text))
