@@ -7,7 +7,7 @@ import re
 from pathlib import PurePosixPath
 
 from flink_skills.artifacts.failures import ArtifactError
-from flink_skills.skill.file_names import name_problem
+from flink_skills.skill.skill_paths import name_problem
 
 __all__ = ["VERSION", "check_name", "folder_of", "owner_of", "plain_name"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flink_skills.manager.menu import escape
 from flink_skills.skill import AgentSkill
-from flink_skills.skill.roles import role_of
+from flink_skills.skill.skill_paths import role_of
 from flink_skills.skill.text import clean, clean_line
 
 __all__ = ["BASE_DIR", "MAX_LISTED_FILES", "Activation", "activation_text", "attribute", "safe", "with_base_dir"]

@@ -10,8 +10,7 @@ from flink_skills.errors import ResourceError
 from flink_skills.manager.entry import Entry
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
 from flink_skills.skill.inspection import inspect_skill
-from flink_skills.skill.requirements import RuntimeEnvironment
-from flink_skills.skill.support import check_support
+from flink_skills.skill.support import RuntimeEnvironment, check_support
 
 __all__ = ["Inspector", "inspect_entries"]
 

@@ -28,8 +28,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.prompts import Prompt
 from flink_skills.resource import Resource
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
-from flink_skills.skill.requirements import RuntimeEnvironment
-from flink_skills.skill.support import check_support
+from flink_skills.skill.support import RuntimeEnvironment, check_support
 from flink_skills.sources import SourceContext
 
 __all__ = ["AgentSkillManager"]

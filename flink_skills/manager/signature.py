@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 
-from flink_skills.skill.paths import inside, is_foreign
-from flink_skills.skill.roles import is_excluded
+from flink_skills.skill.skill_paths import inside, is_excluded, is_foreign
 
 __all__ = ["folder_signature"]
 

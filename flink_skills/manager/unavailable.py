@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from flink_skills.errors import UnsupportedSkillError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import CODES, AgentSkill, Diagnostic, Report
-from flink_skills.skill.requirements import RuntimeEnvironment, missing_requirements
+from flink_skills.skill.support import RuntimeEnvironment, missing_requirements
 
 __all__ = ["hidden_skill", "hiding_options", "refusal_of", "unavailable_skills", "unsupported"]
 

@@ -24,7 +24,7 @@ from flink_skills.skill.credentials import (
     without_credential_names,
 )
 from flink_skills.skill.files import FolderFiles
-from flink_skills.skill.paths import inside, resource_parts
+from flink_skills.skill.skill_paths import inside, resource_parts
 from flink_skills.skill.text import clean, not_text
 
 __all__ = ["SkillView"]

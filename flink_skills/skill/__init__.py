@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from flink_skills.skill.diagnostic import CODES as CODES
     from flink_skills.skill.diagnostic import Diagnostic as Diagnostic
     from flink_skills.skill.diagnostic import Report as Report
-    from flink_skills.skill.discovery import Found as Found
-    from flink_skills.skill.discovery import find_skills as find_skills
     from flink_skills.skill.fields import Fields as Fields
     from flink_skills.skill.fields import judge_fields as judge_fields
     from flink_skills.skill.files import FolderFiles as FolderFiles
@@ -27,16 +25,18 @@ if TYPE_CHECKING:
     from flink_skills.skill.frontmatter import split_body as split_body
     from flink_skills.skill.inspection import inspect_skill as inspect_skill
     from flink_skills.skill.limits import Limits as Limits
+    from flink_skills.skill.loader import Found as Found
     from flink_skills.skill.loader import LoadResult as LoadResult
+    from flink_skills.skill.loader import find_skills as find_skills
     from flink_skills.skill.loader import load_folder as load_folder
-    from flink_skills.skill.markdown import file_references as file_references
-    from flink_skills.skill.markdown import without_code as without_code
     from flink_skills.skill.model import AgentSkill as AgentSkill
     from flink_skills.skill.record import from_record as from_record
     from flink_skills.skill.record import to_record as to_record
-    from flink_skills.skill.requirements import RuntimeEnvironment as RuntimeEnvironment
-    from flink_skills.skill.requirements import missing_requirements as missing_requirements
+    from flink_skills.skill.skill_body import file_references as file_references
+    from flink_skills.skill.skill_body import without_code as without_code
+    from flink_skills.skill.support import RuntimeEnvironment as RuntimeEnvironment
     from flink_skills.skill.support import check_support as check_support
+    from flink_skills.skill.support import missing_requirements as missing_requirements
 
 _HOMES = {
     "AgentSkill": "model",
@@ -44,27 +44,27 @@ _HOMES = {
     "Diagnostic": "diagnostic",
     "Fields": "fields",
     "FolderFiles": "files",
-    "Found": "discovery",
+    "Found": "loader",
     "Limits": "limits",
     "LoadResult": "loader",
     "MemoryFiles": "files",
     "Report": "diagnostic",
     "SkillFiles": "files",
-    "RuntimeEnvironment": "requirements",
+    "RuntimeEnvironment": "support",
     "check_support": "support",
     "digest_of": "files",
-    "file_references": "markdown",
+    "file_references": "skill_body",
     "find_block": "frontmatter",
-    "find_skills": "discovery",
+    "find_skills": "loader",
     "from_record": "record",
     "inspect_skill": "inspection",
     "judge_fields": "fields",
     "load_folder": "loader",
-    "missing_requirements": "requirements",
+    "missing_requirements": "support",
     "read_front_matter": "frontmatter",
     "split_body": "frontmatter",
     "to_record": "record",
-    "without_code": "markdown",
+    "without_code": "skill_body",
     "find_credential": "credentials",
 }
 

@@ -10,10 +10,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from flink_skills.skill.diagnostic import Report
+from flink_skills.skill.frontmatter import find_block, read_front_matter, starts_with_front_matter
+from flink_skills.skill.limits import Limits
+from flink_skills.skill.skill_body import first_heading
 from flink_skills.skill.text import clean_line, hidden_characters
 from flink_skills.skill.yaml_values import Entry, Node, Untyped, is_null, plain_value, source_text
 
-__all__ = ["EMPTY", "Fields", "judge_fields", "judge_heading", "split_tools"]
+__all__ = ["EMPTY", "Fields", "judge_fields", "read_fields", "split_tools"]
 
 KNOWN_FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
 MAX_NAME = 64
@@ -72,17 +75,33 @@ def judge_fields(entries: Mapping[str, Entry], report: Report, *, first_line: in
     )
 
 
-def judge_heading(heading: str | None, line: int, report: Report, *, folder: str) -> Fields | None:
-    """The fields of a skill file without front matter: the folder's name and the first heading.
+def read_fields(
+    data: bytes, report: Report, limits: Limits, *, folder: str, heading: bool = True, complete: bool = True
+) -> tuple[Fields | None, str]:
+    """Return the fields of a skill file, and its form. The fields are None, with an error reported, without a skill.
 
-    ``heading`` is None where there is none.
+    Args:
+        data: The file, or its beginning.
+        report: Receives the diagnostics.
+        limits: Maximum sizes.
+        folder: The name of the skill's directory.
+        heading: Whether a file without front matter is a skill (form "heading"). Its folder is the name, and its first
+            heading the description.
+        complete: Whether ``data`` is the whole file.
     """
-    name = _of_folder(folder)
-    report.skill = name
-    judge = _Judge({}, report, line)
+    if starts_with_front_matter(data) or not heading:
+        block = find_block(data, report, limits, complete=complete)
+        entries = read_front_matter(block, report, limits) if block else None
+        if block is None or entries is None:
+            return None, "skill"
+        return judge_fields(entries, report, first_line=block.line, folder=folder), "skill"
+    report.add("L13", "the file has no front matter; folder and first heading say what it is", line=1)
+    found = first_heading(data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n"))
+    line = found.line if found else 1
+    report.skill = name = _of_folder(folder)
     _judge_name(name, report, line)
-    text = judge.described("" if heading is None else heading, line)
-    return None if text is None else Fields(name, text)
+    text = _Judge({}, report, line).described(clean_line(found.text) if found else "", line)
+    return None if text is None else Fields(name, text), "heading"
 
 
 def split_tools(text: str, *, commas: bool = True) -> tuple[str, ...]:

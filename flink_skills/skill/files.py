@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill.limits import Limits
-from flink_skills.skill.paths import inside, is_foreign, resource_parts, walk_files
-from flink_skills.skill.roles import Role, is_excluded, role_of
+from flink_skills.skill.skill_paths import Role, inside, is_excluded, is_foreign, resource_parts, role_of, walk_files
 
 __all__ = ["Chunk", "FolderFiles", "MemoryFiles", "SkillFiles", "digest_of"]
 

@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Any
 
 from flink_skills.errors import ResourceError, near_misses
-from flink_skills.skill.body import read_body
 from flink_skills.skill.credentials import (
     Credential,
     credential_message,
@@ -24,12 +23,18 @@ from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.files import FolderFiles
 from flink_skills.skill.limits import Limits
 from flink_skills.skill.loader import load_folder
-from flink_skills.skill.markdown import file_references, without_code
 from flink_skills.skill.model import AgentSkill
-from flink_skills.skill.paths import inside, link_problem, open_inside, resource_parts, skill_file_in, walk_files
-from flink_skills.skill.roles import role_of
+from flink_skills.skill.skill_body import file_references, read_body, unread_tools, without_code
+from flink_skills.skill.skill_paths import (
+    inside,
+    link_problem,
+    open_inside,
+    resource_parts,
+    role_of,
+    skill_file_in,
+    walk_files,
+)
 from flink_skills.skill.text import hidden_characters
-from flink_skills.skill.tools_section import unread_tools
 
 __all__ = ["about_tokens", "check_credentials", "check_evals", "excluded_messages", "inspect_skill"]
 

@@ -11,14 +11,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flink_skills.errors import ConfigError, ResourceError
 from flink_skills.hints import none_is_default
-from flink_skills.skill.construction import check_fields, check_name, encoded, resource_files
 from flink_skills.skill.fields import Fields, split_tools
 from flink_skills.skill.files import FolderFiles, MemoryFiles, SkillFiles
 from flink_skills.skill.frontmatter import split_body
 from flink_skills.skill.limits import Limits
-from flink_skills.skill.render import render_skill_file
-from flink_skills.skill.roles import role_of
-from flink_skills.skill.tools_section import tools_section
+from flink_skills.skill.skill_body import tools_section
+from flink_skills.skill.skill_data import (
+    SCHEMA,
+    all_files,
+    check_fields,
+    check_name,
+    checked_data,
+    core_schema,
+    encoded,
+    plain_content,
+    render_skill_file,
+    resource_files,
+    verbatim_fields,
+)
+from flink_skills.skill.skill_paths import role_of
 
 if TYPE_CHECKING:
     from pydantic_core.core_schema import CoreSchema
@@ -160,13 +171,8 @@ class AgentSkill:
         Use :func:`flink_skills.skill.load_folder`, which reads the fields and says what is odd about them.
         """
         skill = cls.__new__(cls)
-        skill.name = fields.name
-        skill.description = fields.description
-        skill.license = fields.license
-        skill.compatibility = fields.compatibility
-        skill.metadata = fields.metadata
-        skill.allowed_tools = fields.allowed_tools
-        skill.extra = fields.extra
+        for name, value in zip(Fields._fields, fields, strict=True):
+            setattr(skill, name, value)
         skill.path = folder
         skill.origin = origin or folder or ""
         skill.remote = remote
@@ -175,25 +181,6 @@ class AgentSkill:
         skill._digest = digest
         skill._instructions = None
         skill._files = FolderFiles(folder or "", root, skill_file, limits) if files is None else files
-        return skill
-
-    @classmethod
-    def _in_memory(
-        cls,
-        fields: Fields,
-        files: SkillFiles,
-        form: str,
-        *,
-        instructions: str | None = None,
-        origin: str = "",
-        remote: bool = False,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> AgentSkill:
-        """Return a skill with these fields and files, which agree."""
-        skill = cls.from_folder(
-            None, fields, root="", origin=origin, remote=remote, limits=limits, form=form, files=files
-        )
-        skill._instructions = instructions
         return skill
 
     @property
@@ -301,9 +288,6 @@ class AgentSkill:
         Raises:
             ResourceError: A file is binary, is too large, or cannot be read. The message names the file.
         """
-        # Not above: commands that only list skills need none of this.
-        from flink_skills.skill.content import plain_content
-
         return plain_content(
             self._fields(), self.instructions, self.to_markdown(), self._files, limits=self._limits, mode=mode
         )
@@ -318,8 +302,6 @@ class AgentSkill:
 
         Raises :class:`ConfigError` for a value that cannot be used.
         """
-        from flink_skills.skill.content import checked_data, verbatim_fields
-
         if isinstance(obj, AgentSkill):
             return obj
         data = checked_data(obj)
@@ -333,7 +315,7 @@ class AgentSkill:
                 "Leave skill_file out to use the new instructions."
             )
         files = resource_files(fields.name, data.get("resources"), DEFAULT_LIMITS)
-        return cls._in_memory(fields, MemoryFiles({**files, path: raw}, path), form)
+        return cls.from_folder(None, fields, root="", form=form, files=MemoryFiles({**files, path: raw}, path))
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes) -> AgentSkill:
@@ -347,8 +329,6 @@ class AgentSkill:
     @classmethod
     def model_json_schema(cls) -> dict[str, Any]:
         """Return the JSON schema of :meth:`model_dump`."""
-        from flink_skills.skill.content import SCHEMA
-
         return copy.deepcopy(dict(SCHEMA))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> AgentSkill:
@@ -367,15 +347,7 @@ class AgentSkill:
         return type(self).model_validate(data | dict(update))
 
     def _fields(self) -> Fields:
-        return Fields(
-            self.name,
-            self.description,
-            self.license,
-            self.compatibility,
-            self.metadata,
-            self.allowed_tools,
-            self.extra,
-        )
+        return Fields(*(getattr(self, name) for name in Fields._fields))
 
     def __copy__(self) -> AgentSkill:
         return self._same()
@@ -394,8 +366,6 @@ class AgentSkill:
         return _unpickled, (type(self), self._pickled())
 
     def _pickled(self) -> dict[str, Any]:
-        from flink_skills.skill.content import all_files
-
         fields = self._fields()._replace(metadata=dict(self.metadata), extra=dict(self.extra))
         return {
             "fields": tuple(fields),
@@ -418,8 +388,6 @@ class AgentSkill:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        from flink_skills.skill.pydantic_schema import core_schema
-
         return core_schema(cls.model_validate)
 
     @classmethod
@@ -438,15 +406,11 @@ def _exact(text: str) -> str:
 def _unpickled(kind: type[AgentSkill], state: Mapping[str, Any]) -> AgentSkill:
     fields = Fields(*state["fields"])
     fields = fields._replace(metadata=MappingProxyType(fields.metadata), extra=MappingProxyType(fields.extra))
-    return kind._in_memory(
-        fields,
-        MemoryFiles(state["files"], state["skill_file"]),
-        state["form"],
-        instructions=state["instructions"],
-        origin=state["origin"],
-        remote=state["remote"],
-        limits=state["limits"],
-    )
+    files = MemoryFiles(state["files"], state["skill_file"])
+    known = {name: state[name] for name in ("form", "origin", "remote", "limits")}
+    skill = kind.from_folder(None, fields, root="", files=files, **known)
+    skill._instructions = state["instructions"]
+    return skill
 
 
 def _written(tools: tuple[str, ...]) -> str | list[str]:

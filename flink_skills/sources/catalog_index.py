@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from flink_skills.errors import ResourceError
 from flink_skills.skill import Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
 from flink_skills.skill.files import FolderFiles, digest_of
-from flink_skills.skill.paths import walk_files
 from flink_skills.skill.record import from_record, to_record
+from flink_skills.skill.skill_paths import walk_files
 
 __all__ = ["allocated", "index_name", "read_index", "size_on_disk", "write_index"]
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from flink_skills.skill import Limits
-from flink_skills.skill.file_names import comparison_key, name_problem
-from flink_skills.skill.roles import is_generated
+from flink_skills.skill.skill_paths import comparison_key, is_generated, name_problem
 
 __all__ = ["ArchiveRefusedError", "Extraction", "shown"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillOptions
-from flink_skills.skill.roles import ALWAYS_EXCLUDED
+from flink_skills.skill.skill_paths import ALWAYS_EXCLUDED
 from flink_skills.sources.address import protocol_of
 from flink_skills.sources.base import SourceContext
 from flink_skills.sources.chain import Chain

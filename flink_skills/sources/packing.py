@@ -24,8 +24,7 @@ from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, LoadResult
 from flink_skills.skill.credentials import credential_message, find_credentials
 from flink_skills.skill.diagnostic import Severity
 from flink_skills.skill.inspection import excluded_messages
-from flink_skills.skill.paths import inside, is_foreign, link_problem, skill_file_in, walk_files
-from flink_skills.skill.roles import is_generated
+from flink_skills.skill.skill_paths import inside, is_foreign, is_generated, link_problem, skill_file_in, walk_files
 from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
 from flink_skills.sources.spec import SourceSpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flink_skills.errors import ConfigError, SourceError, near_misses
-from flink_skills.skill.file_names import name_problem
+from flink_skills.skill.skill_paths import name_problem
 from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
 from flink_skills.sources.path import check_pinned_folder, local_tree
 from flink_skills.sources.spec import SourceSpec

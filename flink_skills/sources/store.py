@@ -28,9 +28,8 @@ from dataclasses import dataclass, field
 from flink_skills.errors import ResourceError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Limits, Report
-from flink_skills.skill.fields import judge_fields
-from flink_skills.skill.frontmatter import find_block, read_front_matter
-from flink_skills.skill.paths import skill_file_in
+from flink_skills.skill.fields import read_fields
+from flink_skills.skill.skill_paths import skill_file_in
 from flink_skills.sources.archive import KINDS, archive_kind, unpack
 from flink_skills.sources.catalog_index import index_name, write_index
 from flink_skills.sources.entries import ArchiveRefusedError
@@ -355,10 +354,7 @@ class Store:
         """Return the skill's own name if a folder can have it. The result depends only on the content."""
         with open(skill_file, "rb") as file:
             head = file.read(self._limits.front_matter)
-        report = Report()
-        block = find_block(head, report, self._limits)
-        entries = read_front_matter(block, report, self._limits) if block else None
-        fields = judge_fields(entries, report, first_line=1, folder="skill") if entries else None
+        fields, _ = read_fields(head, Report(), self._limits, folder="skill", heading=False)
         name = fields.name if fields else "skill"
         return name if len(name.encode()) <= 255 else "skill"
 

@@ -25,7 +25,7 @@ from flink_skills.skill import (
     read_front_matter,
     without_code,
 )
-from flink_skills.skill.tools_section import tools_section
+from flink_skills.skill.skill_body import tools_section
 
 # Pieces that front matter is made of, so that a search meets YAML's corners and what people write.
 _PIECES = st.sampled_from(

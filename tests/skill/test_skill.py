@@ -279,7 +279,7 @@ def test_the_number_of_skills_that_a_limit_leaves_out(tmp_path: Path, monkeypatc
         ("10 skills are left out: folders more than 2 levels down are not searched", 10)
     ]
     # The search that counts them has its own limit.
-    monkeypatch.setattr("flink_skills.skill.discovery._MAX_COUNTED", 8)
+    monkeypatch.setattr("flink_skills.skill.loader._MAX_COUNTED", 8)
     ((message, number),) = left_out(tmp_path, Limits(tree_directories=4))
     assert message.startswith(f"at least {number} skill")
     assert 0 < number < 9

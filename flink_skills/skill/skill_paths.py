@@ -1,18 +1,161 @@
-"""Which folders and files belong to a skill, and whether a path stays inside (format rules F01, S04)."""
+"""Paths and names of files: which of them belong to a skill, their roles, and whether a path stays inside its source.
+
+| Role | Part of the skill and its digest | Models and commands read it | Listed to models |
+|---|---|---|---|
+| model | yes | yes | yes |
+| person | yes | yes | no |
+| test | no | no | no |
+| proof | no | no | no |
+| generated | no | no | no |
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
+import unicodedata
 from collections.abc import Collection, Iterator
+from typing import Literal
 
-from flink_skills.skill.roles import ALWAYS_EXCLUDED, Role, is_environment, role_of
+from flink_skills.skill.text import hidden_characters
 
-__all__ = ["inside", "is_foreign", "link_problem", "open_inside", "resource_parts", "skill_file_in", "walk_files"]
+__all__ = [
+    "ALWAYS_EXCLUDED",
+    "MAX_NAME_BYTES",
+    "Role",
+    "comparison_key",
+    "inside",
+    "is_environment",
+    "is_excluded",
+    "is_foreign",
+    "is_generated",
+    "link_problem",
+    "name_problem",
+    "open_inside",
+    "resource_parts",
+    "role_of",
+    "skill_file_in",
+    "walk_files",
+]
 
+MAX_NAME_BYTES = 255
+# Windows opens a device for these, with any extension.
+_DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])[ ]*(\..*)?", re.IGNORECASE)
+_CONTROL = ("Cc", "Cs", "Zl", "Zp")
+Role = Literal["model", "person", "test", "proof", "generated"]
+
+#: Names that no release has counted as part of a skill.
+ALWAYS_EXCLUDED = frozenset({".git", "__MACOSX", ".DS_Store"})
+# Names that an author can choose for content, such as .vscode, build, dist, target, *.bak and *.log, are not here.
+_NAMES = ALWAYS_EXCLUDED | {
+    # Version control.
+    ".hg", ".svn", ".bzr", ".jj", "CVS",
+    # Operating systems and editors.
+    "Thumbs.db", "ehthumbs.db", "desktop.ini", "Desktop.ini", ".Trashes", ".idea", ".vs",
+    # Python.
+    "__pycache__", "__pypackages__", ".venv", ".eggs", ".tox", ".nox", ".pytest_cache", ".mypy_cache", ".dmypy.json",
+    ".ruff_cache", ".pytype", ".pyre", ".hypothesis", ".ipynb_checkpoints", ".coverage", ".cache",
+    # JavaScript and other languages.
+    "node_modules", "bower_components", ".pnpm-store", ".parcel-cache", ".turbo", ".next", ".nuxt", ".svelte-kit",
+    ".nyc_output", ".sass-cache", ".eslintcache", ".stylelintcache", "npm-debug.log", "yarn-error.log",
+    ".gradle", ".terraform", ".Rhistory",
+}  # fmt: skip
+_ENDS = (".pyc", ".pyo", "$py.class", ".egg-info", ".tsbuildinfo", "~")
+_STARTS = frozenset(".#~")
+_PATTERN = re.compile(
+    r"\.coverage\..+|\._.+|\..+\.sw[a-p]|\.#.+|#.+#|~\$.+|\.~lock\..+#|\.nfs[0-9a-f]{8,}|\.fuse_hidden.+", re.DOTALL
+)
+# Names next to the skill file, as the Agent Skills site and signing tools write them. Deeper files are for models.
+_TESTS = re.compile(r"evals?|evals?\.(?:json|jsonl|ya?ml|md)", re.IGNORECASE)
+_PROOFS = re.compile(
+    r".+\.(?:sig|asc|minisig|sigstore|sigstore\.json|intoto\.jsonl)|sha256sums(?:\.txt)?", re.IGNORECASE
+)
+# In lower case, the other names can be content, such as security.md of a skill for audits.
+_PEOPLE = re.compile(
+    r"(?:(?i:licen[cs]e|copying|changelog|readme|contributing|code_of_conduct|skill-card)"
+    r"|NOTICE|AUTHORS|CONTRIBUTORS|CODEOWNERS|MAINTAINERS|SECURITY|SUPPORT|CHANGES|HISTORY|BENCHMARK)"
+    r"(?:[-_.][A-Za-z0-9_.-]*)?"
+)
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+
+
+def name_problem(name: str, *, portable: bool = True) -> str:
+    """Return why ``name``, one part of a path, cannot be the name of a file. Return "" if it can.
+
+    Args:
+        name: The part, without ``/``.
+        portable: False for a name that is shown, and is not made into a file of that name.
+
+    >>> name_problem("a.")
+    'the name ends with a dot or a space, which some systems omit'
+    >>> name_problem("report.csv")
+    ''
+    """
+    if any(unicodedata.category(char) in _CONTROL for char in name):
+        return "the name has control characters or is not text"
+    if hidden := hidden_characters(name):
+        return f"the name has hidden characters or characters that change the direction of text ({', '.join(hidden)})"
+    if len(name.encode()) > MAX_NAME_BYTES:
+        return f"the name has more than {MAX_NAME_BYTES} bytes in one part"
+    if portable and name.endswith((".", " ")):
+        return "the name ends with a dot or a space, which some systems omit"
+    if portable and _DEVICE.fullmatch(name):
+        return "the name is a device on some systems"
+    return ""
+
+
+def comparison_key(path: str) -> str:
+    """Return what is equal for two paths that some file system takes for one: in another case or Unicode form.
+
+    >>> comparison_key("Caf\\u00e9") == comparison_key("cafe\\u0301")
+    True
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
+
+
+def role_of(path: str) -> Role:
+    """Return the role of a file or folder by its path relative to the skill's folder.
+
+    >>> [role_of(path) for path in ("SKILL.md", "LICENSE.txt", "evals/evals.json", "skill.oms.sig", "run.pyc")]
+    ['model', 'person', 'test', 'proof', 'generated']
+    """
+    parts = path.split("/")
+    if any(map(is_generated, parts)):
+        return "generated"
+    if _TESTS.fullmatch(parts[0]):
+        return "test"
+    if len(parts) > 1:
+        return "model"
+    return "proof" if _PROOFS.fullmatch(path) else "person" if _PEOPLE.fullmatch(path) else "model"
+
+
+def is_excluded(path: str) -> bool:
+    """Return True if a file or folder at ``path`` is not part of a skill: generated, a test or a proof."""
+    return role_of(path) in ("generated", "test", "proof")
+
+
+def is_generated(name: str) -> bool:
+    """Return True if a tool writes files or folders of this name, and an author does not.
+
+    >>> [name for name in ("__pycache__", "run.pyc", ".run.py.swp", "run.py", ".vscode") if is_generated(name)]
+    ['__pycache__', 'run.pyc', '.run.py.swp']
+    """
+    if name in _NAMES:
+        return True
+    if name.endswith(_ENDS):
+        return name not in _ENDS
+    return name[:1] in _STARTS and _PATTERN.fullmatch(name) is not None
+
+
+def is_environment(names: Collection[str]) -> bool:
+    """Return True if a folder with these entries is a virtual environment of Python, whatever its name.
+
+    >>> is_environment(["bin", "lib", "pyvenv.cfg"])
+    True
+    """
+    return "pyvenv.cfg" in names
 
 
 def skill_file_in(names: Collection[str]) -> str | None:
