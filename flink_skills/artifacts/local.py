@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from flink_skills.artifacts.failures import ArtifactError
 from flink_skills.artifacts.location import Location
-from flink_skills.sources.planted import PlantedError, check_folders
+from flink_skills.sources.locking import PlantedError, check_folders
 
 __all__ = ["LocalFolder"]
 

@@ -195,9 +195,9 @@ def open_location(url: str, config: SkillConfig) -> Location:
     if len(links_of(url)) > 1 or protocol in _READ_ONLY:
         raise ConfigError(f"{place} cannot be written to: use s3://…, gs://…, hdfs://… or file:///…")
     if protocol not in _LOCAL:
-        from flink_skills.artifacts.remote import RemoteFolder
+        from flink_skills.artifacts.remote import RemoteLocation
 
-        return RemoteFolder(url, protocol, config, place)
+        return RemoteLocation(url, protocol, config, place)
     host, path = _local(url) if protocol else ("", url)
     if host not in ("", "localhost") or not path.startswith("/") or "\0" in path:
         raise ConfigError(f"{place} is not an absolute path: write file:///path or /path")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flink_skills.sources.planted import open_own_file
+from flink_skills.sources.locking import open_own_file
 
 __all__ = ["SharedNumbers"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from flink_skills.sources.connection import version_text
+from flink_skills.sources.remote_system import version_text
 
 __all__ = ["AT_ONCE", "Entry", "Listing", "Page", "listing_of"]
 

@@ -27,8 +27,8 @@ from flink_skills.skill.inspection import excluded_messages
 from flink_skills.skill.skill_paths import inside, is_foreign, is_generated, link_problem, skill_file_in, walk_files
 from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
-from flink_skills.sources.spec import SourceSpec
-from flink_skills.sources.written_tar import Member, content_of, mode_of, write_tar
+from flink_skills.sources.source import SourceSpec
+from flink_skills.sources.tar_archive import Member, content_of, mode_of, write_tar
 
 __all__ = ["PackedSkill", "Packing", "pack_skills"]
 

@@ -30,13 +30,18 @@ from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Limits, Report
 from flink_skills.skill.fields import read_fields
 from flink_skills.skill.skill_paths import skill_file_in
-from flink_skills.sources.archive import KINDS, archive_kind, unpack
+from flink_skills.sources.archive import KINDS, archive_kind, file_sha256, other_content, unpack
 from flink_skills.sources.catalog_index import index_name, write_index
 from flink_skills.sources.entries import ArchiveRefusedError
-from flink_skills.sources.locking import Lease, file_lock, try_lock
-from flink_skills.sources.os_errors import MACHINE_FULL, os_error_hint
-from flink_skills.sources.pins import file_sha256, other_content
-from flink_skills.sources.planted import PlantedError, check_folders
+from flink_skills.sources.locking import (
+    MACHINE_FULL,
+    Lease,
+    PlantedError,
+    check_folders,
+    file_lock,
+    os_error_hint,
+    try_lock,
+)
 from flink_skills.sources.upkeep import INDEXES, LOCKS, RECORDS, WORK, evict, remove_tree, sweep, sweep_work
 
 __all__ = ["FOLDER_PREFIX", "Store", "StoredTree", "remove_tree", "usual_folder"]

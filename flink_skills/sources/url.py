@@ -12,16 +12,15 @@ from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.sources.address import AddressPolicy, protocol_of
-from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
-from flink_skills.sources.fetch_record import FetchRecord
+from flink_skills.sources.archive import check_pin
+from flink_skills.sources.downloads import remote_of
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted
-from flink_skills.sources.folder import remote_of
 from flink_skills.sources.locking import file_lock
 from flink_skills.sources.path import check_pinned_folder, local_tree
-from flink_skills.sources.pins import check_pin
 from flink_skills.sources.secrets import has_references, unchained_errors
-from flink_skills.sources.spec import SourceSpec
+from flink_skills.sources.source import SkillSource, SourceContext, SourceSpec, SourceTree
 from flink_skills.sources.store import Store, StoredTree, remove_tree
+from flink_skills.sources.upkeep import FetchRecord
 from flink_skills.sources.wellknown import SkillIndex, index_address
 
 __all__ = ["UrlSource"]

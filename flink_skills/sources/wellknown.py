@@ -23,12 +23,11 @@ from flink_skills.options import SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.skill.diagnostic import Severity
 from flink_skills.sources.address import AddressPolicy, host_of, protocol_of
-from flink_skills.sources.base import SourceContext, SourceTree
-from flink_skills.sources.fetch_record import FetchRecord
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted, refuse_web_page
 from flink_skills.sources.locking import file_lock
-from flink_skills.sources.spec import SourceSpec
+from flink_skills.sources.source import SourceContext, SourceSpec, SourceTree
 from flink_skills.sources.store import StoredTree, remove_tree
+from flink_skills.sources.upkeep import FetchRecord
 
 __all__ = ["INDEX_PATH", "SCHEMA", "Artifact", "SkillIndex", "index_address", "read_index"]
 

@@ -69,7 +69,7 @@ def bucket() -> Iterator[Endpoint]:
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flink_skills.sources.connection._FIRST_WAIT", 0.001)
+    monkeypatch.setattr("flink_skills.sources.remote_system._FIRST_WAIT", 0.001)
 
 
 def options(web: Web, **more: Any) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import WorkspacePathError, media_type
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources import RemoteFile, SourceContext
+from flink_skills.sources.archive import file_sha256
 from flink_skills.sources.failures import DiskError
-from flink_skills.sources.pins import file_sha256
 from flink_skills.sources.prefixes import AllowedPrefixes, PrefixPolicy
 from flink_skills.telemetry import observe
 

@@ -20,7 +20,7 @@ from flink_skills.skill.scripts import check_scripts
 from flink_skills.skill.skill_paths import inside
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
-from flink_skills.sources.spec import SourceSpec
+from flink_skills.sources.source import SourceSpec
 from flink_skills.tools import SkillSettings
 from flink_skills.tools.dynamic import OfferedTools, check_tools
 

@@ -1,32 +1,135 @@
-"""All files below a URL that ends in ``/``, fetched as the tar that ``flink-skills pack`` makes of them."""
+"""Files and folders behind URLs.
+
+The files below a URL that ends in ``/`` become the tar that ``flink-skills pack`` writes.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import inspect
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from flink_skills.endpoint import redact
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.skill.skill_paths import ALWAYS_EXCLUDED
-from flink_skills.sources.address import protocol_of
-from flink_skills.sources.base import SourceContext
-from flink_skills.sources.chain import Chain
-from flink_skills.sources.connection import WEB, Connection, limited
-from flink_skills.sources.download import RemoteFile
+from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction, shown
-from flink_skills.sources.failures import ChangedError, is_absent
+from flink_skills.sources.failures import ChangedError, Transfer, is_absent
 from flink_skills.sources.listings import Entry, Listing, Page, listing_of
-from flink_skills.sources.written_tar import Member, write_tar
+from flink_skills.sources.remote_system import WEB, Chain, Connection, limited, version_text
+from flink_skills.sources.source import SourceContext
+from flink_skills.sources.tar_archive import Member, write_tar
 
-__all__ = ["RemoteFolder", "remote_of"]
+__all__ = ["RemoteFile", "RemoteFolder", "decode", "remote_of"]
 
+_GZIP = frozenset({"gzip", "x-gzip"})
+# What is compressed by itself: servers say so with the same header, and the bytes are the file's own.
+_COMPRESSED = (".gz", ".tgz")
+_CHUNK = 1 << 18
+_IS_FOLDER = "the address is a folder; append '/' to load everything below it, or name an archive"
 _ROUNDS = 3
+
+
+def decode(target: str, name: str, encoding: str, transfer: Transfer, limit: int) -> None:
+    """Replace the file ``target`` by its content before it was compressed for the transfer, at most ``limit`` bytes.
+
+    ``name`` is the file's name, ``encoding`` the header. Raises :class:`SourceError`.
+    """
+    word = encoding.strip().lower()
+    if word in ("", "identity") or (word in _GZIP and name.lower().endswith(_COMPRESSED)):
+        return
+    if word not in _GZIP:
+        shown = word if word.isalpha() else "?"
+        raise transfer.error(
+            f"the server sends it with an unrequested encoding ({shown}); disable this encoding on the server"
+        )
+    plain = f"{target}.plain"
+    try:
+        with gzip.open(target) as packed, open(plain, "xb") as file:
+            while data := packed.read(_CHUNK):
+                if file.tell() + len(data) > limit:
+                    raise transfer.too_large(limit)
+                file.write(data)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise transfer.error("the server declares gzip, but the content is not gzip or is damaged") from None
+    os.replace(plain, target)
+
+
+class RemoteFile(Connection):
+    """A URL that is fetched through fsspec, also one inside archives (``zip://inner.zip::s3://…``).
+
+    ``name`` is the file's name. ``policy`` replaces the rules for addresses of the options. ``version_id`` is the
+    version of the object that was fetched, "" if its store keeps none. Raises what :class:`Connection` raises.
+    """
+
+    def __init__(self, url: str, context: SourceContext, *, policy: AddressPolicy | None = None) -> None:
+        super().__init__(url, context, policy)
+        self.version_id = ""
+        inner = self._chain.inner
+        self.name = (inner[-1][1] if inner else unquote(urlsplit(self._chain.url).path)).rpartition("/")[2]
+
+    def version(self, deadline: float) -> str | None:
+        """What changes with the content (ETag, time, …) as text; None where the server does not say.
+
+        Raises :class:`SourceError` where the file cannot be had at all.
+        """
+        if self._protocol not in WEB:
+            return self._repeated(deadline, lambda: version_text(self._info(deadline)))
+        self._client.head_only = True
+        try:
+            info = self._within(deadline, lambda: self._info(deadline))
+        except SourceError:
+            return None  # the download says what is wrong, if it is more than a server without HEAD
+        finally:
+            self._client.head_only = False
+        return version_text(self._client.version or info)
+
+    def fetch(self, target: str, limit: int, deadline: float) -> str | None:
+        """Write the file's content to ``target``, at most ``limit`` bytes; its version (see :meth:`version`).
+
+        Transient failures are tried again until the deadline (monotonic seconds). Raises
+        :class:`SourceError`.
+        """
+        return self._repeated(deadline, lambda: self._fetch_once(target, limit, deadline), target)
+
+    def _info(self, deadline: float) -> dict[str, Any]:
+        system, path = self._open()
+        info: dict[str, Any] = self._call(system, "info", deadline, path)
+        return info
+
+    def _fetch_once(self, target: str, limit: int, deadline: float) -> str | None:
+        transfer = self._transfer(target)
+        system, path = self._open()
+        # Asked before the transfer, so that a change in between shows the next time. A web server says it
+        # with the file itself.
+        info = {} if self._protocol in WEB else self._call(system, "info", deadline, path)
+        if info.get("type") == "directory":
+            raise transfer.error(_IS_FOLDER)
+        if (info.get("size") or 0) > limit:
+            raise transfer.too_large(limit)
+        self._call(system, "get_file", deadline, path, target, callback=limited(transfer, limit, deadline))
+        if os.path.isdir(target):
+            raise transfer.error(_IS_FOLDER)
+        decode(target, self.name, self._client.encoding, transfer, limit)
+        size = os.path.getsize(target)
+        if size > limit:
+            raise transfer.too_large(limit)
+        if info and size != info.get("size", size):
+            raise transfer.error(f"{size} bytes came of the {info['size']} announced; try again", retryable=True)
+        self._chain.take_out(target, self._context.limits, self.shown)
+        if os.path.getsize(target) > limit:
+            raise transfer.too_large(limit)
+        version_id = str(info.get("VersionId") or "")
+        self.version_id = "" if version_id == "null" else version_id
+        return version_text(self._client.version or info)
 
 
 def remote_of(url: str, context: SourceContext) -> RemoteFile | RemoteFolder:
