@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from flink_skills.artifacts.failures import ArtifactError
-from flink_skills.artifacts.location import Location
+from flink_skills.artifacts.artifact_names import ArtifactError, Location
 from flink_skills.endpoint import redact
 from flink_skills.errors import SourceError
 from flink_skills.options import SkillConfig, SkillOptions

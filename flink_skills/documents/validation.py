@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from flink_skills.documents.document import Document
-from flink_skills.documents.problems import Path, Problem
+from flink_skills.documents.document import Document, Path, Problem
 from flink_skills.errors import near_misses
 
 __all__ = ["known_keys", "schema_problems"]

@@ -14,8 +14,7 @@ from flink_skills.agents.declare.shared import SharedResources
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.plan.spec import SetupSpec
-from flink_skills.documents.document import Document
-from flink_skills.documents.problems import Path, Problem
+from flink_skills.documents.document import Document, Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError, near_misses
 from flink_skills.manager import SkillScope
 from flink_skills.models.registry import check_setup, provider_names
