@@ -14,16 +14,19 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError, counted
-from flink_skills.manager.audit import AuditHook, log_event
-from flink_skills.manager.catalog import Catalog
-from flink_skills.manager.entry import Entry
-from flink_skills.manager.inspection import Inspector, inspect_entries
-from flink_skills.manager.loading import LoadedSource, LoadedTree, declared_sources, read_sources
 from flink_skills.manager.lockfile import SkillLock, outdated_message
-from flink_skills.manager.refresh import Refreshed, compare
 from flink_skills.manager.scope import SkillScope, SourceItem
-from flink_skills.manager.unavailable import hidden_skill, refusal_of, unavailable_skills, unsupported
-from flink_skills.manager.view import SkillView
+from flink_skills.manager.skill_catalog import Catalog, Refreshed, compare
+from flink_skills.manager.skill_checks import (
+    Inspector,
+    hidden_skill,
+    inspect_entries,
+    refusal_of,
+    unavailable_skills,
+    unsupported,
+)
+from flink_skills.manager.source_loading import Entry, LoadedSource, LoadedTree, declared_sources, read_sources
+from flink_skills.manager.view import AuditHook, SkillView, log_event
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.prompts import Prompt
 from flink_skills.resource import Resource

@@ -1,8 +1,10 @@
-"""Read declared sources into entries, taking over what has not changed since the last time."""
+"""Loads declared sources into entries, and keeps the entries that have not changed since the last load."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,17 +12,142 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from flink_skills.errors import ConfigError, ResourceError, SourceError
-from flink_skills.manager.entry import Entry
 from flink_skills.manager.scope import Level, SkillScope
-from flink_skills.manager.signature import folder_signature
 from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, LoadResult, Report, find_skills, load_folder
+from flink_skills.skill.skill_paths import inside, is_excluded, is_foreign
 from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceSpec, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
 
-__all__ = ["Declared", "LoadedSource", "LoadedTree", "declared_sources", "iterate_tree", "read_sources"]
+__all__ = [
+    "Declared",
+    "Entry",
+    "LoadedSource",
+    "LoadedTree",
+    "declared_sources",
+    "folder_signature",
+    "iterate_tree",
+    "read_sources",
+]
 
 _MAX_CONCURRENT = 8
+
+
+def folder_signature(folder: str, root: str, limit: int) -> bytes:
+    """A value that changes when a file of the skill in ``folder`` is written, added, renamed or removed.
+
+    Made of path, size, mtime, ctime and inode of every file (at most ``limit``); nothing is opened. It may
+    change although the content is the same: only a digest says that. ``root`` is the real path that links
+    must not leave.
+    """
+    found: list[tuple[str, int, int, int, int]] = []
+    seen: set[str] = set()
+    pending = [("", folder)]
+    while pending and len(found) <= limit:
+        prefix, current = pending.pop()
+        try:
+            with os.scandir(current) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name)
+        except OSError:
+            found.append((prefix, -1, 0, 0, 0))  # becomes readable, becomes another
+            continue
+        if prefix and is_foreign([entry.name for entry in entries]):
+            continue
+        for entry in entries:
+            path = prefix + entry.name
+            if is_excluded(path):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                pending.append((path + "/", entry.path))
+                continue
+            status = _status(entry)
+            if status is None:
+                found.append((path, -1, 0, 0, 0))
+                continue
+            if entry.is_symlink() and os.path.isdir(entry.path):
+                target = os.path.realpath(entry.path)
+                if inside(target, root) and target not in seen:
+                    seen.add(target)
+                    pending.append((path + "/", entry.path))
+            found.append((path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    text = "\n".join(f"{path!r} {size} {mtime} {ctime} {inode}" for path, size, mtime, ctime, inode in found[:limit])
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).digest()
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Of what a link leads to; of the link where it leads nowhere, or to itself; None where a folder may only be
+    listed."""
+    try:
+        return entry.stat()
+    except OSError:
+        try:
+            return entry.stat(follow_symlinks=False)
+        except OSError:
+            return None
+
+
+class Entry:
+    """A folder with a skill file, loaded.
+
+    ``signature`` is what :func:`folder_signature` said before anything was read, None where the digest was known
+    without reading (from the store's index). ``findings`` are what an inspection found, None
+    before one.
+    """
+
+    __slots__ = ("_bound", "_limit", "_lock", "_root", "findings", "folder", "result", "signature")
+
+    def __init__(self, folder: str, result: LoadResult, *, root: str, limit: int, signature: bytes | None) -> None:
+        self.folder = folder
+        self.result = result
+        self.signature = signature
+        self.findings: tuple[Diagnostic, ...] | None = None
+        self._root = root
+        self._limit = limit
+        self._bound = False
+        self._lock = threading.Lock()
+
+    @property
+    def skill(self) -> AgentSkill | None:
+        return self.result.skill
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the digest is known to be that of the content at loading."""
+        return self._bound
+
+    def bind(self) -> str:
+        """The digest of the skill as it was when it was loaded; the first call may read all of its files.
+
+        From then on every read is compared with it (format rule S08). Raises :class:`ResourceError` where the
+        files cannot be read or have changed since the skill was loaded.
+        """
+        skill = self.result.skill
+        if skill is None:
+            raise ResourceError(f"there is no skill in {self.folder}")
+        if self._bound:
+            return skill.digest
+        with self._lock:
+            if not self._bound:
+                self._check_signature(skill)
+                digest = skill.digest
+                # Again: it may have been written while it was read.
+                self._check_signature(skill)
+                self._bound = True
+                return digest
+        return skill.digest
+
+    def renewed(self, result: LoadResult, signature: bytes | None) -> Entry:
+        """This skill under a new signature: its files were touched, but its digest is the same."""
+        entry = Entry(self.folder, result, root=self._root, limit=self._limit, signature=signature)
+        entry._bound, entry.findings = self._bound, self.findings
+        return entry
+
+    def _check_signature(self, skill: AgentSkill) -> None:
+        if self.signature is None or self.signature == folder_signature(self.folder, self._root, self._limit):
+            return
+        raise ResourceError(
+            f"skill {skill.name!r}: {self.folder} has changed since it was loaded; load the skills again"
+        )
 
 
 class Declared(NamedTuple):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, UnknownNameError, near_misses
-from flink_skills.manager.activation import Activation, activation_text, with_base_dir
-from flink_skills.manager.audit import AuditEvent, AuditHook, log_event
-from flink_skills.manager.docs import doc_text
+from flink_skills.manager.activation import Activation, ResourceText, activation_text, doc_text, page_of, with_base_dir
 from flink_skills.manager.menu import INTRODUCTION, Menu, MenuEntry, render_menu
-from flink_skills.manager.paging import ResourceText, page_of
 from flink_skills.skill import AgentSkill, Limits
 from flink_skills.skill.credentials import (
     Credential,
@@ -25,12 +25,45 @@ from flink_skills.skill.credentials import (
 )
 from flink_skills.skill.files import FolderFiles
 from flink_skills.skill.skill_paths import inside, resource_parts
-from flink_skills.skill.text import clean, not_text
+from flink_skills.skill.text import clean, clean_line, not_text
+from flink_skills.telemetry import emit
 
-__all__ = ["SkillView"]
+__all__ = ["AuditEvent", "AuditHook", "SkillView", "log_event"]
 
+_log = logging.getLogger("flink_skills.audit")
+_MAX_LENGTH = 256
 _CACHED_ACTIVATIONS = 256
 _CACHED_DOC_CHARS = 4 << 20
+
+
+@dataclass(frozen=True)
+class AuditEvent:
+    """One use of a skill.
+
+    ``action`` is ``"activate"``, ``"read"`` or ``"command"``; ``outcome`` is ``"ok"``, ``"unknown"`` (no such skill
+    for this model) or ``"error"``. ``key`` is the stream key where it is known, ``path`` the file that was read.
+    """
+
+    action: str
+    skill: str
+    outcome: str
+    digest: str = ""
+    origin: str = ""
+    key: str = ""
+    path: str = ""
+
+
+AuditHook = Callable[[AuditEvent], None]
+
+
+def log_event(event: AuditEvent) -> None:
+    """Write ``event`` as one line of JSON to the logger ``flink_skills.audit``, at level ``INFO``, and tell those who
+    observe the turn."""
+    # Names and paths may be a model's own words: one line each, and not endless.
+    shown = {name: clean_line(text)[:_MAX_LENGTH] for name, text in asdict(event).items() if text}
+    if _log.isEnabledFor(logging.INFO):
+        _log.info("%s", json.dumps(shown), extra={"skill": shown.get("skill", "")})
+    emit("skill", **shown)
 
 
 class _Cached(NamedTuple):

@@ -1,6 +1,6 @@
 """Refresh: what is seen, what it costs, and what those keep who began before.
 
-Examines the internals of manager.signature on purpose.
+Examines the internals of manager.source_loading on purpose.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from flink_skills.errors import ResourceError, UnknownNameError
-from flink_skills.manager import AgentSkillManager, Refreshed, SkillLock, parse_menu, signature
+from flink_skills.manager import AgentSkillManager, Refreshed, SkillLock, parse_menu, source_loading
 from flink_skills.options import SkillConfig
 from tests.kit.skills import skill_text, write_skill
 from tests.manager.writing import ALLOWED, page, zip_bytes
@@ -131,7 +131,7 @@ def test_a_file_may_go_while_its_folder_is_looked_at(tmp_path: Path, monkeypatch
         (tmp_path / "a" / "going.md").unlink(missing_ok=True)
         return contextlib.nullcontext(entries)
 
-    monkeypatch.setattr(signature, "os", SimpleNamespace(**{**vars(os), "scandir": list_and_remove}))
+    monkeypatch.setattr(source_loading, "os", SimpleNamespace(**{**vars(os), "scandir": list_and_remove}))
     assert manager.refresh() == Refreshed(2, (), (), ("a",))
 
 

@@ -25,7 +25,7 @@ from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope
 from flink_skills.manager.menu import MenuEntry, render_menu
-from flink_skills.manager.unavailable import hiding_options
+from flink_skills.manager.skill_checks import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic
 from flink_skills.skill.diagnostic import CODES
