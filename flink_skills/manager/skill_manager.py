@@ -122,36 +122,12 @@ class AgentSkillManager(Resource):
         self._refreshing = threading.Lock()
 
     @classmethod
-    def from_scopes(
-        cls,
-        scopes: Sequence[SkillScope],
-        *,
-        config: SkillConfig | None = None,
-        resource_paths: Mapping[str, Sequence[str]] | None = None,
-        store_dir: str | None = None,
-        strict: bool | None = None,
-        limits: Limits | None = None,
-        lock: SkillLock | None = None,
-        audit: AuditHook = log_event,
-        opened: float | None = None,
-        environment: RuntimeEnvironment | None = None,
-        inspectors: Sequence[Inspector] = (),
-        tools: Collection[str] | None = (),
-    ) -> AgentSkillManager:
-        """A manager for what job and agent declare: an agent's skill wins over the job's of the same name."""
-        manager = cls(
-            config=config,
-            resource_paths=resource_paths,
-            store_dir=store_dir,
-            strict=strict,
-            limits=limits,
-            lock=lock,
-            audit=audit,
-            opened=opened,
-            environment=environment,
-            inspectors=inspectors,
-            tools=tools,
-        )
+    def from_scopes(cls, scopes: Sequence[SkillScope], **options: Any) -> AgentSkillManager:
+        """Return a manager for the sources of job and agent. A skill of the agent overrides one of the job.
+
+        ``options`` are the keyword arguments of the class, from ``config`` on.
+        """
+        manager = cls(**options)
         # Sorting is stable: within a level the order of declaration stays.
         manager._scopes = tuple(sorted(scopes, key=lambda scope: scope.level != "agent"))
         return manager
@@ -287,11 +263,10 @@ class AgentSkillManager(Resource):
 
     def check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
         """Return a diagnostic for each request of ``skill`` that this runtime does not support."""
-        return self._check_skill(skill)
-
-    def _check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
         commands = self._config.get(SkillOptions.SHELL_ENABLED)
         return check_support(skill, commands=commands, tools=self._tools or (), environment=self._environment)
+
+    _check_skill = check_skill  # its name in the design
 
     @property
     def hidden(self) -> Mapping[str, Diagnostic]:
@@ -355,13 +330,12 @@ class AgentSkillManager(Resource):
         menu = self.view(names).rendered()
         if not menu.shortened and not menu.left_out:
             return []
-        parts = (
-            [f"{counted(menu.shortened, 'description was', 'descriptions were')} shortened"] if menu.shortened else []
-        )
+        parts = []
+        if menu.shortened:
+            parts.append(f"{counted(menu.shortened, 'description was', 'descriptions were')} shortened")
         if menu.left_out:
-            parts.append(
-                f"{counted(len(menu.left_out), 'skill was', 'skills were')} left out: {', '.join(menu.left_out[:20])}"
-            )
+            skills = counted(len(menu.left_out), "skill was", "skills were")
+            parts.append(f"{skills} left out: {', '.join(menu.left_out[:20])}")
         fix = f"raise {SkillOptions.PROMPT_MAX_CHARS.key} or choose fewer skills with skill_names"
         return [Diagnostic("P01", "warning", f"to fit {budget} characters, {' and '.join(parts)}", fix=fix)]
 
@@ -413,7 +387,9 @@ class AgentSkillManager(Resource):
             many = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
             return kind(f"{many} in the skills, and skills.strict is set:\n{text}")
         try:
-            lock = self._skill_lock if self._skill_lock is not None else self._lock_of_options()
+            lock, path = self._skill_lock, self._config.get(SkillOptions.LOCK)
+            if lock is None and path:
+                lock = SkillLock.read(path)
             if lock is not None:
                 catalog.bind_all(catalog.skills.values())
                 # A source that failed says so itself: what it has is not missing.
@@ -444,10 +420,6 @@ class AgentSkillManager(Resource):
             found[name] = unsupported(all_said, tools_known=self._tools is not None)
         return found
 
-    def _lock_of_options(self) -> SkillLock | None:
-        path = self._config.get(SkillOptions.LOCK)
-        return SkillLock.read(path) if path else None
-
     def _errors(self, catalog: Catalog) -> list[str]:
         """Return all errors of loading and inspecting. With ``strict`` they are reported together."""
         entries = [catalog.entry(skill) for skill in catalog.skills.values()]
@@ -456,12 +428,11 @@ class AgentSkillManager(Resource):
         return [str(diagnostic) for diagnostic in found if diagnostic.severity == "error"]
 
     def _inspect(self, entries: Sequence[Entry]) -> Sequence[Sequence[Diagnostic]]:
-        commands = self._config.get(SkillOptions.SHELL_ENABLED)
         return inspect_entries(
             entries,
             self._limits,
             strict=self._strict,
-            commands=commands,
+            commands=self._config.get(SkillOptions.SHELL_ENABLED),
             inspectors=self._inspectors,
             tools=self._tools or (),
             environment=self._environment,
