@@ -52,23 +52,33 @@ class NamedFiles:
     def __init__(self, config: SkillConfig, scratch_dir: str) -> None:
         self._config = config
         prefixes: tuple[str, ...] = config.get(SkillOptions.FILES_ALLOWED)
-        self._allowed = AllowedPrefixes(prefixes)
-        self._policy = PrefixPolicy(config, self._allowed)
+        self._policy = PrefixPolicy(config, AllowedPrefixes(prefixes))
         self._context = SourceContext(config, store_dir=scratch_dir)
         self._scratch_dir = scratch_dir
         self._places = asyncio.Semaphore(_AT_ONCE)
 
-    def check(self, files: Sequence[EventFile]) -> None:
-        """Raise :class:`TurnError` for a file that is under no prefix of ``skills.files.allowed``."""
+    def refusal(self, file: EventFile) -> str:
+        """Return why the options reject the address of a file. Return "" if they allow it.
+
+        An artifact needs no option, because it belongs to the key of the event.
+        """
+        try:
+            if file.url:
+                self._policy.check_url(file.url)
+        except ConfigError as error:
+            return _told(error)
+        return ""
+
+    def allowed(self, files: Sequence[EventFile]) -> tuple[EventFile, ...]:
+        """Return the files. A file whose address is rejected has the reason as its problem, and no address."""
+        found = []
         for file in files:
-            address = file.url or (str(file.ref) if file.ref is not None else "")
-            if address:
-                try:
-                    self._allowed.check(address)
-                    if file.url:
-                        self._policy.check_url(address)
-                except ConfigError as error:
-                    raise TurnError(_told(error)) from None
+            reason = self.refusal(file)
+            if reason:
+                _log.warning("%s", reason)
+            refused = EventFile("", file.original_name, file.mime_type, uri=file.uri, problem=reason)
+            found.append(refused if reason else file)
+        return tuple(found)
 
     async def stage(
         self,
