@@ -1,6 +1,6 @@
 """Reads an incident from standard input and takes a Flink log apart: entries, exception chains, job states.
 
-Every skill here carries the same copy of this module, so that each folder works on its own.
+Each skill has a copy of ``skills/flink_log.py``, so that its folder works on its own. ``make skills`` writes the copies.
 """
 
 from __future__ import annotations
