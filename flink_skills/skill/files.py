@@ -140,7 +140,7 @@ class FolderFiles(SkillFiles):
     def paths(self) -> tuple[str, ...]:
         if self._manifest is not None or self._known is not None:
             return tuple(sorted(self.manifest()))
-        return tuple(sorted(path for path, _ in walk_files(self.folder, self.root, self._limits.skill_files, [])))
+        return tuple(sorted(path for path, *_ in walk_files(self.folder, self.root, self._limits.skill_files, [])))
 
     def read(self, path: str, offset: int, limit: int) -> Chunk:
         parts = _parts(path)
@@ -168,7 +168,7 @@ class FolderFiles(SkillFiles):
         manifest: dict[str, tuple[int, str]] = {}
         stamps: dict[str, tuple[int, ...]] = {}
         limit = self._limits.skill_files
-        for path, real in walk_files(self.folder, self.root, limit, [], also=also):
+        for path, real, _ in walk_files(self.folder, self.root, limit, [], also=also):
             try:
                 descriptor = os.open(real, _READ_FLAGS)
             except OSError as error:

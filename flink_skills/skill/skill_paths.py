@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import unicodedata
 from collections.abc import Collection, Iterator
 from typing import Literal
@@ -256,8 +257,8 @@ def walk_files(
     excluded: list[str] | None = None,
     *,
     also: Collection[Role] = (),
-) -> Iterator[tuple[str, str]]:
-    """Yield ``(relative path, real path)`` of the regular files of a skill, sorted within each folder.
+) -> Iterator[tuple[str, str, os.stat_result]]:
+    """Yield the relative path, the real path and the status of the regular files of a skill, sorted in each folder.
 
     Nested skills are skills of their own and omitted. A link is followed if its target is inside ``root``. Generated
     files, virtual environments, tests and proofs are not part of a skill, and neither are links to them.
@@ -272,48 +273,64 @@ def walk_files(
     """
     real_folder = os.path.realpath(folder)
     seen = {real_folder}
-    pending = [("", folder)]
+    pending = [("", folder, real_folder)]
     count = 0
     while pending:
-        prefix, current = pending.pop()
+        prefix, current, real_current = pending.pop()
         try:
-            names = sorted(os.listdir(current))
+            with os.scandir(current) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name)
         except OSError:
-            continue  # an unreadable folder has no files that anybody could read
+            continue  # the files of a directory that this process cannot read
         if prefix:
+            names = [entry.name for entry in entries]
             if skill_file_in(names):
                 continue
             if "generated" not in also and is_environment(names):
                 _note(excluded, prefix[:-1])
                 continue
-        below: list[tuple[str, str]] = []
-        for name in names:
-            if name in ALWAYS_EXCLUDED:
+        below: list[tuple[str, str, str]] = []
+        for entry in entries:
+            if entry.name in ALWAYS_EXCLUDED:
                 continue
-            path, relative = os.path.join(current, name), prefix + name
-            if _is_left_out(relative, also):
+            relative, real = prefix + entry.name, entry.path
+            # Below the first level only the name matters: other roles are those of the first part.
+            if is_generated(entry.name) and "generated" not in also if prefix else _is_left_out(relative, also):
                 _note(excluded, relative)
                 continue
-            real = os.path.realpath(path) if os.path.islink(path) else path
-            if real is not path and not inside(real, root):
-                skipped_links.append(relative)
+            is_link = _is_link(entry)
+            if is_link:
+                real = os.path.realpath(entry.path)
+                if not inside(real, root):
+                    skipped_links.append(relative)
+                    continue
+                if inside(real, real_folder) and _is_left_out(real[len(real_folder) + 1 :], also):
+                    _note(excluded, relative)
+                    continue
+            try:
+                status = os.stat(real)
+            except OSError:
+                if is_link and not os.path.lexists(real):
+                    skipped_links.append(relative)
                 continue
-            if real is not path and inside(real, real_folder) and _is_left_out(real[len(real_folder) + 1 :], also):
-                _note(excluded, relative)
-                continue
-            if os.path.isfile(real):
+            if stat.S_ISREG(status.st_mode):
                 count += 1
                 if count > limit:
                     return
-                yield relative, real
-            elif os.path.isdir(real):
-                target = os.path.realpath(real)
+                yield relative, real, status
+            elif stat.S_ISDIR(status.st_mode):
+                target = real if is_link else os.path.join(real_current, entry.name)
                 if target not in seen:
                     seen.add(target)
-                    below.append((relative + "/", path))
-            elif real is not path and not os.path.lexists(real):
-                skipped_links.append(relative)
+                    below.append((relative + "/", entry.path, target))
         pending.extend(reversed(below))
+
+
+def _is_link(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_symlink()
+    except OSError:  # a file system without types of entries, and a directory that can only be listed
+        return False
 
 
 def _note(excluded: list[str] | None, path: str) -> None:

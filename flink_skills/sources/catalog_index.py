@@ -157,7 +157,8 @@ def _made_for(limits: Limits) -> dict[str, Any]:
 
 def _manifest(folder: str, root: str, skill_file: str, limits: Limits, hashes: _Hashes) -> _Hashes:
     found = {
-        path: hashes.get(os.path.relpath(real, root)) for path, real in walk_files(folder, root, limits.skill_files, [])
+        path: hashes.get(os.path.relpath(real, root))
+        for path, real, _ in walk_files(folder, root, limits.skill_files, [])
     }
     known = {path: entry for path, entry in found.items() if entry is not None}
     if len(known) == len(found):

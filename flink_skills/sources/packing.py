@@ -241,8 +241,7 @@ class _Contents:
             message = f"the skill has more than {limits.skill_files} files"
             self._error("S05", message, found.folder, "leave some out, or raise skills.limits.skill-files", skill)
             return
-        for relative, real in files:
-            status = os.stat(real)
+        for relative, real, status in files:
             if status.st_size > limits.file:
                 message = f"the file has {status.st_size} bytes; the limit for a file is {limits.file}"
                 self._error("S05", message, real, "leave it out, or raise skills.limits.file", skill)
