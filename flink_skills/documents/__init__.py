@@ -17,17 +17,11 @@ if TYPE_CHECKING:
     from flink_skills.documents.validation import known_keys as known_keys
     from flink_skills.documents.validation import schema_problems as schema_problems
 
-_HOMES = {
-    "Document": "document",
-    "DocumentError": "document",
-    "Path": "document",
-    "Place": "document",
-    "Problem": "document",
-    "known_keys": "validation",
-    "path_text": "document",
-    "read_document": "document",
-    "schema_problems": "validation",
+_NAMES = {
+    "document": "Document DocumentError Path Place Problem path_text read_document",
+    "validation": "known_keys schema_problems",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 

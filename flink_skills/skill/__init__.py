@@ -38,35 +38,21 @@ if TYPE_CHECKING:
     from flink_skills.skill.support import check_support as check_support
     from flink_skills.skill.support import missing_requirements as missing_requirements
 
-_HOMES = {
-    "AgentSkill": "model",
-    "CODES": "diagnostic",
-    "Diagnostic": "diagnostic",
-    "Fields": "fields",
-    "FolderFiles": "files",
-    "Found": "loader",
-    "Limits": "limits",
-    "LoadResult": "loader",
-    "MemoryFiles": "files",
-    "Report": "diagnostic",
-    "SkillFiles": "files",
-    "RuntimeEnvironment": "support",
-    "check_support": "support",
-    "digest_of": "files",
-    "file_references": "skill_body",
-    "find_block": "frontmatter",
-    "find_skills": "loader",
-    "from_record": "record",
-    "inspect_skill": "inspection",
-    "judge_fields": "fields",
-    "load_folder": "loader",
-    "missing_requirements": "support",
-    "read_front_matter": "frontmatter",
-    "split_body": "frontmatter",
-    "to_record": "record",
-    "without_code": "skill_body",
-    "find_credential": "credentials",
+_NAMES = {
+    "credentials": "find_credential",
+    "diagnostic": "CODES Diagnostic Report",
+    "fields": "Fields judge_fields",
+    "files": "FolderFiles MemoryFiles SkillFiles digest_of",
+    "frontmatter": "find_block read_front_matter split_body",
+    "inspection": "inspect_skill",
+    "limits": "Limits",
+    "loader": "Found LoadResult find_skills load_folder",
+    "model": "AgentSkill",
+    "record": "from_record to_record",
+    "skill_body": "file_references without_code",
+    "support": "RuntimeEnvironment check_support missing_requirements",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 

@@ -29,29 +29,18 @@ if TYPE_CHECKING:
     from flink_skills.sources.wellknown import INDEX_PATH as INDEX_PATH
     from flink_skills.sources.wellknown import SCHEMA as SCHEMA
 
-_HOMES = {
-    "AddressPolicy": "address",
-    "AllowedPrefixes": "prefixes",
-    "ArchiveRefusedError": "entries",
-    "CodeSource": "source",
-    "FetchRecord": "upkeep",
-    "INDEX_PATH": "wellknown",
-    "RemoteFile": "downloads",
-    "SCHEMA": "wellknown",
-    "SkillSource": "source",
-    "SourceContext": "source",
-    "SourceSpec": "source",
-    "SourceTree": "source",
-    "Store": "store",
-    "StoredTree": "store",
-    "host_of": "address",
-    "is_reserved": "address",
-    "open_source": "source",
-    "register_source": "source",
-    "remove_tree": "store",
-    "source_kinds": "source",
-    "unregister_source": "source",
+_NAMES = {
+    "address": "AddressPolicy host_of is_reserved",
+    "downloads": "RemoteFile",
+    "entries": "ArchiveRefusedError",
+    "prefixes": "AllowedPrefixes",
+    "source": "CodeSource SkillSource SourceContext SourceSpec SourceTree "
+    "open_source register_source source_kinds unregister_source",
+    "store": "Store StoredTree remove_tree",
+    "upkeep": "FetchRecord",
+    "wellknown": "INDEX_PATH SCHEMA",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 

@@ -23,12 +23,12 @@ from flink_skills.options import SkillOptions
 __all__ = [
     "Protocol",
     "check_here",
+    "disable_retries",
     "is_anonymous",
     "library_options",
     "options_keys",
-    "patient_options",
     "protocol_named",
-    "settle",
+    "single_attempt_options",
 ]
 
 # gcsfs's own word for access without credentials.
@@ -36,7 +36,7 @@ _ANONYMOUS_TOKEN = "anon"  # noqa: S105
 _WORDS = ("endpoint", "region", "anonymous", "key", "secret")
 
 
-def patient_options(protocol: str, options: dict[str, Any], stall: float) -> dict[str, Any]:
+def single_attempt_options(protocol: str, options: dict[str, Any], stall: float) -> dict[str, Any]:
     """The options of a file system with its library's time limits and number of tries; what was given wins.
 
     ``stall``: most seconds to connect, and without a byte.
@@ -61,18 +61,18 @@ def patient_options(protocol: str, options: dict[str, Any], stall: float) -> dic
     return options
 
 
-def settle(protocol: str, system: Any, stall: float) -> None:
+def disable_retries(protocol: str, system: Any, stall: float) -> None:
     """The same for what a library takes no option for."""
     if protocol in ("http", "https", "s3", "s3a"):
         system.close_session = _close_soon
     if protocol in ("s3", "s3a"):
         system.retries = 1
     elif protocol in ("gs", "gcs"):
-        _settle_gcs(system)
+        _limit_gcs(system)
     elif protocol in ("abfs", "abfss", "az"):
-        _settle_azure(system, stall)
+        _limit_azure(system, stall)
     elif protocol == "oss":
-        _settle_oss(system, stall)
+        _limit_oss(system, stall)
     elif protocol == "webhdfs":
         system.session.request = partial(system.session.request, timeout=(stall, stall))
 
@@ -98,7 +98,7 @@ def _client_timeout(stall: float) -> Any:
     return aiohttp.ClientTimeout(total=None, sock_connect=stall, sock_read=stall)
 
 
-def _settle_gcs(system: Any) -> None:
+def _limit_gcs(system: Any) -> None:
     for name in ("_request", "_get_file_request"):
         # A decorator that repeats a fixed number of times, and what is in it.
         once = getattr(getattr(type(system), name, None), "__wrapped__", None)
@@ -119,7 +119,7 @@ def _settle_gcs(system: Any) -> None:
         system._get_file = system._get_file_request  # without one more look before the read
 
 
-def _settle_azure(system: Any, stall: float) -> None:
+def _limit_azure(system: Any, stall: float) -> None:
     client = getattr(system, "service_client", None)
     retries = getattr(getattr(client, "_config", None), "retry_policy", None)
     if retries is not None:
@@ -130,7 +130,7 @@ def _settle_azure(system: Any, stall: float) -> None:
         connection.timeout = connection.read_timeout = stall
 
 
-def _settle_oss(system: Any, stall: float) -> None:
+def _limit_oss(system: Any, stall: float) -> None:
     """Ask for the object alone: the library lists its whole folder, several times, and does not tell the entity tag."""
     many = getattr(system, "_call_oss", None)
     if many is None:

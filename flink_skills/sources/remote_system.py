@@ -29,11 +29,11 @@ from flink_skills.sources.failures import ChangedError, DiskError, Transfer, mis
 from flink_skills.sources.http import GuardedClient
 from flink_skills.sources.protocols import (
     check_here,
+    disable_retries,
     is_anonymous,
     library_options,
     options_keys,
-    patient_options,
-    settle,
+    single_attempt_options,
 )
 from flink_skills.sources.source import SourceContext
 from flink_skills.sources.store import remove_tree
@@ -229,14 +229,14 @@ class RemoteSystem:
             check_here(self._protocol, options)
         except ConfigError as error:
             raise self._transfer().error(str(error)) from None
-        options = patient_options(self._protocol, options, self._stall())
+        options = single_attempt_options(self._protocol, options, self._stall())
         options["skip_instance_cache"] = True
         if self._http is not None:
             system, path = kind(**options, get_client=self._http), url
         else:
             # Options take precedence over host and version of the URL.
             system, path = kind(**{**kind._get_kwargs_from_urls(url), **options}), kind._strip_protocol(url)
-        settle(self._protocol, system, self._stall())
+        disable_retries(self._protocol, system, self._stall())
         return system, path
 
     def _transfer(self, target: str = "") -> Transfer:
