@@ -110,11 +110,7 @@ def inspect_entries(
 
 
 def _inspect(
-    entry: Entry,
-    limits: Limits,
-    strict: bool,
-    support: partial[list[Diagnostic]],
-    inspectors: Sequence[Inspector],
+    entry: Entry, limits: Limits, strict: bool, support: partial[list[Diagnostic]], inspectors: Sequence[Inspector]
 ) -> None:
     skill = entry.skill
     if skill is None:

@@ -175,11 +175,7 @@ def declared_sources(scopes: Iterable[SkillScope]) -> list[Declared]:
 
 
 def read_sources(
-    declared: Sequence[Declared],
-    context: SourceContext,
-    *,
-    strict: bool,
-    before: Sequence[LoadedSource] = (),
+    declared: Sequence[Declared], context: SourceContext, *, strict: bool, before: Sequence[LoadedSource] = ()
 ) -> list[LoadedSource]:
     """Resolve and read all sources, several of them at once where they have to be fetched.
 

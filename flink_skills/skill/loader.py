@@ -218,14 +218,7 @@ def load_folder(
     if fields is None or report.has_errors:
         return LoadResult(None, tuple(report.diagnostics), report.strict_valid)
     skill = AgentSkill.from_folder(
-        folder,
-        fields,
-        root=root,
-        skill_file=skill_file,
-        origin=origin,
-        remote=remote,
-        limits=limits,
-        form=form,
+        folder, fields, root=root, skill_file=skill_file, origin=origin, remote=remote, limits=limits, form=form
     )
     return LoadResult(skill, tuple(report.diagnostics), report.strict_valid)
 

@@ -255,12 +255,7 @@ class AgentSkill:
     @property
     def hidden(self) -> bool:
         """Whether the skill asks not to be offered to models (``disable-model-invocation``)."""
-        return str(self.extra.get("disable-model-invocation", "")).strip().lower() in (
-            "true",
-            "yes",
-            "on",
-            "1",
-        )
+        return str(self.extra.get("disable-model-invocation", "")).strip().lower() in ("true", "yes", "on", "1")
 
     def to_markdown(self) -> str:
         """The skill as the text of a ``SKILL.md``, which reads back to the same skill."""

@@ -68,12 +68,7 @@ _MAGIC: dict[bytes, ArchiveKind] = {
     b"\xfd7zXZ\x00": "tar.xz",
     b"\x28\xb5\x2f\xfd": "tar.zst",
 }
-_COMPRESSIONS: dict[ArchiveKind, Compression] = {
-    "tar.gz": "gz",
-    "tar.bz2": "bz2",
-    "tar.xz": "xz",
-    "tar.zst": "zst",
-}
+_COMPRESSIONS: dict[ArchiveKind, Compression] = {"tar.gz": "gz", "tar.bz2": "bz2", "tar.xz": "xz", "tar.zst": "zst"}
 _DAMAGE = (
     zipfile.BadZipFile,
     tarfile.TarError,

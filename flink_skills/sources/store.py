@@ -241,11 +241,7 @@ class Store:
         return SourceError(message, source=origin, retryable=number in MACHINE_FULL)
 
     def _open_or_make(
-        self,
-        sha256: str,
-        fill: Callable[[str], Mapping[str, tuple[int, str]]],
-        origin: str,
-        deadline: float | None,
+        self, sha256: str, fill: Callable[[str], Mapping[str, tuple[int, str]]], origin: str, deadline: float | None
     ) -> StoredTree:
         deadline = time.monotonic() + SkillOptions.SOURCE_TIMEOUT.default if deadline is None else deadline
         if tree := self.open_tree(sha256, origin):
