@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from flink_skills.skill.loader import find_skills as find_skills
     from flink_skills.skill.loader import load_folder as load_folder
     from flink_skills.skill.model import AgentSkill as AgentSkill
-    from flink_skills.skill.record import from_record as from_record
-    from flink_skills.skill.record import to_record as to_record
     from flink_skills.skill.skill_body import file_references as file_references
     from flink_skills.skill.skill_body import without_code as without_code
     from flink_skills.skill.support import RuntimeEnvironment as RuntimeEnvironment
@@ -48,7 +46,6 @@ _NAMES = {
     "limits": "Limits",
     "loader": "Found LoadResult find_skills load_folder",
     "model": "AgentSkill",
-    "record": "from_record to_record",
     "skill_body": "file_references without_code",
     "support": "RuntimeEnvironment check_support missing_requirements",
 }

@@ -1,11 +1,15 @@
-"""Loaded skills as JSON and back."""
+"""Loaded skills as JSON and back.
+
+Examines the internals of sources.catalog_index on purpose.
+"""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from flink_skills.skill import Diagnostic, Limits, LoadResult, from_record, to_record
+from flink_skills.skill import Diagnostic, Limits, LoadResult
+from flink_skills.sources.catalog_index import from_record, to_record
 from tests.skill.writing import load, write
 
 FILES = [
@@ -51,7 +55,9 @@ def test_a_record_reads_back_to_the_same(tmp_path: Path, text: str, file: str, b
     result = load(root / below, root=str(root), format="heading" if text.startswith("#") else "skill")
     record = json.loads(json.dumps(to_record(result, str(root))))
     assert str(tmp_path) not in json.dumps(record)
-    back = from_record(record, root=str(root), origin="there", remote=True, limits=Limits(), files=None)
+    back = from_record(
+        record, root=str(root), real_root=str(root.resolve()), origin="there", remote=True, limits=Limits()
+    )
     same(result, back)
     if back.skill is not None:
         assert (back.skill.origin, back.skill.remote) == ("there", True)
@@ -65,7 +71,9 @@ def test_a_record_holds_wherever_the_tree_lies(tmp_path: Path) -> None:
     for root in (one.resolve(), tmp_path / "link"):
         loaded = load(root / "a", root=str(one.resolve()))
         record = to_record(loaded, str(one.resolve()))
-        back = from_record(record, root=str(other), origin="", remote=False, limits=Limits(), files=None)
+        back = from_record(
+            record, root=str(other), real_root=str(other.resolve()), origin="", remote=False, limits=Limits()
+        )
         same(load(other / "a", root=str(other.resolve())), back)
 
 
@@ -73,12 +81,12 @@ def test_files_and_digest_are_taken_where_they_are_known(tmp_path: Path) -> None
     result = load(write(tmp_path / "a", FILES[0]))
     assert result.skill is not None
     record = to_record(result, str(tmp_path))
-    back = from_record(
-        record, root=str(tmp_path), origin="", remote=False, limits=Limits(), files=result.skill.files, digest="ab12"
-    )
+    known = {"SKILL.md": (3, "0" * 64)}
+    place = {"root": str(tmp_path), "real_root": str(tmp_path.resolve())}
+    back = from_record(record, **place, origin="", remote=False, limits=Limits(), known=lambda: known, digest="ab12")
     assert back.skill is not None
     assert back.skill.digest == "ab12"
-    assert back.skill.files is result.skill.files
+    assert back.skill.files.manifest() is known
 
 
 def test_diagnostics_as_json() -> None:
