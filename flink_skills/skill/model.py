@@ -80,21 +80,9 @@ class AgentSkill:
     """
 
     __slots__ = (
-        "_digest",
-        "_files",
-        "_instructions",
-        "_limits",
-        "allowed_tools",
-        "compatibility",
-        "description",
-        "extra",
-        "form",
-        "license",
-        "metadata",
-        "name",
-        "origin",
-        "path",
-        "remote",
+        *Fields._fields,
+        *("path", "origin", "remote", "form"),
+        *("_digest", "_files", "_instructions", "_limits"),
     )
 
     def __init__(

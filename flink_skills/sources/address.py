@@ -16,44 +16,19 @@ __all__ = ["AddressPolicy", "host_of", "is_public", "is_reserved", "protocol_of"
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-_NOT_PUBLIC_4 = tuple(
-    map(
-        ipaddress.IPv4Network,
-        (
-            "0.0.0.0/8",  # this network
-            "10.0.0.0/8",  # private use
-            "100.64.0.0/10",  # shared, of providers
-            "127.0.0.0/8",  # loopback
-            "168.63.129.16/32",  # what Azure serves its machines from
-            "169.254.0.0/16",  # link local; metadata services of clouds
-            "172.16.0.0/12",  # private use
-            "192.0.0.0/24",  # protocol assignments
-            "192.0.2.0/24",  # documentation
-            "192.88.99.0/24",  # relays of 6to4, deprecated
-            "192.168.0.0/16",  # private use
-            "198.18.0.0/15",  # benchmarks
-            "198.51.100.0/24",  # documentation
-            "203.0.113.0/24",  # documentation
-            "224.0.0.0/4",  # multicast
-            "240.0.0.0/4",  # reserved, and limited broadcast
-        ),
-    )
-)
+# Among them are the addresses from which Azure serves its machines (168.63.129.16) and clouds serve metadata
+# (169.254.0.0/16).
+_NOT_PUBLIC_4 = tuple(map(ipaddress.IPv4Network, (
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
+    "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24",
+    "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+)))  # fmt: skip
 # The block of the internet's hosts. Other blocks are loopback, unique local (fc00::/7), link local
 # (fe80::/10), site local (fec0::/10), multicast (ff00::/8), discard-only (100::/64), segment routing (5f00::/16) and
 # local translation (64:ff9b:1::/48).
 _UNICAST_6 = ipaddress.IPv6Network("2000::/3")
-_NOT_PUBLIC_6 = tuple(
-    map(
-        ipaddress.IPv6Network,
-        (
-            "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID, identifiers of drones
-            "2001:db8::/32",  # documentation
-            "2002::/16",  # 6to4, deprecated
-            "3fff::/20",  # documentation
-        ),
-    )
-)
+# Protocol assignments (Teredo, benchmarks, ORCHID, identifiers of drones), documentation, and 6to4.
+_NOT_PUBLIC_6 = tuple(map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 # Blocks that have an IPv4 address in their last 32 bits, and lead there: IPv4-compatible, IPv4-mapped,
 # IPv4-translated, and the well-known prefix of translators.
 _EMBEDDING_6 = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))

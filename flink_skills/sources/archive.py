@@ -26,7 +26,6 @@ from flink_skills.sources.zip_archive import unpack_zip
 __all__ = [
     "KINDS",
     "ArchiveKind",
-    "Compression",
     "archive_kind",
     "check_pin",
     "file_sha256",
@@ -38,8 +37,6 @@ __all__ = [
 _HEAD = 512
 _BLOCK = 1 << 18
 
-Compression = Literal["gz", "bz2", "xz", "zst"]
-
 _CHUNK = 1 << 16
 # What the strongest presets of xz and zstd need (65 and 128 MiB); a file that asks for more is refused.
 _XZ_MEMORY = 80 << 20
@@ -47,18 +44,13 @@ _ZSTD_WINDOW = 1 << 27
 ArchiveKind = Literal["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"]
 KINDS = "zip, tar, tar.gz, tar.bz2, tar.xz or tar.zst"
 
-_SUFFIXES: dict[str, ArchiveKind] = {
-    ".zip": "zip",
-    ".tar": "tar",
-    ".tar.gz": "tar.gz",
-    ".tgz": "tar.gz",
-    ".tar.bz2": "tar.bz2",
-    ".tbz2": "tar.bz2",
-    ".tbz": "tar.bz2",
-    ".tar.xz": "tar.xz",
-    ".txz": "tar.xz",
-    ".tar.zst": "tar.zst",
-    ".tzst": "tar.zst",
+_SUFFIXES: dict[ArchiveKind, tuple[str, ...]] = {
+    "zip": (".zip",),
+    "tar": (".tar",),
+    "tar.gz": (".tar.gz", ".tgz"),
+    "tar.bz2": (".tar.bz2", ".tbz2", ".tbz"),
+    "tar.xz": (".tar.xz", ".txz"),
+    "tar.zst": (".tar.zst", ".tzst"),
 }
 _MAGIC: dict[bytes, ArchiveKind] = {
     b"PK\x03\x04": "zip",
@@ -68,35 +60,23 @@ _MAGIC: dict[bytes, ArchiveKind] = {
     b"\xfd7zXZ\x00": "tar.xz",
     b"\x28\xb5\x2f\xfd": "tar.zst",
 }
-_COMPRESSIONS: dict[ArchiveKind, Compression] = {"tar.gz": "gz", "tar.bz2": "bz2", "tar.xz": "xz", "tar.zst": "zst"}
 _DAMAGE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    UnicodeError,
-    ValueError,
-    OverflowError,
-    LookupError,
-    NotImplementedError,
-    RecursionError,
-    struct.error,
-    gzip.BadGzipFile,
-)
+    zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error, EOFError,
+    ValueError, OverflowError, LookupError, NotImplementedError, RecursionError,
+)  # fmt: skip
 
 
-def open_compressed(file: BinaryIO, compression: Compression) -> Readable:
+def open_compressed(file: BinaryIO, kind: ArchiveKind) -> Readable:
     """A reader of the content of ``file``.
 
     Raises :class:`ArchiveRefusedError` where the library for it is missing; reading raises what the libraries
     raise for damaged content.
     """
-    if compression == "gz":
+    if kind == "tar.gz":
         return gzip.GzipFile(fileobj=file)
-    if compression == "bz2":
+    if kind == "tar.bz2":
         return _Streams(file, bz2.BZ2Decompressor, padding=False)
-    if compression == "xz":
+    if kind == "tar.xz":
         return _Streams(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY), padding=True)
     return _zstd(file)
 
@@ -216,11 +196,8 @@ def archive_kind(name: str, head: bytes) -> ArchiveKind | None:
     >>> archive_kind("skills", b"PK\\x03\\x04")
     'zip'
     """
-    lower = name.lower()
-    for suffix, kind in _SUFFIXES.items():
-        if lower.endswith(suffix):
-            return kind
-    return _kind_of_content(head)
+    named = (kind for kind, suffixes in _SUFFIXES.items() if name.lower().endswith(suffixes))
+    return next(named, None) or _kind_of_content(head)
 
 
 def unpack(path: str, kind: ArchiveKind, target: str, limits: Limits) -> Mapping[str, tuple[int, str]]:
@@ -243,7 +220,7 @@ def unpack(path: str, kind: ArchiveKind, target: str, limits: Limits) -> Mapping
             elif kind == "tar":
                 unpack_tar(file, extraction, limits)
             else:
-                unpack_tar(open_compressed(file, _COMPRESSIONS[kind]), extraction, limits)
+                unpack_tar(open_compressed(file, kind), extraction, limits)
     return extraction.files
 
 

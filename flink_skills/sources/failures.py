@@ -23,18 +23,10 @@ _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"
 _OTHER_REGION = frozenset(
     {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "Redirect", "IllegalLocationConstraint"}
 )
-_UNREACHABLE = frozenset(
-    {
-        "ClientConnectorDNSError",
-        "ClientConnectorError",
-        "ConnectionRefusedError",
-        "ConnectTimeout",
-        "ConnectTimeoutError",
-        "EndpointConnectionError",
-        "NewConnectionError",
-        "gaierror",
-    }
-)
+_UNREACHABLE = frozenset({
+    "ClientConnectorDNSError", "ClientConnectorError", "ConnectionRefusedError", "ConnectTimeout",
+    "ConnectTimeoutError", "EndpointConnectionError", "NewConnectionError", "gaierror",
+})  # fmt: skip
 _UNTRUSTED = frozenset({"ClientConnectorCertificateError", "SSLCertVerificationError"})
 _NO_HTTP = frozenset({"BadHttpMessage", "BadHttpMethod", "BadStatusLine", "InvalidHeader", "LineTooLong"})
 _NO_ADDRESS = frozenset({"InvalidURL", "ParamValidationError"})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import hashlib
 import os
 import secrets
 import stat
@@ -25,7 +24,7 @@ from flink_skills.skill.credentials import credential_message, find_credentials
 from flink_skills.skill.diagnostic import Severity
 from flink_skills.skill.inspection import excluded_messages
 from flink_skills.skill.skill_paths import inside, is_foreign, is_generated, link_problem, skill_file_in, walk_files
-from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
+from flink_skills.sources.archive import ArchiveKind, archive_kind, file_sha256, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
 from flink_skills.sources.source import SourceSpec
 from flink_skills.sources.tar_archive import Member, content_of, mode_of, write_tar
@@ -106,7 +105,7 @@ def pack_skills(
             packed = contents.verified(part, kind)
             if contents.has_errors:
                 return Packing((), tuple(contents.diagnostics))
-            sha256, size = _sha256_and_size(part)
+            sha256, _, size = file_sha256(part)
             os.replace(part, target)
     except OSError as error:
         raise ConfigError(f"{target}: cannot be written: {error.strerror or error}") from None
@@ -367,12 +366,3 @@ def _part_of(target: str) -> Iterator[str]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
-
-
-def _sha256_and_size(path: str) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
-    with open(path, "rb") as file:
-        while data := file.read(1 << 18):
-            digest.update(data)
-            size += len(data)
-    return digest.hexdigest(), size

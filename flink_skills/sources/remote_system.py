@@ -54,18 +54,9 @@ _SHORTEST_STALL = 1.0
 _MAX_STALL = 30.0
 # Fields that differ between two versions of a file, as any file system names them.
 _VERSION_FIELDS = (
-    "ETag",
-    "etag",
-    "VersionId",
-    "LastModified",
-    "Last-Modified",
-    "last_modified",
-    "mtime",
-    "modificationTime",
-    "md5Hash",
-    "generation",
-    "created",
-)
+    "ETag", "etag", "VersionId", "LastModified", "Last-Modified", "last_modified", "mtime", "modificationTime",
+    "md5Hash", "generation", "created",
+)  # fmt: skip
 # An entity tag says it all; a time beside it would also change where the same content is put there again.
 _WITH_TAG = ("ETag", "etag", "VersionId")
 
