@@ -72,7 +72,7 @@ class RemoteLocation(RemoteSystem, Location):
             system.pipe_file(building, data)
             self._move(system, building, target)
         except BaseException:
-            with suppress(Exception):  # what is left has a name that nobody asks for
+            with suppress(Exception):  # no reader uses the name of the remains
                 system.rm_file(building)
             raise
 

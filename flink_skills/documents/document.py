@@ -1,4 +1,4 @@
-"""YAML whose every value knows its line: mappings, lists and scalars, and nothing else.
+"""YAML documents with the line of each value: mappings, lists and scalars.
 
 Anchors and aliases are refused, as in the front matter of skills: each value stands where it is read. A key that is
 there twice is an error, and so is a tag. Keys are texts as they are written, so that a column may be named ``no``.
@@ -162,7 +162,7 @@ def _read(path: FilePath) -> str:
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            # A pipe that nobody writes to would be waited for.
+            # Opening a pipe would block.
             raise DocumentError([Problem(str(path), "the path is not a regular file")])
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)

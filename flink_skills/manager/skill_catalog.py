@@ -154,4 +154,4 @@ def _differs(before: Catalog, after: Catalog, name: str) -> bool:
     try:
         return before.bind(old) != after.bind(new)
     except ResourceError:
-        return True  # of what was not read in time nobody can say that it is the same
+        return True  # the old content was not read in time

@@ -34,7 +34,7 @@ def unavailable_skills(
 ) -> Mapping[str, Diagnostic]:
     """Those of ``skills`` that require what is not there, by name, with the diagnostic that says so.
 
-    None without ``environment``: then nobody knows what commands will have, as on the client that submits a job.
+    Empty without ``environment``, for example on the client that submits a job.
     """
     found: dict[str, Diagnostic] = {}
     for skill in skills if environment is not None else ():

@@ -315,7 +315,7 @@ def _read_folders(
             continue
         result = _load(folder, skill_file, tree, real, context, strict=strict)
         if last is not None and _same_digest(last, result):
-            # The same object: those who hold it and those who get it now see that nothing happened.
+            # The object stays the same, because its content did not change.
             entries.append(last.renewed(replace(result, skill=last.skill), signature))
         else:
             entries.append(Entry(folder, result, root=real, limit=limits.skill_files, signature=signature))

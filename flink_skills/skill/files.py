@@ -114,8 +114,8 @@ class MemoryFiles(SkillFiles):
 class FolderFiles(SkillFiles):
     """Files of a skill in a folder. ``root`` is the real path of its source, which links must not leave.
 
-    ``known`` gives the manifest where somebody has it already (the store's index): then no tree is read for
-    it, and each file is compared with it when it is first read, later when its stamp has changed.
+    ``known`` returns the manifest in the store's index. The folder is then not read for it. Each file is compared with
+    the manifest at its first read, and later if its stamp has changed.
     """
 
     __slots__ = ("_earlier", "_known", "_limits", "_manifest", "_stamps", "folder", "root", "skill_file")

@@ -18,7 +18,7 @@ _CLOSING = re.compile(rb"(?:\r\n|\n|\r)---[ \t]*(?:\r\n|\n|\r|\Z)")
 _ONE_LINE = re.compile(rb"---[ \t]+[a-z-]+:[ \t]")
 # What no YAML reader accepts: controls except tab and line ends, lone surrogates, non-characters.
 _NOT_YAML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-# Line ends for some readers of YAML and for nobody who looks at the file.
+# Line ends for some readers of YAML, which an editor does not show.
 _UNUSUAL_LINE_END = re.compile("[\x85\u2028\u2029]")
 
 

@@ -203,7 +203,7 @@ class AgentSkill:
         return tuple(path for path in self._files.paths() if _is_doc(path) and self._readable(path))
 
     def _readable(self, path: str) -> bool:
-        # Paths of files that were found below the folder: no check of a text that somebody else chose.
+        # The paths come from a listing of the folder and need no check.
         return self.path is None or os.access(f"{self.path}/{path}", os.R_OK)
 
     @property

@@ -140,7 +140,7 @@ def _own_zstd(file: BinaryIO) -> Readable:
 
 
 class _ZstdErrors:
-    """Turns the library's error, whose class is only known here, into one that everybody knows."""
+    """Reader that raises :class:`ValueError` instead of the library's error."""
 
     def __init__(self, reader: Readable, error: type[Exception]) -> None:
         self._reader = reader
@@ -201,7 +201,7 @@ def archive_kind(name: str, head: bytes) -> ArchiveKind | None:
 
 
 def unpack(path: str, kind: ArchiveKind, target: str, limits: Limits) -> Mapping[str, tuple[int, str]]:
-    """Unpack into ``target``, an empty folder that nobody else writes to; size and sha256 of each file.
+    """Unpack into ``target``, an empty private folder. Return size and sha256 of each file.
 
     Raises :class:`ArchiveRefusedError`; what was written until then is the caller's to remove. Raises
     :class:`OSError` where the disk fails.

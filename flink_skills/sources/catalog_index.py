@@ -275,7 +275,7 @@ def _below(path: str, root: str) -> str:
     start = root.rstrip("/") + "/"
     if path.startswith(start):
         return path[len(start) :]
-    # The same folder by another way, such as a link to it.
+    # A folder can have a second path, such as a link.
     folder, name = os.path.split(path)
     return os.path.relpath(os.path.join(os.path.realpath(folder), name), root)
 

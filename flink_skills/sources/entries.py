@@ -23,7 +23,7 @@ _RATIO_FLOOR = 256 << 10
 
 
 class Readable(Protocol):
-    """Something with ``read(size)``."""
+    """Object with ``read(size)``."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 

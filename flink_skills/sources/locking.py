@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 MACHINE_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
-"""Errors that go away when somebody gives back what the machine has too little of."""
+"""Errors of a host that is full. They end when space or descriptors become free."""
 
 NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-"""Those of them that are not about a disk."""
+"""Errors of a host without free file descriptors."""
 
 _FIXES = {
     errno.ENOSPC: "free some space",
@@ -53,7 +53,7 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBAD
 def os_error_hint(error: OSError) -> str:
     """What an operator can do about ``error``; empty where that does not follow from its number.
 
-    >>> machine_mend(OSError(errno.ENOSPC, "No space left on device"))
+    >>> os_error_hint(OSError(errno.ENOSPC, "No space left on device"))
     'free some space'
     """
     return _FIXES.get(error.errno or 0, "")
@@ -147,7 +147,7 @@ def file_lock(path: str, deadline: float, source: str) -> Iterator[None]:
 
 @contextmanager
 def try_lock(path: str) -> Iterator[bool]:
-    """Hold the lock file ``path`` exclusively if nobody else does; whether that is so."""
+    """Hold the lock file ``path`` exclusively if it is free. The value is True if it was."""
     descriptor = _locked(path)
     try:
         yield descriptor is not None
@@ -157,7 +157,7 @@ def try_lock(path: str) -> Iterator[bool]:
 
 
 def _locked(path: str) -> int | None:
-    """A descriptor that holds the lock, or None if somebody else has it."""
+    """Return a descriptor that holds the lock. Return None if another process or thread has it."""
     while True:
         descriptor = open_own_file(path, _LOCK_FLAGS)
         try:
@@ -175,7 +175,7 @@ def _locked(path: str) -> int | None:
 
 
 def _free(descriptor: int, path: str) -> None:
-    """Give a lock back. Its file goes first, so that none piles up: who waits for it makes a new one."""
+    """Release a lock. Its file is removed first, because waiting processes create it again."""
     with suppress(OSError):
         os.unlink(path)
     os.close(descriptor)
@@ -266,7 +266,7 @@ def _lock_shared(descriptor: int, path: str) -> None:
 
 
 def holder_of(path: str) -> str:
-    """Return who holds a lock on the file or folder ``path``, for messages: the process, if the system names it.
+    """Return the process that locks the file or folder ``path``, if the system names it, for messages.
 
     >>> holder_of("/nowhere/at/all")
     'an unknown process locks /nowhere/at/all'

@@ -1,6 +1,6 @@
 """Pack folders of skills into one archive: the same bytes for the same files, and nothing that would be refused.
 
-The archive has the files of the skills alone, sorted by name, all dated 1980 and owned by nobody, executable or
+The archive has the files of the skills alone, sorted by name, all dated 1980 and without an owner, executable or
 not. Before it appears under its name it is unpacked as a job would do it, and every digest compared.
 """
 
@@ -34,7 +34,7 @@ __all__ = ["PackedSkill", "Packing", "pack_skills"]
 _KINDS = ("zip", "tar", "tar.gz")
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first one that a zip archive can tell
 _LEVEL = 9
-_CHECKED_FOR_RATIO = 16 << 10  # with its headers, no smaller file has a ratio that anybody refuses
+_CHECKED_FOR_RATIO = 16 << 10  # with its headers, no smaller file has a ratio over the limit
 
 
 @dataclass(frozen=True)

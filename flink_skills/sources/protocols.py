@@ -62,7 +62,7 @@ def single_attempt_options(protocol: str, options: dict[str, Any], stall: float)
 
 
 def disable_retries(protocol: str, system: Any, stall: float) -> None:
-    """The same for what a library takes no option for."""
+    """Limit the attempts of a library that has no option for it."""
     if protocol in ("http", "https", "s3", "s3a"):
         system.close_session = _close_soon
     if protocol in ("s3", "s3a"):

@@ -102,7 +102,7 @@ class SourceSpec:
         if found is None:
             unknown = _UNKNOWN_PIN.search(given) if kind not in ("path", "resource") else None
             if unknown is not None:
-                # Left alone it would be a pin that nobody checks.
+                # Otherwise it would be a pin without a check.
                 message = f"skill source {_shown(kind, given)}: {unknown[1][:40]!r} after '#' is unknown"
                 raise ConfigError(f"{message}{_near(unknown[1], _WORDS)}; write #sha256=…, #format=… or both with '&'")
             return cls(kind, given)
@@ -225,7 +225,7 @@ class SourceContext:
         return Store(folder, self.limits, max_size=self.config.get(SkillOptions.STORE_MAX_SIZE))
 
     def without_options(self) -> SourceContext:
-        """The same without ``skills.source.options``, for an address that they were not meant for."""
+        """Return the context without ``skills.source.options``, for addresses of other hosts."""
         return replace(self, config=SkillConfig({SkillOptions.SOURCE_OPTIONS.key: ""}).merged_over(self.config))
 
     def file_system_options(self, protocol: str, *, expanded: bool = True) -> dict[str, Any]:

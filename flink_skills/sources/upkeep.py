@@ -161,7 +161,7 @@ def sweep_work(store: str) -> None:
 
 
 def sweep(store: str) -> None:
-    """:func:`sweep_work`, and locks, indexes and half-written records that nobody needs.
+    """:func:`sweep_work`, and locks, indexes and half-written records without a use.
 
     Raises :class:`OSError`.
     """
