@@ -78,8 +78,7 @@ def refusal_of(reasons: Mapping[str, Sequence[Diagnostic]]) -> UnsupportedSkillE
 
 
 def _hidden(skill: AgentSkill, code: str, reasons: Iterable[str], *, strict: bool) -> Diagnostic:
-    report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "", strict=strict)
-    report.skill = skill.name
+    report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "", strict=strict, skill=skill.name)
     report.add(code, f"skill {skill.name!r} is hidden: {'; '.join(reasons)}")
     return report.diagnostics[0]
 

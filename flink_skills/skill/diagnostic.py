@@ -374,10 +374,12 @@ class Report:
 
     __slots__ = ("_found", "_known_fields_only", "path", "skill", "strict", "strict_valid")
 
-    def __init__(self, path: str = "", *, strict: bool = False, known_fields_only: bool = False) -> None:
+    def __init__(
+        self, path: str = "", *, skill: str = "", strict: bool = False, known_fields_only: bool = False
+    ) -> None:
         self.path = path
         self.strict = strict
-        self.skill = ""
+        self.skill = skill
         self.strict_valid = True
         self._known_fields_only = known_fields_only
         self._found: list[tuple[str, Severity, str, str, int, str, int]] = []

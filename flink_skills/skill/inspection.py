@@ -54,8 +54,7 @@ def inspect_skill(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
     >>> [diagnostic.code for diagnostic in inspect_skill(skill, Limits())]
     ['F19']
     """
-    report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "", strict=strict)
-    report.skill = skill.name
+    report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "", strict=strict, skill=skill.name)
     try:
         text, first_line, size, bad_line = read_body(skill.files, limits.skill_file)
         paths = skill.files.paths()
@@ -89,8 +88,7 @@ def check_credentials(skill: AgentSkill, *, strict: bool = False) -> list[Diagno
 
     Files that are named like a secret are in :func:`inspect_skill`.
     """
-    report = Report(strict=strict)
-    report.skill = skill.name
+    report = Report(strict=strict, skill=skill.name)
     for path, found in find_credentials(skill.files):
         if not credential_name(path):
             place = f"{skill.path}/{path}" if skill.path else ""
@@ -103,8 +101,7 @@ def check_evals(skill: AgentSkill) -> list[Diagnostic]:
     files = skill.files
     if not isinstance(files, FolderFiles) or not os.path.lexists(f"{files.folder}/{_EVALS}"):
         return []
-    report = Report(f"{files.folder}/{_EVALS}")
-    report.skill = skill.name
+    report = Report(f"{files.folder}/{_EVALS}", skill=skill.name)
     try:
         descriptor = open_inside(report.path, files.root)
         if descriptor is None:
@@ -220,7 +217,7 @@ def _hidden(body: str, report: Report, first_line: int) -> None:
 
 
 def _references(skill: AgentSkill, body: str, paths: frozenset[str], report: Report, first_line: int) -> None:
-    folders = {folder for path in paths for folder in _parents(path)}
+    folders = {path[: slash.start()] for path in paths for slash in re.finditer("/", path)}
     said = 0
     for reference in file_references(body):
         path = posixpath.normpath(reference.path)
@@ -270,10 +267,6 @@ def _nested_name(skill: AgentSkill, path: str) -> str:
                 return found.name if found is not None else ""
         folder = os.path.dirname(folder)
     return ""
-
-
-def _parents(path: str) -> list[str]:
-    return [path[: match.start()] for match in re.finditer("/", path)]
 
 
 def _links(skill: AgentSkill, report: Report, limits: Limits) -> None:

@@ -6,6 +6,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -196,11 +197,11 @@ def load_folder(
     """
     root = os.path.realpath(folder) if root is None else root
     if skill_file is None:
-        skill_file = _find_skill_file(folder)
+        with suppress(OSError):
+            skill_file = skill_file_in(os.listdir(folder))
     path = os.path.join(folder, skill_file or "SKILL.md")
     name = folder_name or os.path.basename(folder)
-    report = Report(path, strict=strict, known_fields_only=known_fields_only)
-    report.skill = name
+    report = Report(path, strict=strict, known_fields_only=known_fields_only, skill=name)
     if skill_file is None:
         report.add("F01", "there is no SKILL.md in the folder", severity="error", fix="add one")
         return LoadResult(None, tuple(report.diagnostics), strict_valid=False)
@@ -226,13 +227,6 @@ def load_folder(
 def _has_tool_files(folder: str) -> bool:
     """Return True if the folder has files that only skills of the form "heading" have."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in ("schema.json", "tools.py"))
-
-
-def _find_skill_file(folder: str) -> str | None:
-    try:
-        return skill_file_in(os.listdir(folder))
-    except OSError:
-        return None
 
 
 def _read_start(path: str, root: str, report: Report, limits: Limits) -> tuple[bytes, bool] | None:

@@ -55,8 +55,7 @@ def check_scripts(skill: AgentSkill, limits: Limits, *, strict: bool = False) ->
     >>> [(found.code, found.line) for found in check_scripts(skill, Limits())]
     [('X02', 1)]
     """
-    report = Report(strict=strict)
-    report.skill = skill.name
+    report = Report(strict=strict, skill=skill.name)
     try:
         run_directly = _run_directly(skill, limits)
         for path in skill.files.paths():

@@ -205,8 +205,7 @@ def check_support(
     ["allowed-tools names 'Task', which does not exist here",
      "allowed-tools names 'WebFetch': an agent that declares web_fetch has this tool"]
     """
-    report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "")
-    report.skill = skill.name
+    report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "", skill=skill.name)
     there = environment or RuntimeEnvironment.of_this_process()
     _fields(skill, report)
     try:
@@ -318,13 +317,9 @@ def _first(pattern: re.Pattern[str], lines: list[str]) -> tuple[str, int] | None
 
 
 def _listed(names: Collection[str]) -> str:
-    shown = list(_each_once(names))
+    shown = list(dict.fromkeys(names))
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
     return ", ".join(repr(name) for name in shown[:5]) + more
-
-
-def _each_once(names: Collection[str]) -> Iterator[str]:
-    return iter(dict.fromkeys(names))
 
 
 def _do(names: Collection[str]) -> str:

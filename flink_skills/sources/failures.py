@@ -78,8 +78,9 @@ class Transfer:
             if isinstance(cause, SourceError):
                 return cause
         for cause in causes:
-            if isinstance(cause, OSError) and (cause.errno in _DISK_FULL or self._is_of_target(cause)):
-                return self._disk_error(cause)
+            if isinstance(cause, OSError) and (cause.errno in _DISK_FULL or self._is_target(cause)):
+                found = self.disk_error(cause, self.shown)
+                return DiskError(str(found), source=self.shown, retryable=found.retryable)
         names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
         status = next(filter(None, map(_status, causes)), None)
         code = next(filter(None, map(_code, causes)), "")
@@ -161,12 +162,8 @@ class Transfer:
         wrong = isinstance(error, (TypeError, AttributeError, LookupError, ValueError)) or "Validation" in name
         return self.error(f"the source cannot be opened ({name}); check {key}") if wrong else None
 
-    def _is_of_target(self, error: OSError) -> bool:
+    def _is_target(self, error: OSError) -> bool:
         return bool(self.target) and str(error.filename or "").startswith(self.target)
-
-    def _disk_error(self, error: OSError) -> DiskError:
-        found = self.disk_error(error, self.shown)
-        return DiskError(str(found), source=self.shown, retryable=found.retryable)
 
 
 def missing_package(protocol: str) -> str:

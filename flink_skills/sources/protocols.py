@@ -1,6 +1,6 @@
 """What each protocol of skill URLs needs: its package, its credentials, and its library's words for ours.
 
-``skills.source.options`` takes the same plain words for every store, so that nobody needs to know which library is
+``skills.source.options`` takes the same plain words for every store, because users do not know which library is
 below: ``endpoint``, ``region``, ``anonymous``, ``key`` and ``secret``. Words of the library itself pass as they are.
 """
 

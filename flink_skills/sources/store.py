@@ -21,8 +21,8 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from flink_skills.errors import ResourceError, SourceError
@@ -99,7 +99,7 @@ class Store:
             return None
         try:
             tree = self._find(sha256)
-            if tree is None or not self._may_write(WORK):
+            if tree is None or not os.access(os.path.join(self.folder, WORK), os.W_OK | os.X_OK):
                 return tree
             sweep_work(self.folder)
             if tree.index is None:
@@ -205,6 +205,15 @@ class Store:
                 message = f"skill source {origin}: the skill has {value} {what}. The limit is {limit}"
                 raise SourceError(f"{message} ({option.key}).", source=origin)
 
+    @contextmanager
+    def locked(self, key: str, deadline: float, origin: str) -> Iterator[None]:
+        """Hold the lock ``key``. Raise :class:`SourceError` at the deadline, and if the disk fails."""
+        try:
+            with file_lock(self.lock_path(key), deadline, origin):
+                yield
+        except OSError as error:
+            raise self.disk_error(error, origin) from None
+
     def lock_path(self, key: str) -> str:
         """Return the lock file for a key. Create its folder, and remove the work that a killed holder left."""
         path = os.path.join(self._own_folder(LOCKS), key)
@@ -247,14 +256,12 @@ class Store:
         if tree := self.open_tree(sha256, origin):
             return tree
         try:
-            with file_lock(self.lock_path(sha256), deadline, origin):
+            with self.locked(sha256, deadline, origin):
                 if tree := self._find(sha256):
                     return self._indexed(tree)
                 tree = self._make(sha256, fill)
         except ArchiveRefusedError as refused:
             raise SourceError(f"skill source {origin}: {refused}; the archive is refused", source=origin) from None
-        except OSError as error:
-            raise self.disk_error(error, origin) from None
         try:
             sweep(self.folder)
             if self._max_size:
@@ -384,9 +391,6 @@ class Store:
             raise PlantedError(
                 folder, "the store is in a directory that all users can write to, and others can write to it"
             )
-
-    def _may_write(self, name: str) -> bool:
-        return os.access(os.path.join(self.folder, name), os.W_OK | os.X_OK)
 
 
 def _restore(folder: str, mode: int) -> None:
