@@ -15,7 +15,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.protocols import is_anonymous
 from flink_skills.sources.remote_system import RemoteSystem
 from flink_skills.sources.secrets import has_references, unchained_errors
-from flink_skills.sources.source import SourceContext
+from flink_skills.sources.skill_source import SourceContext
 
 __all__ = ["RemoteLocation"]
 

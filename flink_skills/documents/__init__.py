@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from flink_skills.documents.document import Problem as Problem
     from flink_skills.documents.document import path_text as path_text
     from flink_skills.documents.document import read_document as read_document
-    from flink_skills.documents.validation import known_keys as known_keys
-    from flink_skills.documents.validation import schema_problems as schema_problems
+    from flink_skills.documents.schema_validation import known_keys as known_keys
+    from flink_skills.documents.schema_validation import schema_problems as schema_problems
 
 _NAMES = {
     "document": "Document DocumentError Path Place Problem path_text read_document",
-    "validation": "known_keys schema_problems",
+    "schema_validation": "known_keys schema_problems",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

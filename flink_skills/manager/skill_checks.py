@@ -10,7 +10,7 @@ from flink_skills.errors import ResourceError, UnsupportedSkillError
 from flink_skills.manager.source_loading import Entry
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, Report
-from flink_skills.skill.inspection import inspect_skill
+from flink_skills.skill.skill_inspection import inspect_skill
 from flink_skills.skill.support import RuntimeEnvironment, check_support, missing_requirements
 
 __all__ = [

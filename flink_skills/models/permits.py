@@ -24,7 +24,7 @@ from flink_skills.models.quota import Quota
 from flink_skills.models.setup import ModelSetup
 from flink_skills.models.shared_limits import POLL, SharedLimits, TokenCost
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.skill.inspection import about_tokens
+from flink_skills.skill.skill_inspection import about_tokens
 from flink_skills.sources.locking import os_error_hint
 from flink_skills.telemetry.activity import current_activity
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError
-from flink_skills.skill.files import SkillFiles
+from flink_skills.skill.skill_files import SkillFiles
 
 __all__ = [
     "Credential",

@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from flink_skills.skill.diagnostic import Report
-from flink_skills.skill.limits import Limits
 from flink_skills.skill.repair import TEXT_FIELDS, folded_text, repair
+from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.yaml_values import Entry, Note, YamlProblemError, is_null, read_mapping
 
 __all__ = ["Block", "find_block", "read_front_matter", "split_body", "starts_with_front_matter"]

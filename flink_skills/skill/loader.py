@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from flink_skills.skill.agent_skill import AgentSkill
 from flink_skills.skill.diagnostic import Diagnostic, Report
-from flink_skills.skill.fields import Fields, read_fields
 from flink_skills.skill.frontmatter import starts_with_front_matter
-from flink_skills.skill.limits import Limits
-from flink_skills.skill.model import AgentSkill
+from flink_skills.skill.skill_fields import Fields, read_fields
+from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.skill_paths import inside, is_generated, link_problem, open_inside, skill_file_in
 from flink_skills.skill.text import is_utf16
 

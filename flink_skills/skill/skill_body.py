@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from flink_skills.skill.files import SkillFiles
 from flink_skills.skill.frontmatter import split_body
+from flink_skills.skill.skill_files import SkillFiles
 
 __all__ = [
     "Body",

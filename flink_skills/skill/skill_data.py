@@ -12,9 +12,16 @@ import yaml
 
 from flink_skills.errors import ConfigError, ResourceError, near_misses
 from flink_skills.skill.diagnostic import Report
-from flink_skills.skill.fields import KNOWN_FIELDS, MAX_COMPATIBILITY, MAX_DESCRIPTION, MAX_NAME, Fields, read_fields
-from flink_skills.skill.files import SkillFiles
-from flink_skills.skill.limits import Limits
+from flink_skills.skill.skill_fields import (
+    KNOWN_FIELDS,
+    MAX_COMPATIBILITY,
+    MAX_DESCRIPTION,
+    MAX_NAME,
+    Fields,
+    read_fields,
+)
+from flink_skills.skill.skill_files import SkillFiles
+from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.skill_paths import is_generated, name_problem, resource_parts
 from flink_skills.skill.text import clean_line
 

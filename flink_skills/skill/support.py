@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.errors import ResourceError
+from flink_skills.skill.agent_skill import AgentSkill
 from flink_skills.skill.diagnostic import Diagnostic, Report
-from flink_skills.skill.limits import Limits
-from flink_skills.skill.model import AgentSkill
 from flink_skills.skill.skill_body import read_body, without_code
+from flink_skills.skill.skill_limits import Limits
 
 __all__ = ["RuntimeEnvironment", "check_support", "missing_requirements"]
 

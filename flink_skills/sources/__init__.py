@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from flink_skills.sources.downloads import RemoteFile as RemoteFile
     from flink_skills.sources.entries import ArchiveRefusedError as ArchiveRefusedError
     from flink_skills.sources.prefixes import AllowedPrefixes as AllowedPrefixes
-    from flink_skills.sources.source import CodeSource as CodeSource
-    from flink_skills.sources.source import SkillSource as SkillSource
-    from flink_skills.sources.source import SourceContext as SourceContext
-    from flink_skills.sources.source import SourceSpec as SourceSpec
-    from flink_skills.sources.source import SourceTree as SourceTree
-    from flink_skills.sources.source import open_source as open_source
-    from flink_skills.sources.source import register_source as register_source
-    from flink_skills.sources.source import source_kinds as source_kinds
-    from flink_skills.sources.source import unregister_source as unregister_source
+    from flink_skills.sources.skill_source import CodeSource as CodeSource
+    from flink_skills.sources.skill_source import SkillSource as SkillSource
+    from flink_skills.sources.skill_source import SourceContext as SourceContext
+    from flink_skills.sources.skill_source import SourceSpec as SourceSpec
+    from flink_skills.sources.skill_source import SourceTree as SourceTree
+    from flink_skills.sources.skill_source import open_source as open_source
+    from flink_skills.sources.skill_source import register_source as register_source
+    from flink_skills.sources.skill_source import source_kinds as source_kinds
+    from flink_skills.sources.skill_source import unregister_source as unregister_source
     from flink_skills.sources.store import Store as Store
     from flink_skills.sources.store import StoredTree as StoredTree
     from flink_skills.sources.store import remove_tree as remove_tree
@@ -34,7 +34,7 @@ _NAMES = {
     "downloads": "RemoteFile",
     "entries": "ArchiveRefusedError",
     "prefixes": "AllowedPrefixes",
-    "source": "CodeSource SkillSource SourceContext SourceSpec SourceTree "
+    "skill_source": "CodeSource SkillSource SourceContext SourceSpec SourceTree "
     "open_source register_source source_kinds unregister_source",
     "store": "Store StoredTree remove_tree",
     "upkeep": "FetchRecord",

@@ -22,11 +22,11 @@ from flink_skills.options import SkillOptions
 from flink_skills.skill.skill_paths import ALWAYS_EXCLUDED
 from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction, shown
-from flink_skills.sources.failures import ChangedError, Transfer, is_absent
 from flink_skills.sources.listings import Entry, Listing, Page, listing_of
 from flink_skills.sources.remote_system import WEB, Chain, Connection, limited, version_text
-from flink_skills.sources.source import SourceContext
+from flink_skills.sources.skill_source import SourceContext
 from flink_skills.sources.tar_archive import Member, write_tar
+from flink_skills.sources.transfer_failures import ChangedError, Transfer, is_absent
 
 __all__ = ["RemoteFile", "RemoteFolder", "decode", "remote_of"]
 

@@ -15,7 +15,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.sources.archive import check_pin
 from flink_skills.sources.downloads import remote_of
 from flink_skills.sources.secrets import expand, replacements
-from flink_skills.sources.source import SourceContext
+from flink_skills.sources.skill_source import SourceContext
 from flink_skills.sources.store import StoredTree
 from flink_skills.sources.upkeep import FetchRecord
 

@@ -25,7 +25,6 @@ from flink_skills.skill import Limits
 from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
 from flink_skills.sources.entries import ArchiveRefusedError
-from flink_skills.sources.failures import ChangedError, DiskError, Transfer, missing_package
 from flink_skills.sources.http import GuardedClient
 from flink_skills.sources.protocols import (
     check_here,
@@ -35,8 +34,9 @@ from flink_skills.sources.protocols import (
     options_keys,
     single_attempt_options,
 )
-from flink_skills.sources.source import SourceContext
+from flink_skills.sources.skill_source import SourceContext
 from flink_skills.sources.store import remove_tree
+from flink_skills.sources.transfer_failures import ChangedError, DiskError, Transfer, missing_package
 
 __all__ = ["WEB", "Chain", "Connection", "RemoteSystem", "limited", "version_text"]
 

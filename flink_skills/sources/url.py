@@ -17,7 +17,7 @@ from flink_skills.sources.downloads import remote_of
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted
 from flink_skills.sources.path import check_pinned_folder, local_tree
 from flink_skills.sources.secrets import has_references, unchained_errors
-from flink_skills.sources.source import SkillSource, SourceContext, SourceSpec, SourceTree
+from flink_skills.sources.skill_source import SkillSource, SourceContext, SourceSpec, SourceTree
 from flink_skills.sources.store import Store, StoredTree, remove_tree
 from flink_skills.sources.upkeep import FetchRecord
 from flink_skills.sources.wellknown import SkillIndex, index_address

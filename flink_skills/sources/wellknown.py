@@ -24,7 +24,7 @@ from flink_skills.skill import Diagnostic
 from flink_skills.skill.diagnostic import Severity
 from flink_skills.sources.address import AddressPolicy, host_of, protocol_of
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted, refuse_web_page
-from flink_skills.sources.source import SourceContext, SourceSpec, SourceTree
+from flink_skills.sources.skill_source import SourceContext, SourceSpec, SourceTree
 from flink_skills.sources.store import StoredTree, remove_tree
 from flink_skills.sources.upkeep import FetchRecord
 

@@ -26,8 +26,8 @@ from flink_skills.execution.workspace import WorkspacePathError, media_type
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources import RemoteFile, SourceContext
 from flink_skills.sources.archive import file_sha256
-from flink_skills.sources.failures import DiskError
 from flink_skills.sources.prefixes import AllowedPrefixes, PrefixPolicy
+from flink_skills.sources.transfer_failures import DiskError
 from flink_skills.telemetry import observe
 
 __all__ = ["Durable", "NamedFiles"]
@@ -51,7 +51,7 @@ class NamedFiles:
 
     def __init__(self, config: SkillConfig, scratch_dir: str) -> None:
         self._config = config
-        prefixes: tuple[str, ...] = config.get(SkillOptions.FILES_ALLOWED)
+        prefixes = config.get(SkillOptions.FILES_ALLOWED)
         self._policy = PrefixPolicy(config, AllowedPrefixes(prefixes))
         self._context = SourceContext(config, store_dir=scratch_dir)
         self._scratch_dir = scratch_dir
@@ -71,14 +71,13 @@ class NamedFiles:
 
     def allowed(self, files: Sequence[EventFile]) -> tuple[EventFile, ...]:
         """Return the files. A file whose address is rejected has the reason as its problem, and no address."""
-        found = []
-        for file in files:
-            reason = self.refusal(file)
-            if reason:
-                _log.warning("%s", reason)
-            refused = EventFile("", file.original_name, file.mime_type, uri=file.uri, problem=reason)
-            found.append(refused if reason else file)
-        return tuple(found)
+        reasons = [self.refusal(file) for file in files]
+        for reason in filter(None, reasons):
+            _log.warning("%s", reason)
+        return tuple(
+            EventFile("", file.original_name, file.mime_type, uri=file.uri, problem=reason) if reason else file
+            for file, reason in zip(files, reasons, strict=True)
+        )
 
     async def stage(
         self,
@@ -184,15 +183,13 @@ class NamedFiles:
             remote.fetch(path, limit, deadline)
             sha256, head, size = file_sha256(path)
         except DiskError:
-            fix = "free space there"
-            raise TurnError(f"event file {file.uri}: the disk of {self._scratch_dir} does not take it; {fix}") from None
+            message = f"event file {file.uri}: the disk of {self._scratch_dir} does not take it"
+            raise TurnError(f"{message}; free space there") from None
         except (SourceError, ConfigError) as error:
             raise TurnError(_told(error)) from None
         except OSError as error:
-            raise TurnError(
-                f"event file {file.uri}: cannot be written below {self._scratch_dir} ({error.strerror}); "
-                "free space there"
-            ) from None
+            message = f"event file {file.uri}: cannot be written below {self._scratch_dir} ({error.strerror})"
+            raise TurnError(f"{message}; free space there") from None
         finally:
             if given_up.is_set():
                 _remove(folder)

@@ -61,8 +61,7 @@ class TurnFiles:
         agent = self._agent
         self.event, files = await asyncio.to_thread(agent.files.read, self.event)
         self._files = agent.named_files.allowed(files)
-        if self._files != tuple(files):
-            self.event = agent.files.with_names(self.event, self._files)
+        self.event = agent.files.with_names(self.event, self._files)
         if any(file.ref is not None and not file.ref.version for file in self._files):
             known = dict(artifacts())
             look_up = partial(asyncio.to_thread, agent.files.versions, self._files, self._owner, known)

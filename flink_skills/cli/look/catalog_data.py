@@ -29,7 +29,7 @@ from flink_skills.manager.skill_checks import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic
 from flink_skills.skill.diagnostic import CODES
-from flink_skills.skill.inspection import about_tokens
+from flink_skills.skill.skill_inspection import about_tokens
 from flink_skills.skill.support import missing_requirements
 from flink_skills.tools.dynamic import tool_names_of
 from flink_skills.tools.profiles import SkillSettings

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from flink_skills.skill.diagnostic import Report
 from flink_skills.skill.frontmatter import find_block, read_front_matter, starts_with_front_matter
-from flink_skills.skill.limits import Limits
 from flink_skills.skill.skill_body import first_heading
+from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.text import clean_line, hidden_characters
 from flink_skills.skill.yaml_values import Entry, Node, Untyped, is_null, plain_value, source_text
 

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from flink_skills.errors import ResourceError, near_misses
+from flink_skills.skill.agent_skill import AgentSkill
 from flink_skills.skill.credentials import (
     Credential,
     credential_message,
@@ -20,11 +21,10 @@ from flink_skills.skill.credentials import (
     without_credential_names,
 )
 from flink_skills.skill.diagnostic import Diagnostic, Report
-from flink_skills.skill.files import FolderFiles
-from flink_skills.skill.limits import Limits
 from flink_skills.skill.loader import load_folder
-from flink_skills.skill.model import AgentSkill
 from flink_skills.skill.skill_body import file_references, read_body, unread_tools, without_code
+from flink_skills.skill.skill_files import FolderFiles
+from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.skill_paths import (
     inside,
     link_problem,

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError
+from flink_skills.skill.agent_skill import AgentSkill
 from flink_skills.skill.diagnostic import Diagnostic, Report
-from flink_skills.skill.limits import Limits
-from flink_skills.skill.model import AgentSkill
 from flink_skills.skill.skill_body import code_texts, read_body
+from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.text import is_utf16
 
 __all__ = ["check_scripts"]
