@@ -1,6 +1,6 @@
 """Reads an incident from standard input and takes a Flink log apart: entries, exception chains, job states.
 
-Each skill has a copy of ``skills/flink_log.py``, so that its folder works on its own. ``make skills`` writes the copies.
+Each skill has a copy of ``skills/flink_log.py``, so that its folder works on its own. ``make skills`` writes copies.
 """
 
 from __future__ import annotations
