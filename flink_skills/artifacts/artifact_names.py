@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Literal, cast
 
 from flink_skills.errors import ExecutionError
-from flink_skills.skill.skill_paths import name_problem
+from flink_skills.skill.file_rules import name_problem
 
 __all__ = [
     "SCHEMES",

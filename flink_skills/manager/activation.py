@@ -9,7 +9,7 @@ from typing import NamedTuple
 from flink_skills.errors import ResourceError
 from flink_skills.manager.menu import escape
 from flink_skills.skill import AgentSkill, Limits
-from flink_skills.skill.skill_paths import role_of
+from flink_skills.skill.file_rules import role_of
 from flink_skills.skill.text import clean, clean_line, not_text
 
 __all__ = [

@@ -15,7 +15,7 @@ from flink_skills.errors import ConfigError, ResourceError, SourceError
 from flink_skills.manager.scope import Level, SkillScope
 from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, LoadResult, Report, find_skills, load_folder
-from flink_skills.skill.skill_paths import walk_files
+from flink_skills.skill.file_rules import walk_files
 from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceSpec, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
 

@@ -24,8 +24,8 @@ from flink_skills.skill.credentials import (
     find_credential,
     without_credential_names,
 )
+from flink_skills.skill.file_rules import inside, resource_parts
 from flink_skills.skill.skill_files import FolderFiles
-from flink_skills.skill.skill_paths import inside, resource_parts
 from flink_skills.skill.text import clean, clean_line, not_text
 from flink_skills.telemetry import emit
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flink_skills.errors import ConfigError, ResourceError
 from flink_skills.hints import none_is_default
+from flink_skills.skill.file_rules import role_of
 from flink_skills.skill.frontmatter import split_body
 from flink_skills.skill.skill_body import tools_section
 from flink_skills.skill.skill_data import (
@@ -29,7 +30,6 @@ from flink_skills.skill.skill_data import (
 from flink_skills.skill.skill_fields import Fields, split_tools
 from flink_skills.skill.skill_files import FolderFiles, MemoryFiles, SkillFiles
 from flink_skills.skill.skill_limits import Limits
-from flink_skills.skill.skill_paths import role_of
 
 if TYPE_CHECKING:
     from pydantic_core.core_schema import CoreSchema

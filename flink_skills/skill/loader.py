@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from flink_skills.skill.agent_skill import AgentSkill
 from flink_skills.skill.diagnostic import Diagnostic, Report
+from flink_skills.skill.file_rules import inside, is_generated, link_problem, open_inside, skill_file_in
 from flink_skills.skill.frontmatter import starts_with_front_matter
 from flink_skills.skill.skill_fields import Fields, read_fields
 from flink_skills.skill.skill_limits import Limits
-from flink_skills.skill.skill_paths import inside, is_generated, link_problem, open_inside, skill_file_in
 from flink_skills.skill.text import is_utf16
 
 __all__ = ["Found", "LoadResult", "find_skills", "load_folder"]

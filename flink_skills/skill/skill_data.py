@@ -12,6 +12,7 @@ import yaml
 
 from flink_skills.errors import ConfigError, ResourceError, near_misses
 from flink_skills.skill.diagnostic import Report
+from flink_skills.skill.file_rules import is_generated, name_problem, resource_parts
 from flink_skills.skill.skill_fields import (
     KNOWN_FIELDS,
     MAX_COMPATIBILITY,
@@ -22,7 +23,6 @@ from flink_skills.skill.skill_fields import (
 )
 from flink_skills.skill.skill_files import SkillFiles
 from flink_skills.skill.skill_limits import Limits
-from flink_skills.skill.skill_paths import is_generated, name_problem, resource_parts
 from flink_skills.skill.text import clean_line
 
 if TYPE_CHECKING:

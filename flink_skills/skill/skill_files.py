@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError, near_misses
+from flink_skills.skill.file_rules import Role, inside, is_excluded, is_foreign, resource_parts, role_of, walk_files
 from flink_skills.skill.skill_limits import Limits
-from flink_skills.skill.skill_paths import Role, inside, is_excluded, is_foreign, resource_parts, role_of, walk_files
 
 __all__ = ["Chunk", "FolderFiles", "MemoryFiles", "SkillFiles", "digest_of"]
 

@@ -21,11 +21,7 @@ from flink_skills.skill.credentials import (
     without_credential_names,
 )
 from flink_skills.skill.diagnostic import Diagnostic, Report
-from flink_skills.skill.loader import load_folder
-from flink_skills.skill.skill_body import file_references, read_body, unread_tools, without_code
-from flink_skills.skill.skill_files import FolderFiles
-from flink_skills.skill.skill_limits import Limits
-from flink_skills.skill.skill_paths import (
+from flink_skills.skill.file_rules import (
     inside,
     link_problem,
     open_inside,
@@ -34,6 +30,10 @@ from flink_skills.skill.skill_paths import (
     skill_file_in,
     walk_files,
 )
+from flink_skills.skill.loader import load_folder
+from flink_skills.skill.skill_body import file_references, read_body, unread_tools, without_code
+from flink_skills.skill.skill_files import FolderFiles
+from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.text import hidden_characters
 
 __all__ = ["about_tokens", "check_credentials", "check_evals", "excluded_messages", "inspect_skill"]

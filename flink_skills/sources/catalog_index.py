@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from flink_skills.errors import ResourceError
 from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
+from flink_skills.skill.file_rules import walk_files
 from flink_skills.skill.skill_fields import EMPTY, Fields
 from flink_skills.skill.skill_files import FolderFiles, digest_of
-from flink_skills.skill.skill_paths import walk_files
 
 __all__ = ["allocated", "from_record", "index_name", "read_index", "size_on_disk", "to_record", "write_index"]
 

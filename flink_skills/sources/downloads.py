@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.skill.skill_paths import ALWAYS_EXCLUDED
+from flink_skills.skill.file_rules import ALWAYS_EXCLUDED
 from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction, shown
 from flink_skills.sources.listings import Entry, Listing, Page, listing_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import BinaryIO, Protocol
 
 from flink_skills.skill import Limits
-from flink_skills.skill.skill_paths import comparison_key, is_generated, name_problem
+from flink_skills.skill.file_rules import comparison_key, is_generated, name_problem
 
 __all__ = ["ArchiveRefusedError", "Extraction", "Readable", "shown"]
 

@@ -22,8 +22,8 @@ from flink_skills.errors import ConfigError, ResourceError
 from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
 from flink_skills.skill.credentials import credential_message, find_credentials
 from flink_skills.skill.diagnostic import Severity
+from flink_skills.skill.file_rules import inside, is_foreign, is_generated, link_problem, skill_file_in, walk_files
 from flink_skills.skill.skill_inspection import excluded_messages
-from flink_skills.skill.skill_paths import inside, is_foreign, is_generated, link_problem, skill_file_in, walk_files
 from flink_skills.sources.archive import ArchiveKind, archive_kind, file_sha256, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
 from flink_skills.sources.skill_source import SourceSpec

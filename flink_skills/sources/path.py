@@ -8,7 +8,7 @@ import time
 
 from flink_skills.errors import ConfigError, SourceError, near_misses
 from flink_skills.options import SkillOptions
-from flink_skills.skill.skill_paths import name_problem
+from flink_skills.skill.file_rules import name_problem
 from flink_skills.sources.skill_source import SkillSource, SourceContext, SourceSpec, SourceTree
 
 __all__ = ["PathSource", "ResourceSource", "check_pinned_folder", "local_tree"]

@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from flink_skills.errors import ResourceError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Limits, Report
+from flink_skills.skill.file_rules import skill_file_in
 from flink_skills.skill.skill_fields import read_fields
-from flink_skills.skill.skill_paths import skill_file_in
 from flink_skills.sources.archive import KINDS, archive_kind, file_sha256, other_content, unpack
 from flink_skills.sources.catalog_index import index_name, write_index
 from flink_skills.sources.entries import ArchiveRefusedError

@@ -307,7 +307,7 @@ def test_folders_inside_a_skill_are_counted_apart(tmp_path: Path) -> None:
 
 def test_a_file_counts_where_it_lies_and_not_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that becomes a link between the search and the reading leads nowhere."""
-    from flink_skills.skill import skill_paths
+    from flink_skills.skill import file_rules
 
     root, outside = tmp_path / "root", write_skill(tmp_path / "outside")
     inside = write_skill(root / "greet")
@@ -318,8 +318,8 @@ def test_a_file_counts_where_it_lies_and_not_where_it_was(tmp_path: Path, monkey
         inside.symlink_to(outside)
         return opened(path, flags)
 
-    monkeypatch.setattr(skill_paths.os, "open", swapped)
-    assert skill_paths.open_inside(str(inside / "SKILL.md"), str(root)) is None
+    monkeypatch.setattr(file_rules.os, "open", swapped)
+    assert file_rules.open_inside(str(inside / "SKILL.md"), str(root)) is None
     monkeypatch.undo()
     assert load_folder(str(inside), root=str(root.resolve())).skill is None
 

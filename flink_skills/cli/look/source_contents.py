@@ -15,9 +15,9 @@ from flink_skills.manager.source_loading import Declared, iterate_tree
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, load_folder
 from flink_skills.skill.diagnostic import CODES
+from flink_skills.skill.file_rules import inside
 from flink_skills.skill.script_checks import check_scripts
 from flink_skills.skill.skill_inspection import check_credentials, check_evals, inspect_skill
-from flink_skills.skill.skill_paths import inside
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
 from flink_skills.sources.skill_source import SourceSpec
