@@ -263,5 +263,4 @@ def _remove(folder: str) -> None:
 
 def _told(error: Exception) -> str:
     """Return the message of an error of sources, about a file of an event."""
-    text = str(error).replace("skill source ", "event file ")
-    return text if text.startswith("event file ") else f"event file {text}"
+    return "event file " + str(error).replace("skill source ", "event file ").removeprefix("event file ")
