@@ -80,6 +80,10 @@ $(VENV_LOWEST)/.ready: pyproject.toml constraints-lowest.txt hatch_build.py | $(
 	bash .ci/venv "$(PYTHON)" $(VENV_LOWEST) constraints-lowest.txt short
 	@touch $@
 
+.PHONY: skills
+skills: ## Copy the parser of Flink's logs into the skills that use it
+	@for folder in skills/*/scripts; do cp skills/flink_log.py $$folder/; done
+
 .PHONY: test
 test: lint deploy-check docs $(VENV_22)/.ready test-java test-python test-pod test-flink22 test-pythons ## Run all checks and tests, on both Flink versions
 

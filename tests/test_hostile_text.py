@@ -29,11 +29,9 @@ from flink_skills.models.native import calls_in_text
 from flink_skills.models.offline_rules import features, first_command, first_paragraph
 from flink_skills.skill import file_references, find_credential, split_body, without_code
 from flink_skills.skill.frontmatter import starts_with_front_matter
-from flink_skills.skill.heading import first_heading
-from flink_skills.skill.quoting import text_in_quotes
-from flink_skills.skill.repair import repair
+from flink_skills.skill.repair import repair, text_in_quotes
+from flink_skills.skill.skill_body import first_heading, tools_section
 from flink_skills.skill.text import clean, clean_line
-from flink_skills.skill.tools_section import tools_section
 from flink_skills.skill.yaml_values import YamlProblemError
 from flink_skills.tools import (
     ArgumentError,

@@ -31,7 +31,7 @@ def main() -> int:
     for heading in ("agent", "the model", "its skills", "loaded", "messages"):
         table.add_column(heading, justify="right" if heading == "messages" else "left")
     for (agent, what, _), request in zip(STEPS, model.requests, strict=True):
-        offered = [name for name in names if f"<name>{name}</name>" in request.system]
+        offered = [name for name in names if f"\n- {name}: " in request.system]
         loaded = [name for name in names if f'<skill_content name="{name}">' in request.system]
         table.add_row(agent, what, ", ".join(offered), ", ".join(loaded), str(len(request.messages)))
     Console().print(table)

@@ -4,10 +4,16 @@
 >>> store.save(owner_of("triage", '"job-1"'), "report.md", b"# All is well", "text/markdown").version
 """
 
-from flink_skills.artifacts.failures import ArtifactError
-from flink_skills.artifacts.names import check_name, owner_of
-from flink_skills.artifacts.reference import SCHEMES, Reference, artifact_ref, parse_reference
-from flink_skills.artifacts.store import Artifact, ArtifactStore
+from flink_skills.artifacts.artifact_names import (
+    SCHEMES,
+    ArtifactError,
+    Reference,
+    artifact_ref,
+    check_name,
+    owner_of,
+    parse_reference,
+)
+from flink_skills.artifacts.artifact_store import Artifact, ArtifactStore
 
 __all__ = [
     "SCHEMES",

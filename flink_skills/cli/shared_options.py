@@ -15,7 +15,7 @@ from flink_skills.cli.terminal_output import size_text
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options import Option, SkillConfig, SkillOptions
 from flink_skills.options.option import parse_count, parse_duration, parse_size
-from flink_skills.sources.spec import SourceSpec
+from flink_skills.sources.skill_source import SourceSpec
 
 if TYPE_CHECKING:
     from flink_skills.execution import Limits

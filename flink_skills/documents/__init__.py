@@ -8,26 +8,20 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.documents.document import Document as Document
+    from flink_skills.documents.document import DocumentError as DocumentError
+    from flink_skills.documents.document import Path as Path
+    from flink_skills.documents.document import Place as Place
+    from flink_skills.documents.document import Problem as Problem
+    from flink_skills.documents.document import path_text as path_text
     from flink_skills.documents.document import read_document as read_document
-    from flink_skills.documents.problems import DocumentError as DocumentError
-    from flink_skills.documents.problems import Path as Path
-    from flink_skills.documents.problems import Place as Place
-    from flink_skills.documents.problems import Problem as Problem
-    from flink_skills.documents.problems import path_text as path_text
-    from flink_skills.documents.validation import known_keys as known_keys
-    from flink_skills.documents.validation import schema_problems as schema_problems
+    from flink_skills.documents.schema_validation import known_keys as known_keys
+    from flink_skills.documents.schema_validation import schema_problems as schema_problems
 
-_HOMES = {
-    "Document": "document",
-    "DocumentError": "problems",
-    "Path": "problems",
-    "Place": "problems",
-    "Problem": "problems",
-    "known_keys": "validation",
-    "path_text": "problems",
-    "read_document": "document",
-    "schema_problems": "validation",
+_NAMES = {
+    "document": "Document DocumentError Path Place Problem path_text read_document",
+    "schema_validation": "known_keys schema_problems",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 

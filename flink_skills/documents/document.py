@@ -1,4 +1,4 @@
-"""YAML whose every value knows its line: mappings, lists and scalars, and nothing else.
+"""YAML documents with the line of each value: mappings, lists and scalars.
 
 Anchors and aliases are refused, as in the front matter of skills: each value stands where it is read. A key that is
 there twice is an error, and so is a tag. Keys are texts as they are written, so that a column may be named ``no``.
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 import stat
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
 
-from flink_skills.documents.problems import DocumentError, Path, Place, Problem
+from flink_skills.errors import ConfigError
 
-__all__ = ["Document", "read_document"]
+__all__ = ["Document", "DocumentError", "Path", "Place", "Problem", "path_text", "read_document"]
 
+Path = tuple["str | int", ...]
+"""A place inside of a document: keys of mappings and positions in lists, from the outermost one."""
 _MAX_BYTES = 4 << 20
 _MAX_DEPTH = 50
 # Keys and values; what is looked for among them takes its time for each.
@@ -36,6 +39,60 @@ _OPENING = (
 _CLOSING = (yaml.BlockEndToken, yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
 # Half of a character, which an escape can write and nothing can encode.
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Line and column of a file, both from 1; column 0: the line as a whole."""
+
+    line: int
+    column: int = 0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong. ``path`` is where in the document, ``place`` where in the file. ``not_here`` is the kind
+    and the name of a connector or format that is all there is to it: its jar is not on this machine.
+
+    >>> str(Problem("job.yaml", "unknown key 'tabels'", ("input",), Place(3, 5)))
+    "job.yaml:3:5: input: unknown key 'tabels'"
+    """
+
+    file: str
+    message: str
+    path: Path = ()
+    place: Place | None = None
+    not_here: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        where = self.file
+        if self.place is not None:
+            where += f":{self.place.line}" + (f":{self.place.column}" if self.place.column else "")
+        return f"{where}: " + (f"{path_text(self.path)}: " if self.path else "") + self.message
+
+
+class DocumentError(ConfigError):
+    """A file that cannot be used; ``problems`` are in the order of the file."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(sorted(problems, key=lambda problem: problem.place or Place(0)))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def redacted(self, hide: Callable[[str], str]) -> DocumentError:
+        """The same error with ``hide`` over every message."""
+        return DocumentError([replace(problem, message=hide(problem.message)) for problem in self.problems])
+
+
+def path_text(path: Path) -> str:
+    """A path for people.
+
+    >>> path_text(("agent", "tools", 0))
+    'agent.tools[0]'
+    """
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
 
 
 @dataclass(frozen=True)
@@ -105,7 +162,7 @@ def _read(path: FilePath) -> str:
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            # A pipe that nobody writes to would be waited for.
+            # Opening a pipe would block.
             raise DocumentError([Problem(str(path), "the path is not a regular file")])
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)

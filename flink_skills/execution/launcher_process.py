@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from flink_skills.errors import ExecutionError
-from flink_skills.sources.os_errors import os_error_hint
+from flink_skills.sources.locking import os_error_hint
 
 __all__ = ["LauncherProcess"]
 

@@ -15,7 +15,7 @@ from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.plan.name_checks import NamedAgent, UnmatchedNamesError, named_tree
 from flink_skills.agents.rows.columns import OutputShape, TableFill
 from flink_skills.agents.rows.table_rows import NextEvent, RecordRows
-from flink_skills.documents.problems import DocumentError, Path, Problem
+from flink_skills.documents.document import DocumentError, Path, Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSource, AgentSources
 from flink_skills.job.agent_tables import AgentTables, BuildContext, InputShape, behind, can_be_content, require

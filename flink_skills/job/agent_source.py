@@ -13,9 +13,8 @@ from flink_skills.agents.plan.agent_file import agent_of, read_agent_document, w
 from flink_skills.agents.plan.compilation import instantiate
 from flink_skills.agents.plan.plan import import_object, unknown_in_module
 from flink_skills.agents.plan.spec import AgentSpec
-from flink_skills.documents.document import Document
-from flink_skills.documents.problems import DocumentError, Path
-from flink_skills.documents.validation import schema_problems
+from flink_skills.documents.document import Document, DocumentError, Path
+from flink_skills.documents.schema_validation import schema_problems
 from flink_skills.errors import ConfigError, PlanError, SkillsError
 from flink_skills.hints import is_class
 from flink_skills.job.job_model import AgentToolSpec, JobAgent

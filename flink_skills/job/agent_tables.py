@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from flink_skills.agents.rows.columns import ColumnFill, Filling, OutputShape, TableFill, checked_path, plan_columns
 from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.agents.rows.wait_record import WAIT_COLUMNS
-from flink_skills.documents.problems import DocumentError, Path, Problem
+from flink_skills.documents.document import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError
 from flink_skills.job.job_model import EventsSection, WaitsSection
 from flink_skills.job.job_reading import ReadJob

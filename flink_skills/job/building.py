@@ -14,7 +14,7 @@ from flink_skills.agents.plan.agent_file import absolute_path
 from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.plan.name_checks import job_matches, own_matches
 from flink_skills.agents.plan.spec import SkillsSection, SourcePins
-from flink_skills.documents.problems import DocumentError, Path, Problem, path_text
+from flink_skills.documents.document import DocumentError, Path, Problem, path_text
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.agent_source import AgentSources

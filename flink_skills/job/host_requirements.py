@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flink_skills.documents.problems import Path as ProblemPath
-from flink_skills.documents.problems import Problem
+from flink_skills.documents.document import Path as ProblemPath
+from flink_skills.documents.document import Problem
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.execution.workspace.job_workspaces import check_commands, scratch_workspaces
 from flink_skills.models.registry import create_model

@@ -16,7 +16,7 @@ from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan, ModelPlan
 from flink_skills.agents.rows.table_rows import RecordRows
-from flink_skills.documents.problems import DocumentError, Problem
+from flink_skills.documents.document import DocumentError, Problem
 from flink_skills.errors import ConfigError, SkillsError, counted
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.building import JobBuilder, job_warnings

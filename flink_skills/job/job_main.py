@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from flink_skills.documents.problems import DocumentError
+from flink_skills.documents.document import DocumentError
 from flink_skills.errors import SkillsError
 from flink_skills.job.building import JobBuilder, job_warnings
 from flink_skills.job.job_reading import read_job

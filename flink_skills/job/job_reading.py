@@ -13,9 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from flink_skills.agents.declare.resource import source_strings
-from flink_skills.documents.document import Document, read_document
-from flink_skills.documents.problems import DocumentError, Path, Problem
-from flink_skills.documents.validation import schema_problems
+from flink_skills.documents.document import Document, DocumentError, Path, Problem, read_document
+from flink_skills.documents.schema_validation import schema_problems
 from flink_skills.errors import ConfigError, SkillsError, near_misses
 from flink_skills.job.job_model import EMPTY_SECTIONS, JobFile
 from flink_skills.job.job_references import References

@@ -18,8 +18,7 @@ from pathlib import Path as FilePath
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from flink_skills.documents.document import Document
-from flink_skills.documents.problems import Path, Problem
+from flink_skills.documents.document import Document, Path, Problem
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.job.statements import in_literals
 from flink_skills.options import OptionFamily, SkillOptions

@@ -10,7 +10,7 @@ from flink_skills.agents.plan.agent_file import agent_of
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.declarative import DeclarativeAgent, descriptor_of, prompt_of
 from flink_skills.agents.plan.spec import AgentSpec, route_problems, setup_problems
-from flink_skills.documents.problems import DocumentError, Path, Problem
+from flink_skills.documents.document import DocumentError, Path, Problem
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import AgentSource
 from flink_skills.job.job_reading import ReadJob, hidden

@@ -19,10 +19,10 @@ from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import SkillsError, UnknownNameError
 from flink_skills.execution.workspace.job_workspaces import scratch_workspaces
 from flink_skills.manager import AgentSkillManager, SkillScope, SkillView
-from flink_skills.manager.unavailable import hiding_options
+from flink_skills.manager.skill_checks import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic, Limits
-from flink_skills.skill.inspection import about_tokens
+from flink_skills.skill.skill_inspection import about_tokens
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.services import ToolServices
 

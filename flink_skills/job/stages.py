@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from flink_skills.documents.document import Document
-from flink_skills.documents.problems import Path, Problem
+from flink_skills.documents.document import Document, Path, Problem
 from flink_skills.errors import UnknownNameError
 from flink_skills.job.job_model import (
     AgentInput,

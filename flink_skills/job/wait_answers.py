@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.plan.name_checks import NamedAgent, approver_of, job_matches, own_matches
-from flink_skills.documents.problems import DocumentError, Path, Problem
+from flink_skills.documents.document import DocumentError, Path, Problem
 from flink_skills.errors import UnknownNameError
 from flink_skills.job.agent_source import AgentSource
 from flink_skills.job.agent_tables import BuildContext, InputShape

@@ -1,4 +1,4 @@
-"""What a model gets when it loads a skill."""
+"""Content of skills for models: loaded instructions, documents, and pages of files."""
 
 from __future__ import annotations
 
@@ -6,22 +6,96 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flink_skills.errors import ResourceError
 from flink_skills.manager.menu import escape
-from flink_skills.skill import AgentSkill
-from flink_skills.skill.roles import role_of
-from flink_skills.skill.text import clean, clean_line
+from flink_skills.skill import AgentSkill, Limits
+from flink_skills.skill.file_rules import role_of
+from flink_skills.skill.text import clean, clean_line, not_text
 
-__all__ = ["BASE_DIR", "MAX_LISTED_FILES", "Activation", "activation_text", "attribute", "safe", "with_base_dir"]
+__all__ = [
+    "BASE_DIR",
+    "MAX_LISTED_FILES",
+    "Activation",
+    "ResourceText",
+    "activation_text",
+    "attribute",
+    "doc_text",
+    "page_of",
+    "safe",
+    "with_base_dir",
+]
 
 MAX_LISTED_FILES = 100
 
 # A text of a skill contains this name in place of the skill's absolute folder.
 BASE_DIR = "__BASE_DIR__"
+_WHOLE = (BASE_DIR.encode(), b"\r\n")
 
 # Only our own tags: escaping all of a body would spoil its commands and code.
 _OWN_TAGS = re.compile(
     r"<(?=\s*(?:/\s*)?(?:skill_content|skill_files|skill_doc|available_skills|loaded_skills)\b)", re.IGNORECASE
 )
+
+
+def doc_text(skill: AgentSkill, path: str, limits: Limits) -> str:
+    """The text of a document, ``__BASE_DIR__`` replaced, without what would open or close a block of ours.
+
+    It ends, with a word on that, where more may not be read at once. Raises :class:`ResourceError` where there is no
+    such file or it cannot be read.
+    """
+    data, total = skill.files.read(path, 0, limits.resource_read)
+    if b"\0" in data:
+        raise ResourceError(not_text(path, data, total))
+    text = data.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if len(data) < total:
+        text += f"\n[cut: these are the first {len(data)} of {total} bytes]"
+    return safe(with_base_dir(text, skill.path)).strip("\n")
+
+
+class ResourceText(NamedTuple):
+    """Part of a file: ``next_offset`` is where the rest begins, None at the end; offsets are in bytes."""
+
+    text: str
+    offset: int
+    next_offset: int | None
+    total_bytes: int
+
+
+def page_of(data: bytes, offset: int, total: int) -> ResourceText:
+    """The page that ``data``, read at ``offset`` of a file of ``total`` bytes, begins with.
+
+    It ends before a character, a line end or a ``__BASE_DIR__`` that would be cut, unless nothing would be left.
+
+    >>> page_of("né".encode()[:2], 0, 3)
+    ResourceText(text='n', offset=0, next_offset=1, total_bytes=3)
+    """
+    end = offset + len(data)
+    if end < total:
+        whole = _whole_characters(data)
+        for piece in _WHOLE:
+            cut = _cut_piece(data[:whole], piece)
+            whole -= cut if cut < whole else 0
+        end, data = offset + whole, data[:whole]
+    text = data.decode(errors="replace").removeprefix("\ufeff")
+    return ResourceText(text, offset, end if end < total else None, total)
+
+
+def _cut_piece(data: bytes, piece: bytes) -> int:
+    """How many bytes at the end of ``data`` may be the beginning of a ``piece`` that goes on behind it."""
+    after = data.split(piece)[-1]  # the end of a whole piece is not the beginning of another one
+    return next((size for size in range(len(piece) - 1, 0, -1) if after.endswith(piece[:size])), 0)
+
+
+def _whole_characters(data: bytes) -> int:
+    """Length of ``data`` without a character that is cut at its end."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            break
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return len(data) - back if needed > back else len(data)
+    return len(data)
 
 
 class Activation(NamedTuple):

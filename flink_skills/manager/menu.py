@@ -1,4 +1,4 @@
-"""The menu of skills in a system prompt: one escaped line for each skill, within a budget.
+"""The menu of skills in a system prompt: a line ``- name: description`` for each skill, within a budget.
 
 Names, descriptions and origins are untrusted text: escaped, so that none can close or forge a block, one line
 each, and without characters that a reader would not see (format rule S06). A skill that came over a network
@@ -24,10 +24,7 @@ You have skills: instructions for kinds of task. When a description below fits t
 and follow what it returns. If none fits, do without.
 """
 _OPEN, _CLOSE = "<available_skills>\n", "</available_skills>"
-_LINE = re.compile(
-    r"^<skill><name>([^<\n]*)</name><description>([^<\n]*)</description>(?:<origin>[^<\n]*</origin>)?</skill>$",
-    re.MULTILINE,
-)
+_LINE = re.compile(r"^- ((?:[^<:\n]|:(?! ))*): ([^<\n]*?)(?: <origin>[^<\n]*</origin>)?$", re.MULTILINE)
 _OPENING = re.compile(r"^<available_skills>$", re.MULTILINE)
 _CLOSING = re.compile(r"^</available_skills>$", re.MULTILINE)
 _SPECIAL = re.compile("[&<>]")
@@ -108,7 +105,7 @@ def escape(text: str) -> str:
 class _Line:
     """A line of the menu: its size for any cap on descriptions is found without rendering it."""
 
-    __slots__ = ("_around", "_grown", "_special", "_tail", "description", "name")
+    __slots__ = ("_around", "_grown", "_head", "_special", "_tail", "description", "name")
 
     def __init__(self, entry: MenuEntry) -> None:
         self.name = _one_line(entry.name)
@@ -116,8 +113,10 @@ class _Line:
         origin = _one_line(entry.origin)
         if len(origin) > _MAX_ORIGIN:
             origin = origin[: _MAX_ORIGIN - 1] + "…"
-        self._tail = f"<origin>{escape(origin)}</origin></skill>\n" if origin else "</skill>\n"
-        self._around = len("<skill><name></name><description></description>") + len(escape(self.name)) + len(self._tail)
+        # The first ": " of a line ends the name.
+        self._head = f"- {escape(self.name).replace(': ', '&#58; ')}: "
+        self._tail = f" <origin>{escape(origin)}</origin>\n" if origin else "\n"
+        self._around = len(self._head) + len(self._tail)
         # Where escaping makes the description longer, and by how much up to there.
         self._special = [match.start() for match in _SPECIAL.finditer(self.description)]
         self._grown = [0, *accumulate([_GROWTH[self.description[at]] for at in self._special])]
@@ -139,7 +138,7 @@ class _Line:
         if len(shown) > cap:
             shown = shown[: cap - 1].rstrip() + "…"
         shown = escape(shown) if self._special else shown
-        return f"<skill><name>{escape(self.name)}</name><description>{shown}</description>{self._tail}"
+        return f"{self._head}{shown}{self._tail}"
 
 
 def _one_line(text: str) -> str:

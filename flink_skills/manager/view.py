@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import NamedTuple, TypeVar
 
 from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, UnknownNameError, near_misses
-from flink_skills.manager.activation import Activation, activation_text, with_base_dir
-from flink_skills.manager.audit import AuditEvent, AuditHook, log_event
-from flink_skills.manager.docs import doc_text
+from flink_skills.manager.activation import Activation, ResourceText, activation_text, doc_text, page_of, with_base_dir
 from flink_skills.manager.menu import INTRODUCTION, Menu, MenuEntry, render_menu
-from flink_skills.manager.paging import ResourceText, page_of
 from flink_skills.skill import AgentSkill, Limits
 from flink_skills.skill.credentials import (
     Credential,
@@ -23,14 +24,49 @@ from flink_skills.skill.credentials import (
     find_credential,
     without_credential_names,
 )
-from flink_skills.skill.files import FolderFiles
-from flink_skills.skill.paths import inside, resource_parts
-from flink_skills.skill.text import clean, not_text
+from flink_skills.skill.file_rules import inside, resource_parts
+from flink_skills.skill.skill_files import FolderFiles
+from flink_skills.skill.text import clean, clean_line, not_text
+from flink_skills.telemetry import emit
 
-__all__ = ["SkillView"]
+__all__ = ["AuditEvent", "AuditHook", "SkillView", "log_event"]
+
+_log = logging.getLogger("flink_skills.audit")
+_MAX_LENGTH = 256
+T = TypeVar("T")
 
 _CACHED_ACTIVATIONS = 256
 _CACHED_DOC_CHARS = 4 << 20
+
+
+@dataclass(frozen=True)
+class AuditEvent:
+    """One use of a skill.
+
+    ``action`` is ``"activate"``, ``"read"`` or ``"command"``; ``outcome`` is ``"ok"``, ``"unknown"`` (no such skill
+    for this model) or ``"error"``. ``key`` is the stream key where it is known, ``path`` the file that was read.
+    """
+
+    action: str
+    skill: str
+    outcome: str
+    digest: str = ""
+    origin: str = ""
+    key: str = ""
+    path: str = ""
+
+
+AuditHook = Callable[[AuditEvent], None]
+
+
+def log_event(event: AuditEvent) -> None:
+    """Write ``event`` as one line of JSON to the logger ``flink_skills.audit``, at level ``INFO``, and tell those who
+    observe the turn."""
+    # Names and paths may be a model's own words: one line each, and not endless.
+    shown = {name: clean_line(text)[:_MAX_LENGTH] for name, text in asdict(event).items() if text}
+    if _log.isEnabledFor(logging.INFO):
+        _log.info("%s", json.dumps(shown), extra={"skill": shown.get("skill", "")})
+    emit("skill", **shown)
 
 
 class _Cached(NamedTuple):
@@ -142,11 +178,9 @@ class SkillView:
             if kept is not None:
                 self._docs.move_to_end((name, path))
                 return kept
-        try:
+        with _named(name):
             self._bind(skill)
             text = doc_text(skill, path, self._limits)
-        except ResourceError as error:
-            raise _of_skill(name, error) from None
         with self._lock:
             self._doc_chars += len(text) - len(self._docs.pop((name, path), ""))
             self._docs[name, path] = text
@@ -160,11 +194,9 @@ class SkillView:
 
         Raises as :meth:`activate` does.
         """
-        skill = self._skill("read", name, key)
-        try:
+        skill = self._known(name, "read", key)
+        with _named(name):
             digest = self._bind(skill)
-        except ResourceError as error:
-            raise _of_skill(name, error) from None
         for path in paths:
             self._audit(AuditEvent("read", name, "ok", digest, skill.origin, key, path))
 
@@ -177,11 +209,9 @@ class SkillView:
         declared = self._declared.get(name)
         if declared is None:
             skill = self._known(name)
-            try:
+            with _named(name):
                 self._bind(skill)
                 declared = self._declared[name] = tuple(skill.tools)
-            except ResourceError as error:
-                raise _of_skill(name, error) from None
         return list(declared)
 
     def has_tools(self, files: frozenset[str]) -> bool:
@@ -205,10 +235,8 @@ class SkillView:
     def content(self, name: str) -> Activation:
         """What :meth:`activate` gives, for a skill that a model has loaded already: not audited again."""
         skill = self._known(name)
-        try:
+        with _named(name):
             return self._activate(skill)
-        except ResourceError as error:
-            raise _of_skill(name, error) from None
 
     def activate(self, name: str, *, key: str = "") -> Activation:
         """Load a skill for a model; ``key`` is the stream key, for the audit trail.
@@ -216,12 +244,13 @@ class SkillView:
         Raises :class:`UnknownNameError` for a name outside of the view, and :class:`ResourceError` where the
         files cannot be read or are not those that were loaded.
         """
-        skill = self._skill("activate", name, key)
+        skill = self._known(name, "activate", key)
         try:
-            activation = self._activate(skill)
-        except ResourceError as error:
+            with _named(name):
+                activation = self._activate(skill)
+        except ResourceError:
             self._audit(AuditEvent("activate", name, "error", "", skill.origin, key))
-            raise _of_skill(name, error) from None
+            raise
         self._audit(AuditEvent("activate", name, "ok", activation.digest, skill.origin, key))
         return activation
 
@@ -233,34 +262,35 @@ class SkillView:
         A page never ends inside a character. Raises :class:`UnknownNameError` for the skill and
         :class:`ResourceError`, with near file names, for the file.
         """
-        skill = self._skill("read", name, key, path)
-        digest = ""
-        try:
-            digest = self._bind(skill)
-            page = self._read(skill, path, offset, limit)
-        except ResourceError as error:
-            self._audit(AuditEvent("read", name, "error", digest, skill.origin, key, path))
-            raise self._of_other_skill(skill, path) or _of_skill(name, error) from None
-        self._audit(AuditEvent("read", name, "ok", digest, skill.origin, key, path))
-        return page
+        return self._audited(name, path, key, lambda skill: self._read(skill, path, offset, limit))
 
     def read_bytes(self, name: str, path: str, limit: int, *, key: str = "") -> bytes | None:
         """Read a file of a skill as bytes. Return None if it has more than ``limit`` bytes.
 
         Raises as :meth:`read_resource`.
         """
-        skill = self._skill("read", name, key, path)
-        digest = ""
-        try:
-            digest = self._bind(skill)
+
+        def read(skill: AgentSkill) -> bytes | None:
             data, total = skill.files.read(path, 0, limit)
             if found := self._credential(skill, path, data, 0, total):
                 raise ResourceError(f"{credential_message(path, found)}, and models do not read it.")
+            return data if total <= limit else None
+
+        return self._audited(name, path, key, read)
+
+    def _audited(self, name: str, path: str, key: str, read: Callable[[AgentSkill], T]) -> T:
+        """Return the result of ``read``, and pass the event to the audit trail."""
+        skill = self._known(name, "read", key, path)
+        digest = ""
+        try:
+            with _named(name):
+                digest = self._bind(skill)
+                result = read(skill)
         except ResourceError as error:
             self._audit(AuditEvent("read", name, "error", digest, skill.origin, key, path))
-            raise _of_skill(name, error) from None
+            raise self._of_other_skill(skill, path) or error from None
         self._audit(AuditEvent("read", name, "ok", digest, skill.origin, key, path))
-        return data if total <= limit else None
+        return result
 
     def _activate(self, skill: AgentSkill) -> Activation:
         files = skill.files
@@ -320,21 +350,21 @@ class SkillView:
             )
         return None
 
-    def _known(self, name: str) -> AgentSkill:
+    def _known(self, name: str, action: str = "", key: str = "", path: str = "") -> AgentSkill:
+        """Return the skill. The audit trail receives an ``action`` with an unknown name."""
         skill = self._skills.get(name)
         if skill is None:
-            raise UnknownNameError("skill", name, self.names)
-        return skill
-
-    def _skill(self, action: str, name: str, key: str, path: str = "") -> AgentSkill:
-        skill = self._skills.get(name)
-        if skill is None:
-            self._audit(AuditEvent(action, name, "unknown", key=key, path=path))
+            if action:
+                self._audit(AuditEvent(action, name, "unknown", key=key, path=path))
             raise UnknownNameError("skill", name, self.names)
         return skill
 
 
-def _of_skill(name: str, error: ResourceError) -> ResourceError:
-    """The error with the skill's name in front."""
-    place = f"skill {name!r}: "
-    return error if str(error).startswith(place) else ResourceError(f"{place}{error}")
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Prefix the errors of a skill with its name."""
+    try:
+        yield
+    except ResourceError as error:
+        place = f"skill {name!r}: "
+        raise error if str(error).startswith(place) else ResourceError(f"{place}{error}") from None

@@ -15,7 +15,7 @@ from flink_skills.models.circuit import Circuits
 from flink_skills.models.messages import ModelRequest, Usage
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.skill.inspection import about_tokens
+from flink_skills.skill.skill_inspection import about_tokens
 from flink_skills.telemetry.activity import current_activity
 
 __all__ = ["Permit", "Permits", "WorkerLimits"]

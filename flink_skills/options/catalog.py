@@ -108,8 +108,8 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "skills.files.allowed",
         parse_list,
         (),
-        "Prefixes of the addresses that events can name files by, such as 's3://bucket/inbox/', "
-        "'https://files.example.org/' or 'artifact://'. Empty means that no address is allowed.",
+        "Prefixes of the addresses that events can name files by, such as 's3://bucket/inbox/' or "
+        "'https://files.example.org/'. Empty means that no address is allowed. Artifacts of the key need no prefix.",
     )
     CONTENT_MAX_COUNT = Option[int](
         "skills.content.max-count",

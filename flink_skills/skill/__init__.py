@@ -10,63 +10,46 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flink_skills.skill.agent_skill import AgentSkill as AgentSkill
     from flink_skills.skill.credentials import find_credential as find_credential
     from flink_skills.skill.diagnostic import CODES as CODES
     from flink_skills.skill.diagnostic import Diagnostic as Diagnostic
     from flink_skills.skill.diagnostic import Report as Report
-    from flink_skills.skill.discovery import Found as Found
-    from flink_skills.skill.discovery import find_skills as find_skills
-    from flink_skills.skill.fields import Fields as Fields
-    from flink_skills.skill.fields import judge_fields as judge_fields
-    from flink_skills.skill.files import FolderFiles as FolderFiles
-    from flink_skills.skill.files import MemoryFiles as MemoryFiles
-    from flink_skills.skill.files import SkillFiles as SkillFiles
-    from flink_skills.skill.files import digest_of as digest_of
     from flink_skills.skill.frontmatter import find_block as find_block
     from flink_skills.skill.frontmatter import read_front_matter as read_front_matter
     from flink_skills.skill.frontmatter import split_body as split_body
-    from flink_skills.skill.inspection import inspect_skill as inspect_skill
-    from flink_skills.skill.limits import Limits as Limits
+    from flink_skills.skill.loader import Found as Found
     from flink_skills.skill.loader import LoadResult as LoadResult
+    from flink_skills.skill.loader import find_skills as find_skills
     from flink_skills.skill.loader import load_folder as load_folder
-    from flink_skills.skill.markdown import file_references as file_references
-    from flink_skills.skill.markdown import without_code as without_code
-    from flink_skills.skill.model import AgentSkill as AgentSkill
-    from flink_skills.skill.record import from_record as from_record
-    from flink_skills.skill.record import to_record as to_record
-    from flink_skills.skill.requirements import RuntimeEnvironment as RuntimeEnvironment
-    from flink_skills.skill.requirements import missing_requirements as missing_requirements
+    from flink_skills.skill.skill_body import file_references as file_references
+    from flink_skills.skill.skill_body import without_code as without_code
+    from flink_skills.skill.skill_fields import Fields as Fields
+    from flink_skills.skill.skill_fields import judge_fields as judge_fields
+    from flink_skills.skill.skill_files import FolderFiles as FolderFiles
+    from flink_skills.skill.skill_files import MemoryFiles as MemoryFiles
+    from flink_skills.skill.skill_files import SkillFiles as SkillFiles
+    from flink_skills.skill.skill_files import digest_of as digest_of
+    from flink_skills.skill.skill_inspection import inspect_skill as inspect_skill
+    from flink_skills.skill.skill_limits import Limits as Limits
+    from flink_skills.skill.support import RuntimeEnvironment as RuntimeEnvironment
     from flink_skills.skill.support import check_support as check_support
+    from flink_skills.skill.support import missing_requirements as missing_requirements
 
-_HOMES = {
-    "AgentSkill": "model",
-    "CODES": "diagnostic",
-    "Diagnostic": "diagnostic",
-    "Fields": "fields",
-    "FolderFiles": "files",
-    "Found": "discovery",
-    "Limits": "limits",
-    "LoadResult": "loader",
-    "MemoryFiles": "files",
-    "Report": "diagnostic",
-    "SkillFiles": "files",
-    "RuntimeEnvironment": "requirements",
-    "check_support": "support",
-    "digest_of": "files",
-    "file_references": "markdown",
-    "find_block": "frontmatter",
-    "find_skills": "discovery",
-    "from_record": "record",
-    "inspect_skill": "inspection",
-    "judge_fields": "fields",
-    "load_folder": "loader",
-    "missing_requirements": "requirements",
-    "read_front_matter": "frontmatter",
-    "split_body": "frontmatter",
-    "to_record": "record",
-    "without_code": "markdown",
-    "find_credential": "credentials",
+_NAMES = {
+    "credentials": "find_credential",
+    "diagnostic": "CODES Diagnostic Report",
+    "skill_fields": "Fields judge_fields",
+    "skill_files": "FolderFiles MemoryFiles SkillFiles digest_of",
+    "frontmatter": "find_block read_front_matter split_body",
+    "skill_inspection": "inspect_skill",
+    "skill_limits": "Limits",
+    "loader": "Found LoadResult find_skills load_folder",
+    "agent_skill": "AgentSkill",
+    "skill_body": "file_references without_code",
+    "support": "RuntimeEnvironment check_support missing_requirements",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError
-from flink_skills.skill.files import SkillFiles
+from flink_skills.skill.skill_files import SkillFiles
 
 __all__ = [
     "Credential",
@@ -34,10 +34,7 @@ _NAMES = {
     **dict.fromkeys((".dockercfg", ".s3cfg", ".boto", ".vault-token"), "access keys"),
     **dict.fromkeys(("id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"), "an SSH key"),
 }
-_SUFFIXES = {
-    **dict.fromkeys((".p12", ".pfx", ".jks", ".keystore", ".ppk"), "private keys"),
-    ".kdbx": "passwords",
-}
+_SUFFIXES = {**dict.fromkeys((".p12", ".pfx", ".jks", ".keystore", ".ppk"), "private keys"), ".kdbx": "passwords"}
 # Each path with a credential name has one of these, after a line end.
 _HINTS = ("/.", "\n.", "id_", "_netrc", *_SUFFIXES)
 _EXAMPLES = frozenset(

@@ -6,9 +6,8 @@ import re
 from typing import NamedTuple
 
 from flink_skills.skill.diagnostic import Report
-from flink_skills.skill.limits import Limits
-from flink_skills.skill.plain_fields import read_plain_fields
 from flink_skills.skill.repair import TEXT_FIELDS, folded_text, repair
+from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.yaml_values import Entry, Note, YamlProblemError, is_null, read_mapping
 
 __all__ = ["Block", "find_block", "read_front_matter", "split_body", "starts_with_front_matter"]
@@ -19,7 +18,7 @@ _CLOSING = re.compile(rb"(?:\r\n|\n|\r)---[ \t]*(?:\r\n|\n|\r|\Z)")
 _ONE_LINE = re.compile(rb"---[ \t]+[a-z-]+:[ \t]")
 # What no YAML reader accepts: controls except tab and line ends, lone surrogates, non-characters.
 _NOT_YAML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-# Line ends for some readers of YAML and for nobody who looks at the file.
+# Line ends for some readers of YAML, which an editor does not show.
 _UNUSUAL_LINE_END = re.compile("[\x85\u2028\u2029]")
 
 
@@ -105,8 +104,6 @@ def read_front_matter(block: Block, report: Report, limits: Limits) -> dict[str,
     Plain YAML is tried first and repairs only after it failed.
     """
     text = block.text
-    if limits.yaml_depth > 1 and (plain := read_plain_fields(text)) is not None:
-        return _with_source(plain, text)
     if found := sorted({f"U+{ord(char):04X}" for char in _NOT_YAML.findall(text)}):
         report.add("L11", f"control characters ({', '.join(found[:5])}) were removed", line=block.line)
         text = _NOT_YAML.sub("", _UNUSUAL_LINE_END.sub(" ", text))

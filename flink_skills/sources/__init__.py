@@ -10,48 +10,37 @@ if TYPE_CHECKING:
     from flink_skills.sources.address import AddressPolicy as AddressPolicy
     from flink_skills.sources.address import host_of as host_of
     from flink_skills.sources.address import is_reserved as is_reserved
-    from flink_skills.sources.base import SkillSource as SkillSource
-    from flink_skills.sources.base import SourceContext as SourceContext
-    from flink_skills.sources.base import SourceTree as SourceTree
-    from flink_skills.sources.code import CodeSource as CodeSource
-    from flink_skills.sources.download import RemoteFile as RemoteFile
+    from flink_skills.sources.downloads import RemoteFile as RemoteFile
     from flink_skills.sources.entries import ArchiveRefusedError as ArchiveRefusedError
-    from flink_skills.sources.fetch_record import FetchRecord as FetchRecord
     from flink_skills.sources.prefixes import AllowedPrefixes as AllowedPrefixes
-    from flink_skills.sources.registry import open_source as open_source
-    from flink_skills.sources.registry import register_source as register_source
-    from flink_skills.sources.registry import source_kinds as source_kinds
-    from flink_skills.sources.registry import unregister_source as unregister_source
-    from flink_skills.sources.spec import SourceSpec as SourceSpec
+    from flink_skills.sources.skill_source import CodeSource as CodeSource
+    from flink_skills.sources.skill_source import SkillSource as SkillSource
+    from flink_skills.sources.skill_source import SourceContext as SourceContext
+    from flink_skills.sources.skill_source import SourceSpec as SourceSpec
+    from flink_skills.sources.skill_source import SourceTree as SourceTree
+    from flink_skills.sources.skill_source import open_source as open_source
+    from flink_skills.sources.skill_source import register_source as register_source
+    from flink_skills.sources.skill_source import source_kinds as source_kinds
+    from flink_skills.sources.skill_source import unregister_source as unregister_source
     from flink_skills.sources.store import Store as Store
     from flink_skills.sources.store import StoredTree as StoredTree
     from flink_skills.sources.store import remove_tree as remove_tree
+    from flink_skills.sources.upkeep import FetchRecord as FetchRecord
     from flink_skills.sources.wellknown import INDEX_PATH as INDEX_PATH
     from flink_skills.sources.wellknown import SCHEMA as SCHEMA
 
-_HOMES = {
-    "AddressPolicy": "address",
-    "AllowedPrefixes": "prefixes",
-    "ArchiveRefusedError": "entries",
-    "CodeSource": "code",
-    "FetchRecord": "fetch_record",
-    "INDEX_PATH": "wellknown",
-    "RemoteFile": "download",
-    "SCHEMA": "wellknown",
-    "SkillSource": "base",
-    "SourceContext": "base",
-    "SourceSpec": "spec",
-    "SourceTree": "base",
-    "Store": "store",
-    "StoredTree": "store",
-    "host_of": "address",
-    "is_reserved": "address",
-    "open_source": "registry",
-    "register_source": "registry",
-    "remove_tree": "store",
-    "source_kinds": "registry",
-    "unregister_source": "registry",
+_NAMES = {
+    "address": "AddressPolicy host_of is_reserved",
+    "downloads": "RemoteFile",
+    "entries": "ArchiveRefusedError",
+    "prefixes": "AllowedPrefixes",
+    "skill_source": "CodeSource SkillSource SourceContext SourceSpec SourceTree "
+    "open_source register_source source_kinds unregister_source",
+    "store": "Store StoredTree remove_tree",
+    "upkeep": "FetchRecord",
+    "wellknown": "INDEX_PATH SCHEMA",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 

@@ -11,13 +11,49 @@ from urllib.parse import urlsplit
 from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.sources.special_addresses import is_public
 
-__all__ = ["AddressPolicy", "host_of", "is_reserved", "protocol_of"]
+__all__ = ["AddressPolicy", "host_of", "is_public", "is_reserved", "protocol_of"]
 
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# Among them are the addresses from which Azure serves its machines (168.63.129.16) and clouds serve metadata
+# (169.254.0.0/16).
+_NOT_PUBLIC_4 = tuple(map(ipaddress.IPv4Network, (
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
+    "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24",
+    "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+)))  # fmt: skip
+# The block of the internet's hosts. Other blocks are loopback, unique local (fc00::/7), link local
+# (fe80::/10), site local (fec0::/10), multicast (ff00::/8), discard-only (100::/64), segment routing (5f00::/16) and
+# local translation (64:ff9b:1::/48).
+_UNICAST_6 = ipaddress.IPv6Network("2000::/3")
+# Protocol assignments (Teredo, benchmarks, ORCHID, identifiers of drones), documentation, and 6to4.
+_NOT_PUBLIC_6 = tuple(map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
+# Blocks that have an IPv4 address in their last 32 bits, and lead there: IPv4-compatible, IPv4-mapped,
+# IPv4-translated, and the well-known prefix of translators.
+_EMBEDDING_6 = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
+# ISATAP has one behind this interface identifier, in any network. The bit that says "globally unique" may be set.
+_ISATAP, _ISATAP_MASK = 0x00005EFE, 0xFDFFFFFF
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 _DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))  # full stops that host names may use for '.'
+
+
+def is_public(address: _Address) -> bool:
+    """Return True if the internet routes ``address``. An IPv4 address in an IPv6 address is judged as such.
+
+    >>> is_public(ipaddress.ip_address("::ffff:0:10.0.0.1")), is_public(ipaddress.ip_address("64:ff9b::8.8.8.8"))
+    (False, True)
+    """
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in block for block in _NOT_PUBLIC_4)
+    inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if any(address in block for block in _EMBEDDING_6):
+        return is_public(inner)
+    if address not in _UNICAST_6 or any(address in block for block in _NOT_PUBLIC_6):
+        return False
+    is_isatap = (int(address) >> 32) & _ISATAP_MASK == _ISATAP
+    return is_public(inner) if is_isatap else True
 
 
 def protocol_of(url: str) -> str:

@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
+import hashlib
+import importlib
 import lzma
 import os
 import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
+from flink_skills.errors import SourceError
 from flink_skills.skill import Limits
-from flink_skills.sources.compressed import Compression, open_compressed
-from flink_skills.sources.entries import ArchiveRefusedError, Extraction
+from flink_skills.sources.entries import ArchiveRefusedError, Extraction, Readable
 from flink_skills.sources.tar_archive import unpack_tar
 from flink_skills.sources.zip_archive import unpack_zip
 
-__all__ = ["KINDS", "ArchiveKind", "archive_kind", "unpack"]
+__all__ = [
+    "KINDS",
+    "ArchiveKind",
+    "archive_kind",
+    "check_pin",
+    "file_sha256",
+    "open_compressed",
+    "other_content",
+    "unpack",
+]
 
+_HEAD = 512
+_BLOCK = 1 << 18
+
+_CHUNK = 1 << 16
+# What the strongest presets of xz and zstd need (65 and 128 MiB); a file that asks for more is refused.
+_XZ_MEMORY = 80 << 20
+_ZSTD_WINDOW = 1 << 27
 ArchiveKind = Literal["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"]
 KINDS = "zip, tar, tar.gz, tar.bz2, tar.xz or tar.zst"
 
-_SUFFIXES: dict[str, ArchiveKind] = {
-    ".zip": "zip",
-    ".tar": "tar",
-    ".tar.gz": "tar.gz",
-    ".tgz": "tar.gz",
-    ".tar.bz2": "tar.bz2",
-    ".tbz2": "tar.bz2",
-    ".tbz": "tar.bz2",
-    ".tar.xz": "tar.xz",
-    ".txz": "tar.xz",
-    ".tar.zst": "tar.zst",
-    ".tzst": "tar.zst",
+_SUFFIXES: dict[ArchiveKind, tuple[str, ...]] = {
+    "zip": (".zip",),
+    "tar": (".tar",),
+    "tar.gz": (".tar.gz", ".tgz"),
+    "tar.bz2": (".tar.bz2", ".tbz2", ".tbz"),
+    "tar.xz": (".tar.xz", ".txz"),
+    "tar.zst": (".tar.zst", ".tzst"),
 }
 _MAGIC: dict[bytes, ArchiveKind] = {
     b"PK\x03\x04": "zip",
@@ -46,27 +60,134 @@ _MAGIC: dict[bytes, ArchiveKind] = {
     b"\xfd7zXZ\x00": "tar.xz",
     b"\x28\xb5\x2f\xfd": "tar.zst",
 }
-_COMPRESSIONS: dict[ArchiveKind, Compression] = {
-    "tar.gz": "gz",
-    "tar.bz2": "bz2",
-    "tar.xz": "xz",
-    "tar.zst": "zst",
-}
 _DAMAGE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    UnicodeError,
-    ValueError,
-    OverflowError,
-    LookupError,
-    NotImplementedError,
-    RecursionError,
-    struct.error,
-    gzip.BadGzipFile,
-)
+    zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error, EOFError,
+    ValueError, OverflowError, LookupError, NotImplementedError, RecursionError,
+)  # fmt: skip
+
+
+def open_compressed(file: BinaryIO, kind: ArchiveKind) -> Readable:
+    """A reader of the content of ``file``.
+
+    Raises :class:`ArchiveRefusedError` where the library for it is missing; reading raises what the libraries
+    raise for damaged content.
+    """
+    if kind == "tar.gz":
+        return gzip.GzipFile(fileobj=file)
+    if kind == "tar.bz2":
+        return _Streams(file, bz2.BZ2Decompressor, padding=False)
+    if kind == "tar.xz":
+        return _Streams(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY), padding=True)
+    return _zstd(file)
+
+
+class _Streams:
+    """Streams of one compression, one after another, as their tools concatenate them."""
+
+    def __init__(self, file: BinaryIO, make: Callable[[], Any], *, padding: bool) -> None:
+        self._file = file
+        self._make = make
+        self._padding = padding
+        self._decompressor = make()
+        self._input = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most ``size`` bytes; none at the end."""
+        while True:
+            if self._decompressor.eof and not self._next_stream():
+                return b""
+            if self._decompressor.needs_input and not self._input:
+                self._input = self._file.read(_CHUNK)
+                if not self._input:
+                    raise EOFError("the compressed data are cut off")
+            data: bytes = self._decompressor.decompress(self._input, size)
+            self._input = b""
+            if data:
+                return data
+
+    def _next_stream(self) -> bool:
+        rest = self._decompressor.unused_data
+        while True:
+            rest = rest.lstrip(b"\0") if self._padding else rest
+            if rest:
+                break
+            rest = self._file.read(_CHUNK)
+            if not rest:
+                return False
+        self._decompressor, self._input = self._make(), rest
+        return True
+
+
+def _zstd(file: BinaryIO) -> Readable:
+    try:
+        zstandard: Any = importlib.import_module("zstandard")
+    except ImportError:
+        return _own_zstd(file)
+    reader: Readable = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).stream_reader(
+        file, read_across_frames=True
+    )
+    return _ZstdErrors(reader, zstandard.ZstdError)
+
+
+def _own_zstd(file: BinaryIO) -> Readable:
+    try:
+        zstd: Any = importlib.import_module("compression.zstd")
+    except ImportError:
+        message = "the archive is compressed with zstd: install the package 'zstandard', or use tar.gz"
+        raise ArchiveRefusedError(message) from None
+    options = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW.bit_length() - 1}
+    return _ZstdErrors(_Streams(file, lambda: zstd.ZstdDecompressor(options=options), padding=False), zstd.ZstdError)
+
+
+class _ZstdErrors:
+    """Reader that raises :class:`ValueError` instead of the library's error."""
+
+    def __init__(self, reader: Readable, error: type[Exception]) -> None:
+        self._reader = reader
+        self._error = error
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            return self._reader.read(size)
+        except self._error as error:
+            raise ValueError(str(error)) from None
+
+
+def file_sha256(path: str, limit: int | None = None) -> tuple[str, bytes, int]:
+    """Digest, first bytes and size of a file; what is larger than ``limit`` is not read, and its digest is ""."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(_HEAD)
+        if limit is not None and size > limit:
+            return "", head, size
+        digest = hashlib.sha256(head)
+        while data := file.read(_BLOCK):
+            digest.update(data)
+        return digest.hexdigest(), head, size
+
+
+def check_pin(path: str, pin: str, origin: str, generated: Sequence[str] = ()) -> None:
+    """Raise :class:`SourceError` if a file's content is not the pinned one.
+
+    ``generated`` are the files that are omitted from the content, which earlier releases included.
+    """
+    try:
+        sha256, _, _ = file_sha256(path)
+    except OSError as error:
+        raise SourceError(f"skill source {origin}: cannot be read: {error.strerror}", source=origin) from None
+    if sha256 != pin:
+        raise other_content(sha256, origin, generated)
+
+
+def other_content(sha256: str, origin: str, generated: Sequence[str] = ()) -> SourceError:
+    """Return the error for content with another digest than the pinned one, with the arguments of :func:`check_pin`."""
+    message = f"skill source {origin}: the sha256 is {sha256}, which differs from the pinned one"
+    if generated:
+        files = "1 generated file," if len(generated) == 1 else f"{len(generated)} generated files, such as"
+        message += f" (without {files} {generated[0]}; earlier releases included generated files in the digest)"
+        fix = f"if nothing else changed, pin #sha256={sha256}"
+        return SourceError(f"{message}; {fix}, and remove the generated files from the folder", source=origin)
+    return SourceError(f"{message}; check what changed, then pin the new one", source=origin)
 
 
 def archive_kind(name: str, head: bytes) -> ArchiveKind | None:
@@ -75,15 +196,12 @@ def archive_kind(name: str, head: bytes) -> ArchiveKind | None:
     >>> archive_kind("skills", b"PK\\x03\\x04")
     'zip'
     """
-    lower = name.lower()
-    for suffix, kind in _SUFFIXES.items():
-        if lower.endswith(suffix):
-            return kind
-    return _kind_of_content(head)
+    named = (kind for kind, suffixes in _SUFFIXES.items() if name.lower().endswith(suffixes))
+    return next(named, None) or _kind_of_content(head)
 
 
 def unpack(path: str, kind: ArchiveKind, target: str, limits: Limits) -> Mapping[str, tuple[int, str]]:
-    """Unpack into ``target``, an empty folder that nobody else writes to; size and sha256 of each file.
+    """Unpack into ``target``, an empty private folder. Return size and sha256 of each file.
 
     Raises :class:`ArchiveRefusedError`; what was written until then is the caller's to remove. Raises
     :class:`OSError` where the disk fails.
@@ -102,7 +220,7 @@ def unpack(path: str, kind: ArchiveKind, target: str, limits: Limits) -> Mapping
             elif kind == "tar":
                 unpack_tar(file, extraction, limits)
             else:
-                unpack_tar(open_compressed(file, _COMPRESSIONS[kind]), extraction, limits)
+                unpack_tar(open_compressed(file, kind), extraction, limits)
     return extraction.files
 
 

@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from flink_skills.errors import ResourceError
-from flink_skills.skill import Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
-from flink_skills.skill.files import FolderFiles, digest_of
-from flink_skills.skill.paths import walk_files
-from flink_skills.skill.record import from_record, to_record
+from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
+from flink_skills.skill.file_rules import walk_files
+from flink_skills.skill.skill_fields import EMPTY, Fields
+from flink_skills.skill.skill_files import FolderFiles, digest_of
 
-__all__ = ["allocated", "index_name", "read_index", "size_on_disk", "write_index"]
+__all__ = ["allocated", "from_record", "index_name", "read_index", "size_on_disk", "to_record", "write_index"]
 
 # Goes up when what an index says of the same tree changes: its layout, a rule of the format, a diagnostic.
 _VERSION = 3
@@ -39,6 +40,83 @@ class IndexedTree(Protocol):
 
     @property
     def index(self) -> str | None: ...
+
+
+def to_record(result: LoadResult, root: str) -> dict[str, Any]:
+    """Return the result of lenient loading as JSON data with paths relative to ``root``. Defaults are omitted.
+
+    >>> to_record(LoadResult(None, (), strict_valid=False), "/skills")
+    {}
+    """
+    record: dict[str, Any] = {"valid": True} if result.strict_valid else {}
+    if result.diagnostics:
+        record["notes"] = [
+            [each.code, each.severity, each.message, each.skill, _below(each.path, root), each.line, each.fix]
+            for each in result.diagnostics
+        ]
+    skill = result.skill
+    if skill is None:
+        return record
+    record |= {"folder": _below(skill.path or root, root), "name": skill.name, "description": skill.description}
+    more = {name: getattr(skill, name) for name in ("license", "compatibility")}
+    more |= {"metadata": dict(skill.metadata), "extra": dict(skill.extra)}
+    record |= {name: value for name, value in more.items() if value}
+    if skill.allowed_tools is not None:
+        record["tools"] = list(skill.allowed_tools)
+    if skill.files.skill_file != "SKILL.md":
+        record["file"] = skill.files.skill_file
+    if skill.form != "skill":
+        record["form"] = skill.form
+    return record
+
+
+def from_record(
+    record: Mapping[str, Any],
+    *,
+    root: str,
+    real_root: str,
+    origin: str,
+    remote: bool,
+    limits: Limits,
+    known: Callable[[], _Hashes] | None = None,
+    digest: str | None = None,
+) -> LoadResult:
+    """Return the result that :func:`to_record` wrote, for a tree that is now in ``root``, whose real path is
+    ``real_root``.
+
+    ``known`` returns the manifest of the skill's files. Raises :class:`KeyError`, :class:`TypeError` or
+    :class:`ValueError` for other data.
+    """
+    notes = tuple(
+        Diagnostic(code, severity, message, skill, _above(path, root), line, fix)
+        for code, severity, message, skill, path, line, fix in record.get("notes", ())
+    )
+    valid = record.get("valid", False)
+    if "name" not in record:
+        return LoadResult(None, notes, valid)
+    metadata, extra, tools = record.get("metadata"), record.get("extra"), record.get("tools")
+    fields = Fields(
+        record["name"],
+        record["description"],
+        record.get("license"),
+        record.get("compatibility"),
+        MappingProxyType(metadata) if metadata else EMPTY,
+        None if tools is None else tuple(tools),
+        MappingProxyType(extra) if extra else EMPTY,
+    )
+    folder, skill_file = _above(record["folder"], root), record.get("file", "SKILL.md")
+    skill = AgentSkill.from_folder(
+        folder,
+        fields,
+        root=real_root,
+        origin=origin,
+        remote=remote,
+        limits=limits,
+        form=record.get("form", "skill"),
+        files=FolderFiles(folder, real_root, skill_file, limits, known),
+        digest=digest,
+    )
+    return LoadResult(skill, notes, valid)
 
 
 def index_name(limits: Limits) -> str:
@@ -97,14 +175,20 @@ def read_index(
             lists_at = file.tell() + length + 1
             body = file.read(length)
         catalog = json.loads(body)
-        index, path, root = tree.index, tree.path, os.path.realpath(tree.path)
-        results = []
-        for below, skill_file, digest, at, size, record in catalog["skills"]:
-            folder = os.path.join(path, below) if below != "." else path
-            known = _FileList(index, lists_at + at, size, digest)
-            files = FolderFiles(folder, root, skill_file, limits, known)
+        results, path, real = [], tree.path, os.path.realpath(tree.path)
+        for _, _, digest, at, size, record in catalog["skills"]:
+            known = _FileList(tree.index, lists_at + at, size, digest)
             results.append(
-                from_record(record, root=path, origin=origin, remote=remote, limits=limits, files=files, digest=digest)
+                from_record(
+                    record,
+                    root=path,
+                    real_root=real,
+                    origin=origin,
+                    remote=remote,
+                    limits=limits,
+                    known=known,
+                    digest=digest,
+                )
             )
         remarks = [Diagnostic.from_json(each) for each in catalog["diagnostics"]]
     except (OSError, ValueError, KeyError, TypeError):
@@ -157,7 +241,8 @@ def _made_for(limits: Limits) -> dict[str, Any]:
 
 def _manifest(folder: str, root: str, skill_file: str, limits: Limits, hashes: _Hashes) -> _Hashes:
     found = {
-        path: hashes.get(os.path.relpath(real, root)) for path, real in walk_files(folder, root, limits.skill_files, [])
+        path: hashes.get(os.path.relpath(real, root))
+        for path, real, _ in walk_files(folder, root, limits.skill_files, [])
     }
     known = {path: entry for path, entry in found.items() if entry is not None}
     if len(known) == len(found):
@@ -182,3 +267,18 @@ def allocated(folder: str) -> int:
 
 def _blocks(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
+
+
+def _below(path: str, root: str) -> str:
+    if path == root:
+        return "."
+    start = root.rstrip("/") + "/"
+    if path.startswith(start):
+        return path[len(start) :]
+    # A folder can have a second path, such as a link.
+    folder, name = os.path.split(path)
+    return os.path.relpath(os.path.join(os.path.realpath(folder), name), root)
+
+
+def _above(path: str, root: str) -> str:
+    return root if path == "." else f"{root.rstrip('/')}/{path}"

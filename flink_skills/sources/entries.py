@@ -6,13 +6,12 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from flink_skills.skill import Limits
-from flink_skills.skill.file_names import comparison_key, name_problem
-from flink_skills.skill.roles import is_generated
+from flink_skills.skill.file_rules import comparison_key, is_generated, name_problem
 
-__all__ = ["ArchiveRefusedError", "Extraction", "shown"]
+__all__ = ["ArchiveRefusedError", "Extraction", "Readable", "shown"]
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _MAX_DEPTH = 32
@@ -21,6 +20,12 @@ _SHOWN = 100
 _CHUNK = 1 << 18
 # Below this, no ratio is suspicious: a few kilobytes of one character are no bomb.
 _RATIO_FLOOR = 256 << 10
+
+
+class Readable(Protocol):
+    """Object with ``read(size)``."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
 
 
 class ArchiveRefusedError(Exception):

@@ -12,12 +12,12 @@ from pathlib import Path
 from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.sources.base import SourceContext
-from flink_skills.sources.fetch_record import FetchRecord
-from flink_skills.sources.folder import remote_of
-from flink_skills.sources.pins import check_pin
+from flink_skills.sources.archive import check_pin
+from flink_skills.sources.downloads import remote_of
 from flink_skills.sources.secrets import expand, replacements
+from flink_skills.sources.skill_source import SourceContext
 from flink_skills.sources.store import StoredTree
+from flink_skills.sources.upkeep import FetchRecord
 
 __all__ = ["Fetch", "is_answered", "keep", "noted", "refuse_web_page"]
 

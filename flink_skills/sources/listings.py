@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from flink_skills.sources.connection import version_text
+from flink_skills.sources.remote_system import version_text
 
 __all__ = ["AT_ONCE", "Entry", "Listing", "Page", "listing_of"]
 
@@ -140,10 +140,7 @@ class _Azure(_Keys):
     async def page(self, rest: Any, most: int) -> Page:
         client = self.system.service_client.get_container_client(self.bucket)
         found = client.list_blobs(
-            name_starts_with=self.prefix or None,
-            include=["metadata"],
-            results_per_page=min(most, _PAGE),
-            **self._waits,
+            name_starts_with=self.prefix or None, include=["metadata"], results_per_page=min(most, _PAGE), **self._waits
         )
         pages = found.by_page(continuation_token=rest)
         try:

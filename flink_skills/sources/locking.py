@@ -1,19 +1,47 @@
-"""Locks between processes and threads of this machine, freed by the system when their holder dies."""
+"""Files and locks that the processes of one user share on this host, and the errors of its disks."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from flink_skills.errors import SourceError
-from flink_skills.sources.planted import open_own_file
 
-__all__ = ["Lease", "file_lock", "holder_of", "try_lock", "unleased"]
+__all__ = [
+    "MACHINE_FULL",
+    "NO_DESCRIPTORS",
+    "Lease",
+    "PlantedError",
+    "check_folders",
+    "file_lock",
+    "holder_of",
+    "open_own_file",
+    "os_error_hint",
+    "try_lock",
+    "unleased",
+]
 
+MACHINE_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+"""Errors of a host that is full. They end when space or descriptors become free."""
+
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors of a host without free file descriptors."""
+
+_FIXES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit on open files",
+    errno.ENOLCK: "choose a file system with locks, such as a local disk",
+    errno.EROFS: "mount it so that it can be written",
+}
+_ROOT = 0
 _POLL = 0.05
 _LEASE_SECONDS = 10.0
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT
@@ -22,11 +50,88 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBADF, errno.EINVAL, errno.ENOSYS})
 
 
+def os_error_hint(error: OSError) -> str:
+    """What an operator can do about ``error``; empty where that does not follow from its number.
+
+    >>> os_error_hint(OSError(errno.ENOSPC, "No space left on device"))
+    'free some space'
+    """
+    return _FIXES.get(error.errno or 0, "")
+
+
+class PlantedError(PermissionError):
+    """The path may be another user's. The message names the path and the reason."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(errno.EPERM, reason, path)
+        self.path = path
+
+
+def check_folders(folder: str) -> None:
+    """Check that no other user can have planted ``folder`` or a folder above it. It need not exist.
+
+    In a folder that all users can write to, such as ``/tmp``, another user can be the first to make a folder. So a
+    folder in it has to belong to this user or to root. Call it before anything below ``folder`` is opened or locked.
+
+    Raises:
+        PlantedError: A component of the path belongs to another user, in a folder that all users can write to.
+        OSError: A component cannot be read.
+    """
+    path, parent = os.path.abspath(folder), ""
+    components = [path]
+    while (parent := os.path.dirname(path)) != path:
+        components.append(parent)
+        path = parent
+    above = None
+    for path in reversed(components):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return  # made by this user later
+        if above is not None and above.st_mode & stat.S_IWOTH and found.st_uid not in (os.geteuid(), _ROOT):
+            raise PlantedError(
+                path, f"the path belongs to user {found.st_uid} and is in a directory that all users can write to"
+            )
+        # Through a link that was accepted, the folder behind it is the one that matters.
+        above = os.stat(path) if stat.S_ISLNK(found.st_mode) else found
+
+
+def open_own_file(path: str, flags: int, mode: int = 0o600) -> int:
+    """Open a regular file of this user. Never wait for a pipe, and follow no link.
+
+    If a command of this user took the rights of the owner away (Landlock does not cover modes), they are restored.
+
+    Raises:
+        PlantedError: The path leads to a link, pipe, device or folder, or to a file of another user.
+        OSError: The file cannot be opened.
+    """
+    safe = flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, safe, mode)
+    except PermissionError:
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & mode == mode:
+            raise
+        os.chmod(path, mode)
+        descriptor = os.open(path, safe, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise PlantedError(path, "the path is a link") from None
+        if error.errno == errno.ENXIO:
+            raise PlantedError(path, "the path is a pipe or a socket") from None
+        raise
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        return descriptor
+    os.close(descriptor)
+    raise PlantedError(path, f"the path is not a regular file of user {os.geteuid()}")
+
+
 @contextmanager
 def file_lock(path: str, deadline: float, source: str) -> Iterator[None]:
     """Hold the lock file ``path`` exclusively; wait for it until ``deadline`` (monotonic seconds).
 
-    Raises :class:`SourceError` (retryable) at the deadline, and :class:`~flink_skills.sources.planted.PlantedError` for
+    Raises :class:`SourceError` (retryable) at the deadline, and :class:`~flink_skills.sources.locking.PlantedError` for
     a lock file that is not this user's.
     """
     while (descriptor := _locked(path)) is None:
@@ -42,7 +147,7 @@ def file_lock(path: str, deadline: float, source: str) -> Iterator[None]:
 
 @contextmanager
 def try_lock(path: str) -> Iterator[bool]:
-    """Hold the lock file ``path`` exclusively if nobody else does; whether that is so."""
+    """Hold the lock file ``path`` exclusively if it is free. The value is True if it was."""
     descriptor = _locked(path)
     try:
         yield descriptor is not None
@@ -52,7 +157,7 @@ def try_lock(path: str) -> Iterator[bool]:
 
 
 def _locked(path: str) -> int | None:
-    """A descriptor that holds the lock, or None if somebody else has it."""
+    """Return a descriptor that holds the lock. Return None if another process or thread has it."""
     while True:
         descriptor = open_own_file(path, _LOCK_FLAGS)
         try:
@@ -70,7 +175,7 @@ def _locked(path: str) -> int | None:
 
 
 def _free(descriptor: int, path: str) -> None:
-    """Give a lock back. Its file goes first, so that none piles up: who waits for it makes a new one."""
+    """Release a lock. Its file is removed first, because waiting processes create it again."""
     with suppress(OSError):
         os.unlink(path)
     os.close(descriptor)
@@ -161,7 +266,7 @@ def _lock_shared(descriptor: int, path: str) -> None:
 
 
 def holder_of(path: str) -> str:
-    """Return who holds a lock on the file or folder ``path``, for messages: the process, if the system names it.
+    """Return the process that locks the file or folder ``path``, if the system names it, for messages.
 
     >>> holder_of("/nowhere/at/all")
     'an unknown process locks /nowhere/at/all'

@@ -1,6 +1,6 @@
 """Pack folders of skills into one archive: the same bytes for the same files, and nothing that would be refused.
 
-The archive has the files of the skills alone, sorted by name, all dated 1980 and owned by nobody, executable or
+The archive has the files of the skills alone, sorted by name, all dated 1980 and without an owner, executable or
 not. Before it appears under its name it is unpacked as a job would do it, and every digest compared.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import hashlib
 import os
 import secrets
 import stat
@@ -23,20 +22,19 @@ from flink_skills.errors import ConfigError, ResourceError
 from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
 from flink_skills.skill.credentials import credential_message, find_credentials
 from flink_skills.skill.diagnostic import Severity
-from flink_skills.skill.inspection import excluded_messages
-from flink_skills.skill.paths import inside, is_foreign, link_problem, skill_file_in, walk_files
-from flink_skills.skill.roles import is_generated
-from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
+from flink_skills.skill.file_rules import inside, is_foreign, is_generated, link_problem, skill_file_in, walk_files
+from flink_skills.skill.skill_inspection import excluded_messages
+from flink_skills.sources.archive import ArchiveKind, archive_kind, file_sha256, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
-from flink_skills.sources.spec import SourceSpec
-from flink_skills.sources.written_tar import Member, content_of, mode_of, write_tar
+from flink_skills.sources.skill_source import SourceSpec
+from flink_skills.sources.tar_archive import Member, content_of, mode_of, write_tar
 
 __all__ = ["PackedSkill", "Packing", "pack_skills"]
 
 _KINDS = ("zip", "tar", "tar.gz")
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first one that a zip archive can tell
 _LEVEL = 9
-_CHECKED_FOR_RATIO = 16 << 10  # with its headers, no smaller file has a ratio that anybody refuses
+_CHECKED_FOR_RATIO = 16 << 10  # with its headers, no smaller file has a ratio over the limit
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def pack_skills(
             packed = contents.verified(part, kind)
             if contents.has_errors:
                 return Packing((), tuple(contents.diagnostics))
-            sha256, size = _sha256_and_size(part)
+            sha256, _, size = file_sha256(part)
             os.replace(part, target)
     except OSError as error:
         raise ConfigError(f"{target}: cannot be written: {error.strerror or error}") from None
@@ -242,8 +240,7 @@ class _Contents:
             message = f"the skill has more than {limits.skill_files} files"
             self._error("S05", message, found.folder, "leave some out, or raise skills.limits.skill-files", skill)
             return
-        for relative, real in files:
-            status = os.stat(real)
+        for relative, real, status in files:
             if status.st_size > limits.file:
                 message = f"the file has {status.st_size} bytes; the limit for a file is {limits.file}"
                 self._error("S05", message, real, "leave it out, or raise skills.limits.file", skill)
@@ -369,12 +366,3 @@ def _part_of(target: str) -> Iterator[str]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
-
-
-def _sha256_and_size(path: str) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
-    with open(path, "rb") as file:
-        while data := file.read(1 << 18):
-            digest.update(data)
-            size += len(data)
-    return digest.hexdigest(), size

@@ -1,4 +1,4 @@
-"""Skills in a folder or an archive on this machine."""
+"""Sources on this host: directories and archives by path, and resources of the job JAR."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import stat
 import time
 
-from flink_skills.errors import ConfigError, SourceError
+from flink_skills.errors import ConfigError, SourceError, near_misses
 from flink_skills.options import SkillOptions
-from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
-from flink_skills.sources.spec import SourceSpec
+from flink_skills.skill.file_rules import name_problem
+from flink_skills.sources.skill_source import SkillSource, SourceContext, SourceSpec, SourceTree
 
-__all__ = ["PathSource", "check_pinned_folder", "local_tree"]
+__all__ = ["PathSource", "ResourceSource", "check_pinned_folder", "local_tree"]
 
 
 class PathSource(SkillSource):
@@ -78,3 +78,47 @@ def _folder_has_no_pin(origin: str) -> str:
         f"skill source {origin}: a folder cannot be pinned with sha256; "
         f"pin its skills with {SkillOptions.LOCK.key} ('flink-skills lock' writes the file)"
     )
+
+
+class ResourceSource(SkillSource):
+    """The name of a folder or archive inside the job JAR, such as ``skills`` or ``skills.zip``.
+
+    Several jars may have the same folder: all of them count, in class path order.
+    """
+
+    kind = "resource"
+
+    def __init__(self, spec: SourceSpec, context: SourceContext) -> None:
+        super().__init__(spec, context)
+        location = spec.location
+        parts = location.split("/")
+        if not location.strip("/") or ".." in parts or "\\" in location or "\0" in location:
+            raise ConfigError(f"skill resource {location!r}: give a name inside the job JAR, such as 'skills'")
+        for part in filter(None, parts):
+            if problem := name_problem(part):
+                message = f"skill resource {location!r}: {part!r} is not a valid file name: {problem}"
+                raise ConfigError(f"{message}; rename it in the job JAR")
+        for path in self._paths():
+            check_pinned_folder(path, spec)
+
+    @property
+    def origin(self) -> str:
+        return f"resource:{self.location}"
+
+    def resolve(self) -> list[SourceTree]:
+        known = self.context.resource_paths
+        if known is None:
+            message = f"skill source {self.origin}: there is no job JAR here; it is read where the job runs"
+            raise SourceError(message, source=self.origin)
+        paths = self._paths()
+        if not paths:
+            near = near_misses(self.location.strip("/"), known)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            message = f"skill source {self.origin}: the job JAR has no such folder or file{hint}; add it to the jar"
+            raise SourceError(message, source=self.origin)
+        return [local_tree(path, self.spec, self.context, origin=self.origin) for path in paths]
+
+    def _paths(self) -> list[str]:
+        """Where the runtime has put it: one place for each jar that has it."""
+        wanted, known = self.location.strip("/"), self.context.resource_paths or {}
+        return next((list(known[name]) for name in known if name.strip("/") == wanted), [])

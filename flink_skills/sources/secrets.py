@@ -53,7 +53,7 @@ def replacements(text: str) -> list[tuple[str, str]]:
 def unchained_errors() -> Iterator[None]:
     """Cut from our errors what they were made from: the errors of libraries hold whole URLs, headers and options.
 
-    ``raise … from None`` keeps them out of a traceback, but not from those who walk through an error's context.
+    ``raise … from None`` keeps them out of a traceback, but not out of the error's context.
     """
     try:
         yield

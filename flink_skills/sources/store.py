@@ -21,23 +21,27 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from flink_skills.errors import ResourceError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Limits, Report
-from flink_skills.skill.fields import judge_fields
-from flink_skills.skill.frontmatter import find_block, read_front_matter
-from flink_skills.skill.paths import skill_file_in
-from flink_skills.sources.archive import KINDS, archive_kind, unpack
+from flink_skills.skill.file_rules import skill_file_in
+from flink_skills.skill.skill_fields import read_fields
+from flink_skills.sources.archive import KINDS, archive_kind, file_sha256, other_content, unpack
 from flink_skills.sources.catalog_index import index_name, write_index
 from flink_skills.sources.entries import ArchiveRefusedError
-from flink_skills.sources.locking import Lease, file_lock, try_lock
-from flink_skills.sources.os_errors import MACHINE_FULL, os_error_hint
-from flink_skills.sources.pins import file_sha256, other_content
-from flink_skills.sources.planted import PlantedError, check_folders
+from flink_skills.sources.locking import (
+    MACHINE_FULL,
+    Lease,
+    PlantedError,
+    check_folders,
+    file_lock,
+    os_error_hint,
+    try_lock,
+)
 from flink_skills.sources.upkeep import INDEXES, LOCKS, RECORDS, WORK, evict, remove_tree, sweep, sweep_work
 
 __all__ = ["FOLDER_PREFIX", "Store", "StoredTree", "remove_tree", "usual_folder"]
@@ -95,7 +99,7 @@ class Store:
             return None
         try:
             tree = self._find(sha256)
-            if tree is None or not self._may_write(WORK):
+            if tree is None or not os.access(os.path.join(self.folder, WORK), os.W_OK | os.X_OK):
                 return tree
             sweep_work(self.folder)
             if tree.index is None:
@@ -201,6 +205,15 @@ class Store:
                 message = f"skill source {origin}: the skill has {value} {what}. The limit is {limit}"
                 raise SourceError(f"{message} ({option.key}).", source=origin)
 
+    @contextmanager
+    def locked(self, key: str, deadline: float, origin: str) -> Iterator[None]:
+        """Hold the lock ``key``. Raise :class:`SourceError` at the deadline, and if the disk fails."""
+        try:
+            with file_lock(self.lock_path(key), deadline, origin):
+                yield
+        except OSError as error:
+            raise self.disk_error(error, origin) from None
+
     def lock_path(self, key: str) -> str:
         """Return the lock file for a key. Create its folder, and remove the work that a killed holder left."""
         path = os.path.join(self._own_folder(LOCKS), key)
@@ -237,24 +250,18 @@ class Store:
         return SourceError(message, source=origin, retryable=number in MACHINE_FULL)
 
     def _open_or_make(
-        self,
-        sha256: str,
-        fill: Callable[[str], Mapping[str, tuple[int, str]]],
-        origin: str,
-        deadline: float | None,
+        self, sha256: str, fill: Callable[[str], Mapping[str, tuple[int, str]]], origin: str, deadline: float | None
     ) -> StoredTree:
         deadline = time.monotonic() + SkillOptions.SOURCE_TIMEOUT.default if deadline is None else deadline
         if tree := self.open_tree(sha256, origin):
             return tree
         try:
-            with file_lock(self.lock_path(sha256), deadline, origin):
+            with self.locked(sha256, deadline, origin):
                 if tree := self._find(sha256):
                     return self._indexed(tree)
                 tree = self._make(sha256, fill)
         except ArchiveRefusedError as refused:
             raise SourceError(f"skill source {origin}: {refused}; the archive is refused", source=origin) from None
-        except OSError as error:
-            raise self.disk_error(error, origin) from None
         try:
             sweep(self.folder)
             if self._max_size:
@@ -355,10 +362,7 @@ class Store:
         """Return the skill's own name if a folder can have it. The result depends only on the content."""
         with open(skill_file, "rb") as file:
             head = file.read(self._limits.front_matter)
-        report = Report()
-        block = find_block(head, report, self._limits)
-        entries = read_front_matter(block, report, self._limits) if block else None
-        fields = judge_fields(entries, report, first_line=1, folder="skill") if entries else None
+        fields, _ = read_fields(head, Report(), self._limits, folder="skill", heading=False)
         name = fields.name if fields else "skill"
         return name if len(name.encode()) <= 255 else "skill"
 
@@ -387,9 +391,6 @@ class Store:
             raise PlantedError(
                 folder, "the store is in a directory that all users can write to, and others can write to it"
             )
-
-    def _may_write(self, name: str) -> bool:
-        return os.access(os.path.join(self.folder, name), os.W_OK | os.X_OK)
 
 
 def _restore(folder: str, mode: int) -> None:

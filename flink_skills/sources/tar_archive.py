@@ -1,15 +1,156 @@
-"""Unpack a tar."""
+"""Read and write tar archives."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import os
+import re
 import tarfile
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple
 
 from flink_skills.skill import Limits
-from flink_skills.sources.compressed import Readable
-from flink_skills.sources.entries import ArchiveRefusedError, Extraction, shown
-from flink_skills.sources.forward import ForwardReader
+from flink_skills.sources.entries import ArchiveRefusedError, Extraction, Readable, shown
 
-__all__ = ["unpack_tar"]
+__all__ = ["ForwardReader", "Member", "content_of", "mode_of", "unpack_tar", "write_tar"]
+
+_CHUNK = 1 << 18
+# Most bytes of headers at one entry (a path, an owner and some attributes take a few kilobytes), and what each
+# entry may add to what was saved. It also bounds how deep tarfile calls itself, which it does once for each
+# header that belongs to the next.
+_HEADERS = 64 << 10
+_HEADERS_PER_ENTRY = 4 << 10
+_EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_TYPE_AT = 156
+_DIGITS = re.compile(rb"[0-9]+")
+# A length, a size or a time. In longer ones, patterns of older versions of tarfile search for ever.
+_MAX_NUMBER = 32
+
+
+class Member(NamedTuple):
+    """A file of an archive: its name there and its real path here."""
+
+    name: str
+    real: str
+    executable: bool
+
+
+def write_tar(file: BinaryIO | gzip.GzipFile, members: Sequence[Member]) -> None:
+    """Write the files in this order, without owner and time. Raises :class:`OSError`."""
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for member in members:
+            data = content_of(member)
+            entry = tarfile.TarInfo(member.name)  # its owner is 0 without a name, its time 0
+            entry.size, entry.mode = len(data), mode_of(member)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def mode_of(member: Member) -> int:
+    """Return the permissions of the file in an archive."""
+    return 0o755 if member.executable else 0o644
+
+
+def content_of(member: Member) -> bytes:
+    """Return the bytes of the file. Links are not followed. Raises :class:`OSError`."""
+    descriptor = os.open(member.real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
+class ForwardReader(io.RawIOBase):
+    """Wraps a binary file for :mod:`tarfile`, which steps one byte back before each header.
+
+    Bounds what is read in all (a bomb), and what is read of headers, which tarfile takes into memory, until
+    :meth:`entry_begins` is called.
+    """
+
+    def __init__(self, source: Readable, limit: int) -> None:
+        super().__init__()
+        self._source = source
+        self._limit = limit
+        self._position = 0
+        self._last = b""
+        self._step_back = False
+        self._headers = _HEADERS
+        self._in_headers = True
+        self.last_read = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position - self._step_back
+
+    def entry_begins(self) -> None:
+        """What is read from here on is the content of an entry."""
+        self._in_headers = False
+
+    def entry_ends(self) -> None:
+        """What is read from here on is headers."""
+        self._in_headers = True
+        self._headers = min(_HEADERS, self._headers + _HEADERS_PER_ENTRY)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence != io.SEEK_SET:
+            raise ValueError("only absolute positions")
+        if offset == self._position - 1 and self._last:
+            self._step_back = True
+            return offset
+        self._step_back = False
+        if offset < self._position:
+            raise ValueError("an entry begins before the end of the one before it")
+        while self._position < offset:
+            if not self._take(min(_CHUNK, offset - self._position)):
+                break
+        return self._position
+
+    def read(self, size: int = -1, /) -> bytes:
+        if self._in_headers:
+            if not 0 <= size <= self._headers:
+                raise ArchiveRefusedError(
+                    f"the archive has more than {_HEADERS} bytes of headers for one entry, or too many headers"
+                )
+            self._headers -= size
+        elif not 0 <= size <= _CHUNK:
+            raise ValueError(f"more than {_CHUNK} bytes in one read")
+        if not size:
+            return b""
+        data = self._last if self._step_back else b""
+        self._step_back = False
+        while len(data) < size:
+            more = self._take(size - len(data))
+            if not more:
+                break
+            data += more
+        if self._in_headers and self.last_read[_TYPE_AT : _TYPE_AT + 1] in _EXTENDED:
+            _check_extended(data)
+        self.last_read = data
+        return data
+
+    def only_zeros_follow(self) -> bool:
+        """Read to the end; whether nothing but padding is left."""
+        while data := self._take(_CHUNK):
+            if data.count(0) != len(data):
+                return False
+        return True
+
+    def _take(self, size: int) -> bytes:
+        data = self._source.read(size)
+        self._position += len(data)
+        if self._position > self._limit:
+            raise ArchiveRefusedError(f"the content is larger than {self._limit} bytes")
+        if data:
+            self._last = data[-1:]
+        return data
+
+
+def _check_extended(data: bytes) -> None:
+    if any(len(number) > _MAX_NUMBER for number in _DIGITS.findall(data)):
+        raise ArchiveRefusedError(f"the archive has an extended header with a number of more than {_MAX_NUMBER} digits")
 
 
 def unpack_tar(file: Readable, extraction: Extraction, limits: Limits) -> None:

@@ -12,16 +12,14 @@ from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.sources.address import AddressPolicy, protocol_of
-from flink_skills.sources.base import SkillSource, SourceContext, SourceTree
-from flink_skills.sources.fetch_record import FetchRecord
+from flink_skills.sources.archive import check_pin
+from flink_skills.sources.downloads import remote_of
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted
-from flink_skills.sources.folder import remote_of
-from flink_skills.sources.locking import file_lock
 from flink_skills.sources.path import check_pinned_folder, local_tree
-from flink_skills.sources.pins import check_pin
 from flink_skills.sources.secrets import has_references, unchained_errors
-from flink_skills.sources.spec import SourceSpec
+from flink_skills.sources.skill_source import SkillSource, SourceContext, SourceSpec, SourceTree
 from flink_skills.sources.store import Store, StoredTree, remove_tree
+from flink_skills.sources.upkeep import FetchRecord
 from flink_skills.sources.wellknown import SkillIndex, index_address
 
 __all__ = ["UrlSource"]
@@ -96,15 +94,12 @@ class UrlSource(SkillSource):
             return stored
         fetch = Fetch(self._url, self.origin, self.context)
         key = hashlib.sha256(fetch.url.encode()).hexdigest()
-        try:
-            with file_lock(store.lock_path(key), deadline, self.origin):
-                if pin and (stored := store.open_tree(pin, self.origin)):  # another process was first
-                    return stored
-                path = store.record_path(key)
-                known = None if pin else self._known(fetch, path, began, deadline)
-                return known or self._download(fetch, key, path, deadline)
-        except OSError as error:
-            raise store.disk_error(error, self.origin) from None
+        with store.locked(key, deadline, self.origin):
+            if pin and (stored := store.open_tree(pin, self.origin)):  # another process was first
+                return stored
+            path = store.record_path(key)
+            known = None if pin else self._known(fetch, path, began, deadline)
+            return known or self._download(fetch, key, path, deadline)
 
     def _known(self, fetch: Fetch, path: str, began: float, deadline: float) -> StoredTree | None:
         """What was fetched before, if it is in the store and has not changed."""

@@ -23,12 +23,10 @@ from flink_skills.options import SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.skill.diagnostic import Severity
 from flink_skills.sources.address import AddressPolicy, host_of, protocol_of
-from flink_skills.sources.base import SourceContext, SourceTree
-from flink_skills.sources.fetch_record import FetchRecord
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted, refuse_web_page
-from flink_skills.sources.locking import file_lock
-from flink_skills.sources.spec import SourceSpec
+from flink_skills.sources.skill_source import SourceContext, SourceSpec, SourceTree
 from flink_skills.sources.store import StoredTree, remove_tree
+from flink_skills.sources.upkeep import FetchRecord
 
 __all__ = ["INDEX_PATH", "SCHEMA", "Artifact", "SkillIndex", "index_address", "read_index"]
 
@@ -140,13 +138,11 @@ class SkillIndex:
         fetch = Fetch(self._address, redact(self._address), self._context)
         key = hashlib.sha256(fetch.url.encode()).hexdigest()
         try:
-            with file_lock(store.lock_path(key), deadline, self._origin):
+            with store.locked(key, deadline, self._origin):
                 text = self._text(fetch, key, began, deadline)
                 most = self._context.limits.tree_directories
                 artifacts, notes = read_index(text, redact(self._address), most)
                 return self._trees(fetch, artifacts, notes, key, deadline)
-        except OSError as error:
-            raise store.disk_error(error, self._origin) from None
         except SourceError as error:
             raise SourceError(str(error), source=self._origin, retryable=error.retryable) from None
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from flink_skills import Record
 from flink_skills.agents import event_files, event_text, stage_files, without_data
 from flink_skills.artifacts import Artifact, ArtifactError, ArtifactStore, owner_of
-from flink_skills.artifacts.local import LocalFolder
+from flink_skills.artifacts.artifact_store import LocalFolder
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.options import SkillConfig

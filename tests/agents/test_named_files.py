@@ -15,6 +15,7 @@ import pytest
 
 from flink_skills import Agent, Record, SkillConfig
 from flink_skills.agents import TurnOutcome, TurnStatus, compile_plan, decode, event_files, run_list
+from flink_skills.artifacts import ArtifactStore, owner_of
 from flink_skills.errors import ConfigError
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
@@ -69,7 +70,7 @@ def bucket() -> Iterator[Endpoint]:
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flink_skills.sources.connection._FIRST_WAIT", 0.001)
+    monkeypatch.setattr("flink_skills.sources.remote_system._FIRST_WAIT", 0.001)
 
 
 def options(web: Web, **more: Any) -> dict[str, Any]:
@@ -128,8 +129,6 @@ async def test_a_file_is_staged_and_its_digest_is_a_step(
         (Page(BYTES), {}, {"skills.limits.download": 4}, "exceeds the limit of 4 bytes"),
         (Page(BYTES), {}, {"skills.limits.total": 4}, "raise skills.limits.total"),
         (Page(BYTES, hang=True), {}, {"skills.source.timeout": 0.3}, "raise skills.source.timeout"),
-        (Page(BYTES), {}, {"skills.files.allowed": ""}, "is under no prefix of skills.files.allowed"),
-        (Page(BYTES), {}, {"skills.source.allow-private": False}, "set skills.source.allow-private: true"),
         (Page(status=302, headers={"Location": "/secret"}), {}, {}, "under no prefix of skills.files.allowed"),
     ],
 )
@@ -199,11 +198,48 @@ async def test_a_slow_file_holds_up_no_other_turn_and_leaves_nothing(
     await until(lambda: not list((tmp_path / "scratch").glob("event-files-*")))
 
 
-async def test_artifacts_need_a_prefix_too(open_agent: OpenAgent, skill_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"skills.files.allowed": ""}, "is under no prefix of skills.files.allowed"),
+        ({"skills.source.allow-private": False}, "set skills.source.allow-private: true"),
+    ],
+)
+async def test_a_refused_address_is_an_entry_with_an_error_and_the_other_files_are_staged(
+    open_agent: OpenAgent,
+    script: Script,
+    skill_folder: Path,
+    web: Web,
+    caplog: pytest.LogCaptureFixture,
+    more: Any,
+    problem: str,
+) -> None:
+    script([calls(call("execute_shell_command", command="cat $WORK_DIR/inputs/event.json")), "done"])
+    bench = await open_agent(Reads, skill_folder, **options(web, **more))
+    refused = {"uri": f"{web.url}/in/a.csv?sig=SECRET"}
+    outcome = await bench.turn({"files": [refused, {"name": "b.txt", "text": "b"}]})
+    assert outcome.status == TurnStatus.DONE, outcome
+    first, second = json.loads(staged(bench, "event.json"))["files"]
+    assert (first["uri"], second["name"]) == (f"{web.url}/in/a.csv", "work/inputs/b.txt")
+    assert problem in first["error"]
+    assert staged(bench, "b.txt") == b"b"
+    assert problem in caplog.text
+    assert "SECRET" not in caplog.text + str(first)
+    assert not web.count("GET")
+
+
+async def test_artifacts_of_the_key_need_no_option(
+    open_agent: OpenAgent, script: Script, skill_folder: Path, tmp_path: Path
+) -> None:
     kept = {"skills.artifacts.dir": str(tmp_path / "kept")}
-    bench = await open_agent(Names, skill_folder, **kept)
+    store = ArtifactStore.open(SkillConfig(kept))
+    assert store is not None
+    script([calls(call("execute_shell_command", command="cat $WORK_DIR/inputs/x.txt")), "done"])
+    bench = await open_agent(Reads, skill_folder, **kept)
+    store.save(owner_of(bench.runtime.plan.operator_name, '"k"'), "out/x.txt", b"kept")
     outcome = await bench.turn({"files": [{"uri": "artifact://out/x.txt"}]})
-    assert "add artifact:// or a longer prefix" in error_of(outcome)
+    assert outcome.status == TurnStatus.DONE, outcome
+    assert staged(bench, "x.txt") == b"kept"
 
 
 def test_rows_and_local_runs_name_files_too(script: Script, web: Web) -> None:
@@ -212,13 +248,12 @@ def test_rows_and_local_runs_name_files_too(script: Script, web: Web) -> None:
     [file] = event_files(row)
     assert (file.name, file.url, file.problem) == ("a_b.csv", "s3://in/x/a%20b.csv", "")
     plan = compile_plan(Names, config=SkillConfig())
-    [(tag, record)] = run_list(plan, [("k", event(web))])
-    assert tag == "errors"
-    assert "skills.files.allowed" in record["error"]
+    assert run_list(plan, [("k", event(web))]) == [("", "done")]
+    assert not web.count("GET")
 
 
 async def test_a_replay_reads_the_recorded_version_of_an_object(
-    open_agent: OpenAgent, skill_folder: Path, bucket: Endpoint
+    open_agent: OpenAgent, skill_folder: Path, bucket: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     bucket.put("inbox", "in/a.csv", BYTES)
     given = {"s3": bucket.options()}
@@ -234,8 +269,8 @@ async def test_a_replay_reads_the_recorded_version_of_an_object(
     outcome = await bench.turn(named, journal=bench.journal, crashes=1)
     assert outcome.status == TurnStatus.DONE, outcome
     assert staged(bench) == BYTES
-    other = await bench.turn({"files": [{"uri": "s3://inbox-2/in/a.csv"}]})
-    assert "add s3://inbox-2/ or" in error_of(other)
+    assert (await bench.turn({"files": [{"uri": "s3://inbox-2/in/a.csv"}]})).status == TurnStatus.DONE
+    assert "add s3://inbox-2/ or" in caplog.text
 
 
 def test_a_prefix_that_cannot_be_used_is_reported_when_the_agent_is_compiled() -> None:

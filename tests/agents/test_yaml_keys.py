@@ -48,7 +48,7 @@ def test_a_column_lists_the_skills_that_models_may_see(
     model = script(["done"])
     run(agent(visible_skills="allowed"), {"allowed": value}, skills=tmp_path)
     text = model.requests[0].system
-    assert [name for name in ("alpha", "beta", "gamma") if f"<name>{name}</name>" in text] == seen
+    assert [name for name in ("alpha", "beta", "gamma") if f"\n- {name}: " in text] == seen
 
 
 @pytest.mark.parametrize(

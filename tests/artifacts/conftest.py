@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flink_skills.artifacts import ArtifactStore
-from flink_skills.artifacts.location import Location
+from flink_skills.artifacts.artifact_store import Location
 from flink_skills.options import SkillConfig
 from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.object_stores.conftest import moto, no_credentials_of_this_machine  # noqa: F401 - fixtures

@@ -1,6 +1,6 @@
 """Artifacts in S3: what a bad network and wrong options do, and what is asked of the server.
 
-Examines the internals of artifacts.remote on purpose.
+Examines the internals of artifacts.remote and sources.remote_system on purpose.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def test_what_is_asked_of_the_server(s3: ArtifactStore, proxy: Troublesome) -> N
 def test_what_fails_for_a_moment_is_tried_again(
     s3: ArtifactStore, proxy: Troublesome, fault: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr("flink_skills.sources.remote_system._FIRST_WAIT", 0.01)
     proxy.plan = lambda number: fault if number % 2 else None
     saved = s3.save(OWNER, "a", b"content")
     assert s3.load(OWNER, "a") == (saved, b"content")
 
 
 def test_a_server_that_does_not_answer(moto: Endpoint, proxy: Troublesome, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_SHORTEST_STALL", 0.2)
+    monkeypatch.setattr("flink_skills.sources.remote_system._SHORTEST_STALL", 0.2)
     proxy.plan = lambda number: "hang"
     store = behind(moto, proxy.url, **{"skills.source.timeout": "1s"})
     with pytest.raises(ArtifactError, match="artifact store s3://skills/a") as failed:
@@ -65,7 +65,7 @@ def test_a_server_that_does_not_answer(moto: Endpoint, proxy: Troublesome, monke
 
 
 def test_a_server_that_is_not_there(moto: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr("flink_skills.sources.remote_system._FIRST_WAIT", 0.01)
     store = behind(moto, "http://127.0.0.1:1")
     with pytest.raises(ArtifactError, match="the server is unreachable") as failed:
         store.save(OWNER, "a", b"1")

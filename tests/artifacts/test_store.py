@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.artifacts import Artifact, ArtifactError, ArtifactStore, owner_of
-from flink_skills.artifacts.store import open_location
+from flink_skills.artifacts.artifact_store import open_location
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig
 

@@ -33,4 +33,4 @@ def test_it_is_what_a_turn_sends(profile: str, shell: str, run: Run, script: Scr
     sent = [{"name": s.name, "description": s.description, "parameters": dict(s.parameters)} for s in request.tools]
     assert json.loads(json.dumps(sent)) == shown["tools"]
     assert {tool["name"] for tool in shown["tools"]} <= set(PROFILES.get(profile, ("load_skill", "skill_run")))
-    assert request.system.count("<name>shout</name>") == 1
+    assert request.system.count("\n- shout: ") == 1

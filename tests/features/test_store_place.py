@@ -35,7 +35,7 @@ def test_without_an_option_it_is_below_the_temporary_folder(
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     model = script(["done"])
     assert run(sources=[archive], **{"store.dir": ""}) == ["done"]
-    assert "<name>shout</name>" in model.requests[0].system
+    assert "\n- shout: " in model.requests[0].system
     assert [path.name for path in stored(temporary)] == ["count", "shout"]
 
 

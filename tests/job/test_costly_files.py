@@ -1,6 +1,6 @@
 """Job files that are small and would take long, or end in a traceback: each is refused in few words.
 
-Examines the internals of job.job_reading and job.validation on purpose.
+Examines the internals of job.job_reading and documents.schema_validation on purpose.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.documents import DocumentError, read_document, validation
+from flink_skills.documents import DocumentError, read_document, schema_validation
 from flink_skills.errors import near_misses
 from flink_skills.job import job_reading
 from tests.job.files import PLAIN, problems_of
@@ -61,7 +61,7 @@ def test_names_are_searched_for_the_first_wrong_keys_only(tmp_path: Path, monkey
         searched.append(name)
         return near_misses(name, known)
 
-    monkeypatch.setattr(validation, "near_misses", counted)
+    monkeypatch.setattr(schema_validation, "near_misses", counted)
     monkeypatch.setattr(job_reading, "near_misses", counted)
     many = "".join(f"k{n}: 1\n" for n in range(1_000))
     found = problems_of(tmp_path, PLAIN + many)

@@ -1,6 +1,6 @@
 """Refresh: what is seen, what it costs, and what those keep who began before.
 
-Examines the internals of manager.signature on purpose.
+Examines the internals of skill.file_rules on purpose.
 """
 
 import contextlib
@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from flink_skills.errors import ResourceError, UnknownNameError
-from flink_skills.manager import AgentSkillManager, Refreshed, SkillLock, parse_menu, signature
+from flink_skills.manager import AgentSkillManager, Refreshed, SkillLock, parse_menu
 from flink_skills.options import SkillConfig
+from flink_skills.skill import file_rules
 from tests.kit.skills import skill_text, write_skill
 from tests.manager.writing import ALLOWED, page, zip_bytes
 from tests.sources.web import Page, Web
@@ -131,7 +132,7 @@ def test_a_file_may_go_while_its_folder_is_looked_at(tmp_path: Path, monkeypatch
         (tmp_path / "a" / "going.md").unlink(missing_ok=True)
         return contextlib.nullcontext(entries)
 
-    monkeypatch.setattr(signature, "os", SimpleNamespace(**{**vars(os), "scandir": list_and_remove}))
+    monkeypatch.setattr(file_rules, "os", SimpleNamespace(**{**vars(os), "scandir": list_and_remove}))
     assert manager.refresh() == Refreshed(2, (), (), ("a",))
 
 

@@ -292,7 +292,7 @@ def test_remote_skills_show_where_they_are_from(web: Web, tree: Path, tmp_path: 
     with web_manager(web, tmp_path, paths=[str(tree)], urls=[f"{shown}?token=hush"]) as manager:
         menu = manager.get_system_prompt()
         assert "hush" not in menu
-        assert f"<name>x</name><description>Remote.</description><origin>{shown}</origin></skill>\n" in menu
+        assert f"- x: Remote. <origin>{shown}</origin>\n" in menu
         assert menu.count("<origin>") == 1
         assert parse_menu(menu) == [("a", "Does a."), ("b", "Does b."), ("c", "Does c."), ("x", "Remote.")]
 

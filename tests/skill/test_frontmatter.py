@@ -21,7 +21,7 @@ from flink_skills.skill import (
     read_front_matter,
     split_body,
 )
-from flink_skills.skill.fields import split_tools
+from flink_skills.skill.skill_fields import split_tools
 from flink_skills.skill.yaml_values import plain_value, source_text
 
 

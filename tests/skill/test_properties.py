@@ -1,14 +1,13 @@
 """Properties that hold for every file: found by search, for hours with ``HYPOTHESIS_PROFILE=nightly``.
 
-Examines the internals of skill.plain_fields, skill.tools_section and skill.yaml_values on purpose.
+Examines the internals of skill.tools_section on purpose.
 """
 
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import yaml
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.skill import (
@@ -26,9 +25,7 @@ from flink_skills.skill import (
     read_front_matter,
     without_code,
 )
-from flink_skills.skill.plain_fields import read_plain_fields
-from flink_skills.skill.tools_section import tools_section
-from flink_skills.skill.yaml_values import read_mapping
+from flink_skills.skill.skill_body import tools_section
 
 # Pieces that front matter is made of, so that a search meets YAML's corners and what people write.
 _PIECES = st.sampled_from(
@@ -61,22 +58,6 @@ def parse(data: bytes, folder: str, strict: bool = False) -> tuple[Fields | None
     if block is None or entries is None:
         return None, report
     return judge_fields(entries, report, first_line=block.line, folder=folder), report
-
-
-@given(_LINES | _YAMLISH)
-@example("a: b\n\n# c\nx:\n- 'q'\n- 1.0\n")
-@example("metadata:\n  a: 'b: c'\n  d: ~\nname: x")
-def test_the_plain_reader_says_what_yaml_says(text: str) -> None:
-    plain = read_plain_fields(text)
-    if plain is None:
-        return
-    notes: list[Any] = []
-    read = read_mapping(text, 16, lambda *note: notes.append(note))
-    assert plain == read
-    assert [type(entry.value) for entry in plain.values()] == [type(entry.value) for entry in read.values()]
-    assert not notes
-    value = yaml.safe_load(text)
-    assert list(value or {}) == [yaml.safe_load(key) for key in plain]
 
 
 @given(_YAMLISH | _LINES, _YAMLISH)

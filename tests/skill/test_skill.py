@@ -279,7 +279,7 @@ def test_the_number_of_skills_that_a_limit_leaves_out(tmp_path: Path, monkeypatc
         ("10 skills are left out: folders more than 2 levels down are not searched", 10)
     ]
     # The search that counts them has its own limit.
-    monkeypatch.setattr("flink_skills.skill.discovery._MAX_COUNTED", 8)
+    monkeypatch.setattr("flink_skills.skill.loader._MAX_COUNTED", 8)
     ((message, number),) = left_out(tmp_path, Limits(tree_directories=4))
     assert message.startswith(f"at least {number} skill")
     assert 0 < number < 9
@@ -307,7 +307,7 @@ def test_folders_inside_a_skill_are_counted_apart(tmp_path: Path) -> None:
 
 def test_a_file_counts_where_it_lies_and_not_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that becomes a link between the search and the reading leads nowhere."""
-    from flink_skills.skill import paths
+    from flink_skills.skill import file_rules
 
     root, outside = tmp_path / "root", write_skill(tmp_path / "outside")
     inside = write_skill(root / "greet")
@@ -318,8 +318,8 @@ def test_a_file_counts_where_it_lies_and_not_where_it_was(tmp_path: Path, monkey
         inside.symlink_to(outside)
         return opened(path, flags)
 
-    monkeypatch.setattr(paths.os, "open", swapped)
-    assert paths.open_inside(str(inside / "SKILL.md"), str(root)) is None
+    monkeypatch.setattr(file_rules.os, "open", swapped)
+    assert file_rules.open_inside(str(inside / "SKILL.md"), str(root)) is None
     monkeypatch.undo()
     assert load_folder(str(inside), root=str(root.resolve())).skill is None
 

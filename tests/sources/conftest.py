@@ -20,7 +20,7 @@ def web() -> Iterator[Web]:
 @pytest.fixture
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again is tried at once."""
-    monkeypatch.setattr("flink_skills.sources.connection._FIRST_WAIT", 0.001)
+    monkeypatch.setattr("flink_skills.sources.remote_system._FIRST_WAIT", 0.001)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from deploy.check.pods import flat
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.resource import SharedResources
 from flink_skills.agents.plan.compilation import compile_plan
-from flink_skills.documents.problems import DocumentError
+from flink_skills.documents.document import DocumentError
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.job_reading import ReadJob, read_job

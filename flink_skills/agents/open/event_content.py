@@ -88,10 +88,8 @@ class EventContent:
         for item in items:
             if item.file.problem:
                 raise item.problem(item.file.problem)
-            try:
-                self._files.check([item.file])
-            except TurnError as error:
-                raise item.refused(error) from None
+            if refusal := self._files.refusal(item.file):
+                raise item.refused(TurnError(refusal))
         if items and (problem := scope.media.over_limit(len(items), 0)):
             raise items[-1].problem(f"the event has {len(items)} items, {problem}: send fewer, or raise that option")
         found = await self._found(items, scope)

@@ -25,9 +25,9 @@ from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import WorkspacePathError, media_type
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources import RemoteFile, SourceContext
-from flink_skills.sources.failures import DiskError
-from flink_skills.sources.pins import file_sha256
+from flink_skills.sources.archive import file_sha256
 from flink_skills.sources.prefixes import AllowedPrefixes, PrefixPolicy
+from flink_skills.sources.transfer_failures import DiskError
 from flink_skills.telemetry import observe
 
 __all__ = ["Durable", "NamedFiles"]
@@ -51,24 +51,33 @@ class NamedFiles:
 
     def __init__(self, config: SkillConfig, scratch_dir: str) -> None:
         self._config = config
-        prefixes: tuple[str, ...] = config.get(SkillOptions.FILES_ALLOWED)
-        self._allowed = AllowedPrefixes(prefixes)
-        self._policy = PrefixPolicy(config, self._allowed)
+        prefixes = config.get(SkillOptions.FILES_ALLOWED)
+        self._policy = PrefixPolicy(config, AllowedPrefixes(prefixes))
         self._context = SourceContext(config, store_dir=scratch_dir)
         self._scratch_dir = scratch_dir
         self._places = asyncio.Semaphore(_AT_ONCE)
 
-    def check(self, files: Sequence[EventFile]) -> None:
-        """Raise :class:`TurnError` for a file that is under no prefix of ``skills.files.allowed``."""
-        for file in files:
-            address = file.url or (str(file.ref) if file.ref is not None else "")
-            if address:
-                try:
-                    self._allowed.check(address)
-                    if file.url:
-                        self._policy.check_url(address)
-                except ConfigError as error:
-                    raise TurnError(_told(error)) from None
+    def refusal(self, file: EventFile) -> str:
+        """Return why the options reject the address of a file. Return "" if they allow it.
+
+        An artifact needs no option, because it belongs to the key of the event.
+        """
+        try:
+            if file.url:
+                self._policy.check_url(file.url)
+        except ConfigError as error:
+            return _told(error)
+        return ""
+
+    def allowed(self, files: Sequence[EventFile]) -> tuple[EventFile, ...]:
+        """Return the files. A file whose address is rejected has the reason as its problem, and no address."""
+        reasons = [self.refusal(file) for file in files]
+        for reason in filter(None, reasons):
+            _log.warning("%s", reason)
+        return tuple(
+            EventFile("", file.original_name, file.mime_type, uri=file.uri, problem=reason) if reason else file
+            for file, reason in zip(files, reasons, strict=True)
+        )
 
     async def stage(
         self,
@@ -174,15 +183,13 @@ class NamedFiles:
             remote.fetch(path, limit, deadline)
             sha256, head, size = file_sha256(path)
         except DiskError:
-            fix = "free space there"
-            raise TurnError(f"event file {file.uri}: the disk of {self._scratch_dir} does not take it; {fix}") from None
+            message = f"event file {file.uri}: the disk of {self._scratch_dir} does not take it"
+            raise TurnError(f"{message}; free space there") from None
         except (SourceError, ConfigError) as error:
             raise TurnError(_told(error)) from None
         except OSError as error:
-            raise TurnError(
-                f"event file {file.uri}: cannot be written below {self._scratch_dir} ({error.strerror}); "
-                "free space there"
-            ) from None
+            message = f"event file {file.uri}: cannot be written below {self._scratch_dir} ({error.strerror})"
+            raise TurnError(f"{message}; free space there") from None
         finally:
             if given_up.is_set():
                 _remove(folder)
@@ -256,5 +263,4 @@ def _remove(folder: str) -> None:
 
 def _told(error: Exception) -> str:
     """Return the message of an error of sources, about a file of an event."""
-    text = str(error).replace("skill source ", "event file ")
-    return text if text.startswith("event file ") else f"event file {text}"
+    return "event file " + str(error).replace("skill source ", "event file ").removeprefix("event file ")

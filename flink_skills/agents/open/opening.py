@@ -20,7 +20,7 @@ from flink_skills.agents.plan.sealing import public_scope
 from flink_skills.errors import SkillsError, counted
 from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.manager import AgentSkillManager, Refreshed, SkillLock
-from flink_skills.manager.inspection import Inspector
+from flink_skills.manager.skill_checks import Inspector
 from flink_skills.options import SkillConfig
 from flink_skills.skill import Diagnostic
 from flink_skills.telemetry import PointEvent, Telemetry

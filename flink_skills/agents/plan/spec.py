@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 from flink_skills.agents.declare.resource import SharedResources
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.plan.declarative import DeclarativeAgent
-from flink_skills.documents.document import Document
-from flink_skills.documents.problems import Path, Problem
+from flink_skills.documents.document import Document, Path, Problem
 from flink_skills.errors import SkillsError, UnknownNameError, near_misses
 from flink_skills.manager import SkillScope
 from flink_skills.models.registry import check_setup, class_advice, provider_names

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flink_skills.models.messages import DOCUMENTS, AssistantMessage, Message, ToolMessage, UserMessage
-from flink_skills.skill.inspection import about_tokens
+from flink_skills.skill.skill_inspection import about_tokens
 from flink_skills.tools import SkillState
 from flink_skills.tools.profiles import LOADERS
 from flink_skills.tools.skills.skill_prompts import unloaded_line

@@ -67,8 +67,9 @@ class TurnFiles:
         ``artifacts`` returns the newest version of each artifact that the conversation saved.
         """
         agent = self._agent
-        self.event, self._files = await asyncio.to_thread(agent.files.read, self.event)
-        agent.named_files.check(self._files)
+        self.event, files = await asyncio.to_thread(agent.files.read, self.event)
+        self._files = agent.named_files.allowed(files)
+        self.event = agent.files.with_names(self.event, self._files)
         if any(file.ref is not None and not file.ref.version for file in self._files):
             known = dict(artifacts())
             look_up = partial(asyncio.to_thread, agent.files.versions, self._files, self._owner, known)

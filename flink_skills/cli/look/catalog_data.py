@@ -25,12 +25,12 @@ from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillScope
 from flink_skills.manager.menu import MenuEntry, render_menu
-from flink_skills.manager.unavailable import hiding_options
+from flink_skills.manager.skill_checks import hiding_options
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic
 from flink_skills.skill.diagnostic import CODES
-from flink_skills.skill.inspection import about_tokens
-from flink_skills.skill.requirements import missing_requirements
+from flink_skills.skill.skill_inspection import about_tokens
+from flink_skills.skill.support import missing_requirements
 from flink_skills.tools.dynamic import tool_names_of
 from flink_skills.tools.profiles import SkillSettings
 from flink_skills.tools.skills.command_environment import command_environment

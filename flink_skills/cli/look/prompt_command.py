@@ -227,7 +227,7 @@ class _Menu:
 
     @property
     def tokens(self) -> int:
-        from flink_skills.skill.inspection import about_tokens
+        from flink_skills.skill.skill_inspection import about_tokens
 
         return about_tokens(self.text)
 

@@ -11,16 +11,16 @@ from flink_skills.cli.shared_options import absolute_source, is_url, parse_sourc
 from flink_skills.cli.terminal_output import counted, diagnostic_line, print_note, print_omitted
 from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError, SourceError
-from flink_skills.manager.loading import Declared, iterate_tree
+from flink_skills.manager.source_loading import Declared, iterate_tree
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, load_folder
 from flink_skills.skill.diagnostic import CODES
-from flink_skills.skill.inspection import check_credentials, check_evals, inspect_skill
-from flink_skills.skill.paths import inside
-from flink_skills.skill.scripts import check_scripts
+from flink_skills.skill.file_rules import inside
+from flink_skills.skill.script_checks import check_scripts
+from flink_skills.skill.skill_inspection import check_credentials, check_evals, inspect_skill
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
-from flink_skills.sources.spec import SourceSpec
+from flink_skills.sources.skill_source import SourceSpec
 from flink_skills.tools import SkillSettings
 from flink_skills.tools.dynamic import OfferedTools, check_tools
 

@@ -232,7 +232,7 @@ def _check_file_options(present: list[str], *, as_json: bool, has_input: bool) -
 def _invalid_file_reported() -> Iterator[None]:
     """Print the problems of an invalid job file, and exit."""
     from flink_skills.cli.terminal_output import counted, print_error, print_note
-    from flink_skills.documents.problems import DocumentError
+    from flink_skills.documents.document import DocumentError
 
     try:
         yield

@@ -18,7 +18,7 @@ from flink_skills.execution.launcher_process import LauncherProcess
 from flink_skills.execution.local_process import RunningCommand, RunningProcess
 from flink_skills.execution.request import CommandRequest, CommandResult, Limits
 from flink_skills.execution.supervisors import NotStartedError, SupervisorPool
-from flink_skills.sources.os_errors import os_error_hint
+from flink_skills.sources.locking import os_error_hint
 
 __all__ = ["HygieneBackend", "LocalBackend"]
 

@@ -29,8 +29,7 @@ from flink_skills.execution.workspace.safe_files import (
 )
 from flink_skills.execution.workspace.staging import SharedCopies
 from flink_skills.options import SkillOptions
-from flink_skills.sources.locking import Lease
-from flink_skills.sources.os_errors import NO_DESCRIPTORS, os_error_hint
+from flink_skills.sources.locking import NO_DESCRIPTORS, Lease, os_error_hint
 
 __all__ = ["NAMES_FILE", "SHARED_SKILLS", "JobFolder", "is_workspace", "without_workers"]
 

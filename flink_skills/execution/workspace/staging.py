@@ -35,7 +35,7 @@ from flink_skills.execution.workspace.safe_files import (
     write_all,
 )
 from flink_skills.execution.workspace.workspace_paths import VENV, folder_name
-from flink_skills.skill.roles import is_environment, is_excluded
+from flink_skills.skill.file_rules import is_environment, is_excluded
 from flink_skills.sources.locking import Lease, unleased
 
 __all__ = ["SharedCopies", "StageableSkill", "copy_skill", "finish_skill", "seal_files", "walk"]

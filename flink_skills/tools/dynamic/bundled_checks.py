@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill import AgentSkill, Diagnostic, Limits, Report
-from flink_skills.skill.body import read_body
-from flink_skills.skill.tools_section import tool_lines
+from flink_skills.skill.skill_body import read_body, tool_lines
 from flink_skills.tools.dynamic.schema_file import (
     MAX_FILE_BYTES,
     SCHEMA_FILE,

@@ -32,7 +32,7 @@ from flink_skills.tools.files.text_files import (
 from flink_skills.tools.skills.skill_paths import artifact_data, resolve_reference, skill_file
 
 if TYPE_CHECKING:
-    from flink_skills.artifacts.reference import Reference
+    from flink_skills.artifacts.artifact_names import Reference
 
 __all__ = ["Read"]
 

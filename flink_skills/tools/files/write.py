@@ -23,7 +23,7 @@ from flink_skills.execution.workspace.safe_files import (
     write_all,
 )
 from flink_skills.execution.workspace.workspace_paths import WorkspacePathError, kind_of
-from flink_skills.sources.os_errors import MACHINE_FULL
+from flink_skills.sources.locking import MACHINE_FULL
 from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from flink_skills.execution.command_variables import base_environment, passed_on
 from flink_skills.execution.workspace import command_python
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.skill.requirements import RuntimeEnvironment
+from flink_skills.skill.support import RuntimeEnvironment
 
 __all__ = ["command_environment"]
 

@@ -18,7 +18,7 @@ from flink_skills.tools.skills.skill_face import known_skill, unknown_name
 
 if TYPE_CHECKING:
     from flink_skills.artifacts import ArtifactStore
-    from flink_skills.artifacts.reference import Reference
+    from flink_skills.artifacts.artifact_names import Reference
     from flink_skills.execution.workspace import Workspace
     from flink_skills.manager.view import SkillView
 
@@ -164,7 +164,7 @@ def resolve_reference(text: str, view: SkillView, context: ToolContext, artifact
     'billing'
     """
     # A model that reads only files of skills by name does not import this module.
-    from flink_skills.artifacts.reference import parse_reference
+    from flink_skills.artifacts.artifact_names import parse_reference
 
     reference = parse_reference(text)
     if reference.scheme == "skill":

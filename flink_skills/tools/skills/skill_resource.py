@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from flink_skills.errors import ResourceError
-from flink_skills.manager.paging import ResourceText, page_of
+from flink_skills.manager.activation import ResourceText, page_of
 from flink_skills.options import SkillOptions
 from flink_skills.skill.text import clean
 from flink_skills.tools.argument_model import Also, ArgumentModel

@@ -1,6 +1,6 @@
 """Reads an incident from standard input and takes a Flink log apart: entries, exception chains, job states.
 
-Every skill here carries the same copy of this module, so that each folder works on its own.
+Each skill has a copy of ``skills/flink_log.py``, so that its folder works on its own. ``make skills`` writes copies.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def read_event() -> dict[str, Any]:
 
 
 def entries(lines: list[str]) -> list[Entry]:
-    """The log statements of `lines`; lines before the first one form an entry without a level."""
+    """Return the log statements of `lines`. Lines before the first one form an entry without a level."""
     found: list[Entry] = []
     for line in lines:
         match = _ENTRY.match(line)
@@ -108,7 +108,7 @@ def entries(lines: list[str]) -> list[Entry]:
 
 
 def chain(entry: Entry) -> list[Failure]:
-    """The exceptions under one entry, outermost first; a Python traceback inside counts as innermost."""
+    """Return the exceptions under one entry, outermost first. A Python traceback is the innermost one."""
     failures: list[Failure] = []
     python_frames: list[str] = []
     for line in ([] if entry.level else [entry.line]) + entry.details:

@@ -1,6 +1,6 @@
 """Stores that the tests of one run share, and what every test of this folder needs.
 
-Examines the internals of sources.connection on purpose.
+Examines the internals of sources.remote_system on purpose.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.sources import connection
+from flink_skills.sources import remote_system
 from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.object_stores.reading import Reader
 from tests.sources.object_stores.swift_cluster import swift_cluster
@@ -37,9 +37,9 @@ def no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fractions of a second where the product has seconds."""
-    monkeypatch.setattr(connection, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(connection, "_SHORTEST_STALL", 0.4)
-    monkeypatch.setattr(connection, "_MAX_STALL", 0.4)
+    monkeypatch.setattr(remote_system, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(remote_system, "_SHORTEST_STALL", 0.4)
+    monkeypatch.setattr(remote_system, "_MAX_STALL", 0.4)
 
 
 @pytest.fixture(scope="session")

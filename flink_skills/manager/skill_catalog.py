@@ -1,0 +1,157 @@
+"""Catalog: one skill for each name, diagnostics for the others, and the changes between two catalogs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flink_skills.errors import ResourceError, SourceError
+from flink_skills.manager.source_loading import Declared, Entry, LoadedSource
+from flink_skills.skill import AgentSkill, Diagnostic
+
+__all__ = ["Catalog", "Refreshed", "compare"]
+
+_MAX_CONCURRENT = 4
+_COMPARED = ("description", "license", "compatibility", "metadata", "allowed_tools", "extra")
+
+
+class _Candidate(NamedTuple):
+    entry: Entry
+    skill: AgentSkill
+    source: Declared
+
+
+@dataclass(eq=False)
+class Catalog:
+    """Skills by name, sorted; only their front matter is in memory. Not changed once it is made.
+
+    Whoever holds it keeps the folders of its skills in the store.
+    """
+
+    sources: Sequence[LoadedSource]
+    skills: dict[str, AgentSkill] = field(default_factory=dict)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    # By identity: a hash of a skill would read all of its files.
+    _entries: dict[int, Entry] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, sources: Sequence[LoadedSource]) -> Catalog:
+        """The catalog of ``sources``, those that win first."""
+        catalog = cls(sources)
+        winners: dict[str, _Candidate] = {}
+        for source in sources:
+            for tree in source.trees:
+                for entry in tree.entries:
+                    catalog.diagnostics.extend(entry.result.diagnostics)
+                    if entry.skill is not None:
+                        catalog._entries[id(entry.skill)] = entry
+                        challenger = _Candidate(entry, entry.skill, source.declared)
+                        winner = winners.setdefault(entry.skill.name, challenger)
+                        if winner is not challenger:
+                            winners[entry.skill.name] = catalog._choose(winner, challenger)
+                catalog.diagnostics.extend(tree.diagnostics)
+            catalog.diagnostics.extend(source.diagnostics)
+        catalog.skills = {name: winners[name].skill for name in sorted(winners)}
+        return catalog
+
+    @property
+    def failures(self) -> list[SourceError]:
+        """The sources that could not be read."""
+        return [source.failure for source in self.sources if source.failure is not None]
+
+    def entry(self, skill: AgentSkill) -> Entry:
+        """What the manager knows of a skill of this catalog."""
+        return self._entries[id(skill)]
+
+    def bind(self, skill: AgentSkill) -> str:
+        """See :meth:`Entry.bind`."""
+        return self._entries[id(skill)].bind()
+
+    def bind_all(self, skills: Iterable[AgentSkill]) -> None:
+        """Take the digests of ``skills``, several at once; one that cannot be taken is left for its first
+        use to say so."""
+        missing = [entry for skill in skills if not (entry := self._entries[id(skill)]).is_bound]
+        if len(missing) == 1:
+            _try_to_bind(missing[0])
+        elif missing:
+            with ThreadPoolExecutor(min(_MAX_CONCURRENT, len(missing)), "skill-digests") as pool:
+                list(pool.map(_try_to_bind, missing))
+
+    def _choose(self, winner: _Candidate, challenger: _Candidate) -> _Candidate:
+        """The one of two skills of the same name that is used; the other one becomes a diagnostic."""
+        same_level = winner.source.level == challenger.source.level
+        if same_level and winner.source.skill is not None and challenger.source.skill is None:
+            why = "skills created in code take precedence"
+        elif same_level and winner.skill.remote and not challenger.skill.remote:
+            winner, challenger = challenger, winner
+            why = "local sources take precedence over network sources"
+        elif winner.source is challenger.source:
+            why = "the first skill of a source takes precedence"
+        elif same_level:
+            why = "the source that is declared first takes precedence"
+        else:
+            why = "sources of the agent take precedence over sources of the job"
+            if winner.skill.remote and not challenger.skill.remote:
+                why += ", even if they are remote"
+        used, unused = winner.skill, challenger.skill
+        place = unused.path or ""
+        if _same_content(winner, challenger):
+            message, fix = f"the skill is identical to {used.path}", "remove one of them"
+            self.diagnostics.append(Diagnostic("D03", "info", message, unused.name, place, fix=fix))
+        else:
+            message = f"the skill is not used: {used.name!r} of {used.origin} ({used.path}) overrides it ({why})"
+            fix = "rename one of them, or remove one of the sources"
+            self.diagnostics.append(Diagnostic("D02", "warning", message, unused.name, place, fix=fix))
+        return winner
+
+
+def _same_content(one: _Candidate, other: _Candidate) -> bool:
+    if os.path.realpath(one.entry.folder) == os.path.realpath(other.entry.folder):
+        return True
+    # Digests read whole trees: first what is in memory.
+    if any(getattr(one.skill, name) != getattr(other.skill, name) for name in _COMPARED):
+        return False
+    try:
+        return one.entry.bind() == other.entry.bind()
+    except ResourceError:
+        return False
+
+
+def _try_to_bind(entry: Entry) -> bool:
+    try:
+        entry.bind()
+    except ResourceError:
+        return False
+    return True
+
+
+class Refreshed(NamedTuple):
+    """The new generation, and the names of skills that it has more, no more, and with other content."""
+
+    generation: int
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+def compare(before: Catalog, after: Catalog, generation: int) -> Refreshed | None:
+    """The difference of two catalogs; None where all digests are the same."""
+    added = tuple(name for name in after.skills if name not in before.skills)
+    removed = tuple(name for name in before.skills if name not in after.skills)
+    changed = tuple(name for name in after.skills if name in before.skills and _differs(before, after, name))
+    if not (added or removed or changed):
+        return None
+    return Refreshed(generation, added, removed, changed)
+
+
+def _differs(before: Catalog, after: Catalog, name: str) -> bool:
+    old, new = before.skills[name], after.skills[name]
+    if old is new:
+        return False
+    try:
+        return before.bind(old) != after.bind(new)
+    except ResourceError:
+        return True  # the old content was not read in time

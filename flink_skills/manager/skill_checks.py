@@ -1,0 +1,126 @@
+"""Checks of loaded skills: their files, their body, and whether they can work in the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from flink_skills.errors import ResourceError, UnsupportedSkillError
+from flink_skills.manager.source_loading import Entry
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, Report
+from flink_skills.skill.skill_inspection import inspect_skill
+from flink_skills.skill.support import RuntimeEnvironment, check_support, missing_requirements
+
+__all__ = [
+    "Inspector",
+    "hidden_skill",
+    "hiding_options",
+    "inspect_entries",
+    "refusal_of",
+    "unavailable_skills",
+    "unsupported",
+]
+
+#: Returns what only a layer above knows to be wrong with a skill. The second argument is whether loading is strict.
+Inspector = Callable[[AgentSkill, bool], Iterable[Diagnostic]]
+
+_MAX_CONCURRENT = 4
+
+
+def unavailable_skills(
+    skills: Iterable[AgentSkill], environment: RuntimeEnvironment | None, *, strict: bool
+) -> Mapping[str, Diagnostic]:
+    """Those of ``skills`` that require what is not there, by name, with the diagnostic that says so.
+
+    Empty without ``environment``, for example on the client that submits a job.
+    """
+    found: dict[str, Diagnostic] = {}
+    for skill in skills if environment is not None else ():
+        lacks = missing_requirements(skill, environment)
+        if lacks:
+            found[skill.name] = _hidden(skill, "U10", lacks, strict=strict)
+    return found
+
+
+def unsupported(found: Iterable[Diagnostic], *, tools_known: bool) -> list[Diagnostic]:
+    """Return those of ``found`` that say what a skill needs and the job does not have.
+
+    Without ``tools_known`` a tool that a skill names may be one of the agent's.
+    """
+    return [one for one in found if CODES[one.code].unsupported and (tools_known or one.code != "U01")]
+
+
+def hidden_skill(skill: AgentSkill, reasons: Iterable[Diagnostic]) -> Diagnostic:
+    """Return the diagnostic of a skill that is hidden for ``reasons``."""
+    return _hidden(skill, "U11", [f"{one.code} {one.message}" for one in reasons], strict=False)
+
+
+def hiding_options(config: SkillConfig) -> SkillConfig:
+    """Return the options under which a job is shown elsewhere than in a worker: what workers would refuse is hidden."""
+    if config.get(SkillOptions.UNSUPPORTED) != "refuse":
+        return config
+    return SkillConfig({SkillOptions.UNSUPPORTED.key: "hide"}).merged_over(config)
+
+
+def refusal_of(reasons: Mapping[str, Sequence[Diagnostic]]) -> UnsupportedSkillError | None:
+    """Return the error that lists the reasons against each skill. None without reasons."""
+    lines = [f"- {name}: {one.code} {one.message} ({one.fix})" for name, found in reasons.items() for one in found]
+    if not lines:
+        return None
+    many = sum(map(bool, reasons.values()))
+    need = "1 skill has" if many == 1 else f"{many} skills have"
+    text = "\n".join(lines)
+    return UnsupportedSkillError(
+        f"{need} requirements that this job does not meet, and skills.unsupported is refuse:\n{text}"
+    )
+
+
+def _hidden(skill: AgentSkill, code: str, reasons: Iterable[str], *, strict: bool) -> Diagnostic:
+    report = Report(f"{skill.path}/{skill.files.skill_file}" if skill.path else "", strict=strict, skill=skill.name)
+    report.add(code, f"skill {skill.name!r} is hidden: {'; '.join(reasons)}")
+    return report.diagnostics[0]
+
+
+def inspect_entries(
+    entries: Sequence[Entry],
+    limits: Limits,
+    *,
+    strict: bool,
+    commands: bool,
+    inspectors: Sequence[Inspector] = (),
+    tools: Collection[str] = (),
+    environment: RuntimeEnvironment | None = None,
+) -> list[tuple[Diagnostic, ...]]:
+    """Bind and inspect skills, several at once. What was found is kept: asking again costs nothing.
+
+    ``commands``, ``tools`` and ``environment`` are those of :func:`check_support`. ``inspectors`` return more
+    diagnostics.
+    """
+    support = partial(check_support, commands=commands, tools=tools, environment=environment)
+    missing = [entry for entry in entries if entry.findings is None]
+    if len(missing) == 1:
+        _inspect(missing[0], limits, strict, support, inspectors)
+    elif missing:
+        with ThreadPoolExecutor(min(_MAX_CONCURRENT, len(missing)), "skill-inspection") as pool:
+            list(pool.map(lambda entry: _inspect(entry, limits, strict, support, inspectors), missing))
+    return [entry.findings or () for entry in entries]
+
+
+def _inspect(
+    entry: Entry, limits: Limits, strict: bool, support: partial[list[Diagnostic]], inspectors: Sequence[Inspector]
+) -> None:
+    skill = entry.skill
+    if skill is None:
+        entry.findings = ()
+        return
+    try:
+        entry.bind()
+        found = [*inspect_skill(skill, limits, strict=strict), *support(skill)]
+        for inspector in inspectors:
+            found += inspector(skill, strict)
+    except ResourceError as error:
+        fix = "check the files and their permissions"
+        found = [Diagnostic("D05", "error", str(error), skill.name, skill.path or "", fix=fix)]
+    entry.findings = tuple(found)

@@ -1,0 +1,316 @@
+"""File system behind a URL, reached through fsspec: within a deadline, with errors that contain no secret.
+
+A URL with ``::``, such as ``zip://skills/inner.zip::s3://bucket/outer.zip``, is fetched entirely and unpacked here,
+under the same rules as any archive. fsspec would read parts of it over the network, without a size limit, a version and
+a retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, TypeVar
+
+from flink_skills.endpoint import links_of, redact
+from flink_skills.errors import ConfigError, SkillsError, SourceError
+from flink_skills.options import SkillOptions
+from flink_skills.skill import Limits
+from flink_skills.sources.address import AddressPolicy, protocol_of
+from flink_skills.sources.archive import ArchiveKind, archive_kind, unpack
+from flink_skills.sources.entries import ArchiveRefusedError
+from flink_skills.sources.http import GuardedClient
+from flink_skills.sources.protocols import (
+    check_here,
+    disable_retries,
+    is_anonymous,
+    library_options,
+    options_keys,
+    single_attempt_options,
+)
+from flink_skills.sources.skill_source import SourceContext
+from flink_skills.sources.store import remove_tree
+from flink_skills.sources.transfer_failures import ChangedError, DiskError, Transfer, missing_package
+
+__all__ = ["WEB", "Chain", "Connection", "RemoteSystem", "limited", "version_text"]
+
+# The store keeps what was fetched, and asks for changes; these would keep it once more and never ask.
+_CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
+_ARCHIVES = ("zip", "tar")
+T = TypeVar("T")
+
+WEB = ("http", "https")
+
+_ATTEMPTS = 4
+_FIRST_WAIT = 0.5
+# Seconds. A server that sends nothing for a quarter of the deadline, within these, is asked again.
+_SHORTEST_STALL = 1.0
+_MAX_STALL = 30.0
+# Fields that differ between two versions of a file, as any file system names them.
+_VERSION_FIELDS = (
+    "ETag", "etag", "VersionId", "LastModified", "Last-Modified", "last_modified", "mtime", "modificationTime",
+    "md5Hash", "generation", "created",
+)  # fmt: skip
+# An entity tag says it all; a time beside it would also change where the same content is put there again.
+_WITH_TAG = ("ETag", "etag", "VersionId")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """``url`` is the file that is fetched; ``inner`` are the files to take out of it, outermost first.
+
+    >>> Chain.parse("zip://a/b.zip::https://example.org/all.zip", "")
+    Chain(url='https://example.org/all.zip', inner=(('zip', 'a/b.zip'),))
+    """
+
+    url: str
+    inner: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, url: str, shown: str) -> Chain:
+        """Read a URL. ``shown`` names it in messages. Raises :class:`ConfigError`."""
+        *before, last = links_of(url)
+        inner: list[tuple[str, str]] = []
+        for link in reversed(before):
+            protocol, _, path = link.partition("://")
+            if protocol.lower() in _CACHES:
+                continue
+            if protocol.lower() not in _ARCHIVES:
+                message = f"skill source {shown}: {protocol}:: cannot precede another URL"
+                raise ConfigError(f"{message}; write zip://path/in/archive::URL or tar://path/in/archive::URL")
+            parts = path.strip("/").split("/")
+            if not all(part not in ("", ".", "..") for part in parts) or "\\" in path or "\0" in path:
+                message = f"skill source {shown}: {protocol}:: names no file in the archive"
+                raise ConfigError(f"{message}; write {protocol}://path/in/archive::URL")
+            inner.append((protocol.lower(), "/".join(parts)))
+        if protocol_of(last) in ("", *_ARCHIVES, *_CACHES):
+            raise ConfigError(f"skill source {shown}: does not end in a URL; write zip://path/in/archive::https://…")
+        return cls(last, tuple(inner))
+
+    def take_out(self, path: str, limits: Limits, shown: str) -> None:
+        """Replace the file ``path`` by the innermost file. Raises :class:`SourceError`."""
+        for protocol, name in self.inner:
+            folder = f"{path}.unpacked"
+            try:
+                unpack(path, _kind(path, protocol, shown), _made(folder), limits)
+                found = os.path.join(folder, *name.split("/"))
+                if not os.path.isfile(found):
+                    message = f"skill source {shown}: there is no file {name!r} in the archive"
+                    raise SourceError(f"{message}; check the path before '::'", source=shown)
+                os.replace(found, path)
+            except ArchiveRefusedError as refused:
+                raise SourceError(f"skill source {shown}: {refused}; the archive is refused", source=shown) from None
+            finally:
+                remove_tree(folder)
+
+
+def _kind(path: str, protocol: str, shown: str) -> ArchiveKind:
+    with open(path, "rb") as file:
+        kind = archive_kind("", file.read(512))
+    if kind is None or not kind.startswith(protocol):
+        raise SourceError(f"skill source {shown}: the URL after {protocol}:: is not a {protocol}", source=shown)
+    return kind
+
+
+def _made(folder: str) -> str:
+    remove_tree(folder)
+    os.mkdir(folder, 0o700)
+    return folder
+
+
+class RemoteSystem:
+    """An fsspec file system, and calls of it within a deadline. Calls that fail for a moment are repeated.
+
+    Args:
+        url: The URL of a file or a directory.
+        shown: Its name in messages, without secrets.
+        protocol: The scheme of the URL.
+        context: The options.
+    """
+
+    def __init__(self, url: str, shown: str, protocol: str, context: SourceContext) -> None:
+        self.shown = shown
+        self._system_url = url
+        self._protocol = protocol
+        self._context = context
+        self._seconds: float = context.config.get(SkillOptions.SOURCE_TIMEOUT)
+        self._is_anonymous = False
+        self._http: GuardedClient | None = None
+        self._opened: tuple[Any, str] | None = None
+        self._lock = threading.Lock()
+
+    def _check_installed(self, place: str, known: str) -> None:
+        """Raise :class:`ConfigError` if no package can read the protocol. ``known`` are examples of protocols."""
+        from fsspec import get_filesystem_class
+
+        try:
+            get_filesystem_class(self._protocol)
+        except ImportError:
+            raise ConfigError(f"{place}: {missing_package(self._protocol)}") from None
+        except ValueError:
+            message = f"{place}: nothing here knows the protocol {self._protocol!r}"
+            raise ConfigError(f"{message}; use {known}, file, or install an fsspec package for it") from None
+
+    def _given_options(self, *, expanded: bool = True) -> dict[str, Any]:
+        for key in options_keys(self._protocol):
+            if given := self._context.file_system_options(key, expanded=expanded):
+                return library_options(self._protocol, given)
+        return library_options(self._protocol, {})
+
+    def _repeated(self, deadline: float, work: Callable[[], T], target: str = "") -> T:
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return self._within(deadline, work, target)
+            except (DiskError, ChangedError):
+                raise
+            except SourceError as error:
+                wait = _FIRST_WAIT * 2 ** (attempt - 1)
+                if not error.retryable or time.monotonic() + wait >= deadline:
+                    raise
+                time.sleep(wait)
+        return self._within(deadline, work, target)
+
+    def _within(self, deadline: float, work: Callable[[], T], target: str = "") -> T:
+        """Run ``work`` on a new thread, because no library below respects one deadline."""
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise self._transfer().timed_out()
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="flink-skills-download", daemon=True).start()
+        if not concurrent.futures.wait([future], remaining).done:
+            raise self._transfer().timed_out()
+        try:
+            return future.result()
+        except SkillsError:
+            raise
+        except Exception as error:
+            transfer = self._transfer(target)
+            raise (transfer.timed_out() if time.monotonic() >= deadline else transfer.translated(error)) from None
+
+    def _open(self) -> tuple[Any, str]:
+        """Return the file system of the URL and the path in it. It is created once, because this may take long."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._make_system()
+        self._opened[0].invalidate_cache()  # of listings, which would hide a change
+        return self._opened
+
+    def _make_system(self) -> tuple[Any, str]:
+        from fsspec import get_filesystem_class
+
+        url, kind = self._system_url, get_filesystem_class(self._protocol)
+        if kind.__name__ == "ExtendedGcsFileSystem":
+            # The class for zonal buckets first asks another server for the kind of the bucket.
+            kind = import_module("gcsfs.core").GCSFileSystem
+        options = self._given_options()
+        try:
+            check_here(self._protocol, options)
+        except ConfigError as error:
+            raise self._transfer().error(str(error)) from None
+        options = single_attempt_options(self._protocol, options, self._stall())
+        options["skip_instance_cache"] = True
+        if self._http is not None:
+            system, path = kind(**options, get_client=self._http), url
+        else:
+            # Options take precedence over host and version of the URL.
+            system, path = kind(**{**kind._get_kwargs_from_urls(url), **options}), kind._strip_protocol(url)
+        disable_retries(self._protocol, system, self._stall())
+        return system, path
+
+    def _transfer(self, target: str = "") -> Transfer:
+        disk_error = self._context.store.disk_error
+        return Transfer(
+            self.shown, self._protocol, self._is_anonymous, target, self._seconds, self._stall(), disk_error
+        )
+
+    def _stall(self) -> float:
+        return max(_SHORTEST_STALL, min(_MAX_STALL, self._seconds / _ATTEMPTS))
+
+
+class Connection(RemoteSystem):
+    """The file system of the URL of a skill source.
+
+    ``generated`` are the files that the last fetch omitted because tools write them.
+
+    Raises :class:`ConfigError` from the constructor for a URL that the options forbid or no package can read.
+    """
+
+    def __init__(self, url: str, context: SourceContext, policy: AddressPolicy | None = None) -> None:
+        shown = redact(url)
+        self.url = url
+        self.generated: list[str] = []
+        policy = policy or AddressPolicy(context.config)
+        for link in links_of(url):
+            policy.check_url(link)
+        self._chain = Chain.parse(url, shown)
+        super().__init__(self._chain.url, shown, protocol_of(self._chain.url), context)
+        self._client = GuardedClient(policy, shown)
+        self._http = self._client if self._protocol in WEB else None
+        self._check_installed(f"skill source {shown}", "https, s3")
+        self._is_anonymous = is_anonymous(self._protocol, self._given_options())
+
+    def _call(self, system: Any, name: str, deadline: float, *arguments: Any, **named: Any) -> Any:
+        """Call a method of a file system. Cancel a coroutine at the deadline."""
+        if not getattr(system, "async_impl", False):
+            return getattr(system, name)(*arguments, **named)
+        return self._finished(system, getattr(system, f"_{name}")(*arguments, **named), deadline)
+
+    def _finished(self, system: Any, coroutine: Coroutine[Any, Any, T], deadline: float) -> T:
+        """Return the result of a coroutine of a file system. Cancel it at the deadline."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, system.loop)
+        done, _ = concurrent.futures.wait([future], max(0.0, deadline - time.monotonic()))
+        if not done:
+            future.cancel()
+            raise self._transfer().timed_out()
+        return future.result()
+
+
+def limited(transfer: Transfer, limit: int, deadline: float, too_large: SourceError | None = None) -> Any:
+    """A callback for fsspec that stops a download that is too long, in bytes (with ``too_large``) or in time."""
+    from fsspec.callbacks import Callback
+
+    class Limited(Callback):  # type: ignore[misc]
+        """Receives the announced size and each piece."""
+
+        def set_size(self, size: int | None) -> None:
+            super().set_size(size)
+            self._check(size or 0)
+
+        def relative_update(self, inc: int = 1) -> None:
+            super().relative_update(inc)
+            self._check(self.value)
+
+        def absolute_update(self, value: int) -> None:
+            super().absolute_update(value)
+            self._check(value)
+
+        def _check(self, size: int) -> None:
+            if size > limit:
+                raise too_large or transfer.too_large(limit)
+            if time.monotonic() > deadline:
+                raise transfer.timed_out()
+
+    return Limited()
+
+
+def version_text(info: Mapping[str, Any]) -> str | None:
+    """Return what distinguishes this version of a file from others. Return None if ``info`` does not have it."""
+    found = {name: str(info[name]) for name in _VERSION_FIELDS if info.get(name)}
+    tag = found.get("ETag") or found.get("etag") or ""
+    if tag and not tag.startswith("W/"):
+        found = {name: value for name, value in found.items() if name in _WITH_TAG}
+    size = info.get("size", info.get("Content-Length"))
+    return json.dumps({**found, "size": str(size)}, sort_keys=True) if found else None

@@ -1,0 +1,394 @@
+"""Sources of skills: how they are declared, the class that opens them, and the registry of their kinds.
+
+A third party adds a kind with an entry point of the group ``flink_skills.sources`` whose value is a subclass of
+:class:`SkillSource`, or with :func:`register_source`. Such a kind can be declared wherever a URL can, as the URL's
+scheme: ``mount://team/skills`` opens the kind ``mount``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flink_skills.endpoint import redact
+from flink_skills.errors import ConfigError, UnknownNameError, near_misses
+from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.skill import Diagnostic, Limits
+from flink_skills.sources.address import protocol_of
+from flink_skills.sources.secrets import expand_values
+
+if TYPE_CHECKING:
+    from flink_skills.skill import AgentSkill
+    from flink_skills.sources.locking import Lease
+    from flink_skills.sources.store import Store, StoredTree
+
+__all__ = [
+    "FORMATS",
+    "CodeSource",
+    "SkillSource",
+    "SourceContext",
+    "SourceSpec",
+    "SourceTree",
+    "open_source",
+    "register_source",
+    "source_kinds",
+    "unregister_source",
+]
+
+FORMATS = ("skill", "heading")
+
+_PINS = re.compile(r"#((?:sha256|format)=[^#]*)\Z", re.DOTALL)
+_UNKNOWN_PIN = re.compile(r"#([\w-]+)=[^#/]*\Z")
+_SHA256 = re.compile(r"(?:sha256:)?([0-9A-Fa-f]{64})")
+_WORDS = ("sha256", "format")
+_OF_CONFIG = Limits()
+_GROUP = "flink_skills.sources"
+
+
+@dataclass(frozen=True, repr=False)
+class SourceSpec:
+    """One declared source.
+
+    ``sha256`` pins the bytes of an archive or of a bare ``SKILL.md``. ``format`` is ``"skill"`` for ``SKILL.md``
+    files with front matter, ``"heading"`` for those that have only a first heading.
+
+    >>> SourceSpec.parse("path", "/opt/notes#format=heading").format
+    'heading'
+    """
+
+    kind: str
+    location: str
+    sha256: str | None = None
+    format: str = "skill"
+
+    def __post_init__(self) -> None:
+        for name in ("kind", "location"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(f"skill source: its {name} is a {type(getattr(self, name)).__name__}; give a string")
+        if self.sha256 is not None:
+            match = _SHA256.fullmatch(self.sha256) if isinstance(self.sha256, str) else None
+            if match is None:
+                raise ConfigError(f"skill source {self.shown}: sha256 needs 64 hexadecimal digits, as sha256sum prints")
+            object.__setattr__(self, "sha256", match.group(1).lower())
+        if self.format not in FORMATS:
+            message = f"skill source {self.shown}: there is no format {str(self.format)[:40]!r}"
+            raise ConfigError(f"{message}; use {' or '.join(repr(name) for name in FORMATS)}")
+
+    @classmethod
+    def parse(cls, kind: str, given: str | Mapping[str, Any] | SourceSpec) -> SourceSpec:
+        """Read a declaration: ``location#sha256=…&format=…``, a mapping, or a spec.
+
+        A mapping names the location by its kind or ``location``, and pins beside it:
+        ``{"url": "https://…", "sha256": "…"}``. A path may contain ``#``: only what the last one begins with
+        ``sha256=`` or ``format=`` is a pin. Raises :class:`ConfigError`.
+        """
+        if isinstance(given, SourceSpec):
+            if given.kind != kind:
+                raise ConfigError(f"skill source {given.shown}: is declared as {kind}, but it is a {given.kind}")
+            return given
+        if isinstance(given, Mapping):
+            return cls._of_mapping(kind, given)
+        if not isinstance(given, str):
+            message = f"skill {kind}: a value of type {type(given).__name__} is not a valid source"
+            raise ConfigError(f"{message}; give a string or a mapping such as {{'{kind}': …, 'sha256': …}}")
+        found = _PINS.search(given)
+        if found is None:
+            unknown = _UNKNOWN_PIN.search(given) if kind not in ("path", "resource") else None
+            if unknown is not None:
+                # Otherwise it would be a pin without a check.
+                message = f"skill source {_shown(kind, given)}: {unknown[1][:40]!r} after '#' is unknown"
+                raise ConfigError(f"{message}{_near(unknown[1], _WORDS)}; write #sha256=…, #format=… or both with '&'")
+            return cls(kind, given)
+        location = given[: found.start()]
+        pins: dict[str, str] = {}
+        for part in found.group(1).split("&"):
+            word, _, value = part.partition("=")
+            if word not in _WORDS or word in pins:
+                problem = "is duplicated" if word in pins else f"is unknown{_near(word, _WORDS)}"
+                message = f"skill source {_shown(kind, location)}: {word[:40]!r} after '#' {problem}"
+                raise ConfigError(f"{message}; write #sha256=…, #format=… or both with '&'")
+            pins[word] = value
+        return cls(kind, location, pins.get("sha256"), pins.get("format", "skill"))
+
+    @classmethod
+    def _of_mapping(cls, kind: str, given: Mapping[str, Any]) -> SourceSpec:
+        names = (kind, "location", *_WORDS)
+        for name in given:
+            if name not in names:
+                known = ", ".join(dict.fromkeys(names))
+                raise ConfigError(f"skill {kind}: {str(name)[:40]!r} is unknown{_near(str(name), names)}; use {known}")
+        locations = [given[name] for name in dict.fromkeys((kind, "location")) if name in given]
+        if len(locations) != 1 or not isinstance(locations[0], str):
+            raise ConfigError(f"skill {kind}: the declaration needs one string {kind!r}; write {{'{kind}': …}}")
+        spec = cls.parse(kind, locations[0])
+        pins = {name: given[name] for name in _WORDS if given.get(name) is not None}
+        merged = cls(kind, spec.location, pins.get("sha256", spec.sha256), pins.get("format", spec.format))
+        if spec.sha256 not in (None, merged.sha256) or spec.format not in ("skill", merged.format):
+            raise ConfigError(f"skill source {spec.shown}: is pinned twice, and differently; keep one of the pins")
+        return merged
+
+    @property
+    def shown(self) -> str:
+        """The location as messages may show it."""
+        return _shown(self.kind, self.location)
+
+    @property
+    def public(self) -> SourceSpec:
+        """The source with the location as messages may show it, and with the same pins.
+
+        >>> str(SourceSpec.parse("url", "https://me:pw@host/a.zip?sig=1#format=heading").public)
+        'https://host/a.zip#format=heading'
+        """
+        return replace(self, location=self.shown)
+
+    def __str__(self) -> str:
+        pins = [f"sha256={self.sha256}"] if self.sha256 else []
+        # Said although it is the default where the location alone would be read as one with pins.
+        if self.format != "skill" or (not pins and (_PINS.search(self.location) or _UNKNOWN_PIN.search(self.location))):
+            pins.append(f"format={self.format}")
+        return self.location + (f"#{'&'.join(pins)}" if pins else "")
+
+    def __repr__(self) -> str:
+        return f"SourceSpec({self.kind!r}, {self.shown!r}, sha256={self.sha256!r}, format={self.format!r})"
+
+
+def _shown(kind: str, location: str) -> str:
+    return location if kind in ("path", "resource") and "://" not in location else redact(location)
+
+
+def _near(word: str, known: tuple[str, ...]) -> str:
+    near = near_misses(word, known, limit=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+@dataclass(frozen=True)
+class SourceTree:
+    """A folder with skills in or below it.
+
+    ``origin`` names the source in messages, without secrets. ``remote``: the content came over a network.
+    ``format`` is that of :class:`SourceSpec`. ``version`` changes with the content where that is known without
+    reading it (the sha256 of what the store unpacked), else it is "". ``index`` is the store's index of the folder,
+    ``lease`` keeps the folder in the store while it is open, and ``notes`` are what the source itself has to say.
+    """
+
+    path: str
+    origin: str
+    remote: bool = False
+    format: str = "skill"
+    version: str = ""
+    index: str | None = None
+    lease: Lease | None = field(default=None, compare=False, repr=False)
+    notes: tuple[Diagnostic, ...] = ()
+
+    @classmethod
+    def of_store(cls, stored: StoredTree, origin: str, *, remote: bool, format: str) -> SourceTree:
+        """What the store has unpacked, for a source."""
+        return cls(stored.path, origin, remote, format, stored.sha256, stored.index, stored.lease)
+
+
+@dataclass
+class SourceContext:
+    """What sources need from around them: one context for one opening of a job.
+
+    ``resource_paths`` maps names of job-JAR resources to the files or folders that the runtime made of them;
+    None where there is no job JAR (on the client). ``store_dir`` wins over ``skills.store.dir``. ``limits`` are
+    those of ``skills.limits.*`` unless they are given. ``refresh``: servers are asked whether something changed,
+    whatever was answered before (but for ``skills.store.check: never``). ``opened`` is when the opening began (seconds
+    since the epoch): with ``skills.store.check: on-open`` an answer that came later than that is good enough, so the
+    processes of one opening may all be given the same time.
+    """
+
+    config: SkillConfig = field(default_factory=SkillConfig)
+    resource_paths: Mapping[str, Sequence[str]] | None = None
+    store_dir: str | None = None
+    limits: Limits = _OF_CONFIG
+    refresh: bool = False
+    opened: float = field(default_factory=time.time, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.limits is _OF_CONFIG:
+            self.limits = Limits.from_config(self.config)
+
+    @property
+    def store(self) -> Store:
+        """The content-addressed store; its folder is made when something is put there."""
+        from flink_skills.sources.store import Store
+
+        folder = self.store_dir or self.config.get(SkillOptions.STORE_DIR)
+        return Store(folder, self.limits, max_size=self.config.get(SkillOptions.STORE_MAX_SIZE))
+
+    def without_options(self) -> SourceContext:
+        """Return the context without ``skills.source.options``, for addresses of other hosts."""
+        return replace(self, config=SkillConfig({SkillOptions.SOURCE_OPTIONS.key: ""}).merged_over(self.config))
+
+    def file_system_options(self, protocol: str, *, expanded: bool = True) -> dict[str, Any]:
+        """The options of ``skills.source.options`` for one protocol, with ``${env:…}`` and ``${file:…}`` replaced.
+
+        Raises :class:`ConfigError`.
+        """
+        text = self.config.get(SkillOptions.SOURCE_OPTIONS)
+        key = SkillOptions.SOURCE_OPTIONS.key
+        fix = 'write a JSON object by protocol, such as {"s3": {"anon": true}}'
+        try:
+            options = json.loads(text) if text.strip() else {}
+        except ValueError:
+            # Neither the text nor the parser's message: both may hold a credential.
+            raise ConfigError(f"option {key}: is not valid JSON; {fix}") from None
+        chosen = options.get(protocol, {}) if isinstance(options, dict) else None
+        if not isinstance(chosen, dict):
+            raise ConfigError(f"option {key}: {fix}")
+        try:
+            return dict(expand_values(chosen) if expanded else chosen)
+        except ConfigError as error:
+            raise ConfigError(f"option {key}, for {protocol}: {error}") from None
+
+
+class SkillSource(ABC):
+    """One declared source. Making one checks what can be known without reading anything.
+
+    A subclass raises :class:`ConfigError` from its constructor for a location that can never work, and names its
+    kind. Its tests can inherit from :class:`flink_skills.testing.SkillSourceContract`.
+
+        class MountSource(SkillSource):
+            kind = "mount"
+
+            def resolve(self) -> list[SourceTree]:
+                return [SourceTree("/mnt/" + self.location, self.origin, format=self.spec.format)]
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, spec: SourceSpec, context: SourceContext) -> None:
+        self.spec = spec
+        self.context = context
+
+    @property
+    def location(self) -> str:
+        """The location as it was declared, without pins. It may hold secrets."""
+        return self.spec.location
+
+    @property
+    def origin(self) -> str:
+        """The location as it may be shown: no credentials."""
+        return self.spec.shown
+
+    @abstractmethod
+    def resolve(self) -> list[SourceTree]:
+        """Make the source's folders available here, downloading and extracting where needed.
+
+        Called again, it gives the same folders for the same content. Raises
+        :class:`~flink_skills.errors.SourceError`, whose ``retryable`` says whether trying again may help and whose
+        text and ``source`` hold no secret.
+        """
+
+
+class CodeSource(SkillSource):
+    """A skill object. The store keeps its files under its digest, as it keeps an unpacked archive.
+
+    No text can declare it, so it is not one of the kinds that :func:`open_source` opens.
+    """
+
+    kind = "code"
+
+    def __init__(self, skill: AgentSkill, context: SourceContext) -> None:
+        super().__init__(SourceSpec(self.kind, skill.name, format=skill.form), context)
+        self._skill = skill
+
+    @property
+    def origin(self) -> str:
+        return self._skill.origin or "code"
+
+    def resolve(self) -> list[SourceTree]:
+        deadline = time.monotonic() + self.context.config.get(SkillOptions.SOURCE_TIMEOUT)
+        stored = self.context.store.add_skill(self._skill, self.origin, deadline=deadline)
+        return [SourceTree.of_store(stored, self.origin, remote=self._skill.remote, format=self._skill.form)]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    target: str
+    install: str = ""
+
+
+# Schemes that no third party can take over: what they mean in a job must not depend on what else is installed.
+_OURS = frozenset({"path", "resource", "url", "file", "local", "http", "https"})
+_OURS |= {"s3", "s3a", "oss", "gs", "gcs", "abfs", "abfss", "az", "hdfs", "webhdfs"}
+_OWN = {
+    "path": _Kind("flink_skills.sources.path:PathSource"),
+    "resource": _Kind("flink_skills.sources.path:ResourceSource"),
+    "url": _Kind("flink_skills.sources.url:UrlSource"),
+}
+_registered: dict[str, _Kind] = {}
+
+
+def register_source(kind: str, target: str, *, install: str = "") -> None:
+    """Add a kind: ``target`` is ``module:Class``, imported when the kind is first opened.
+
+    ``install`` is what to install where that import fails, such as ``"pip install mount-skills"``. A kind that
+    exists is never replaced silently.
+    """
+    known = _known(kind)
+    if known is not None and known.target != target:
+        raise ConfigError(f"skill source kind {kind!r} is {known.target} already; choose another name")
+    _registered[kind] = _Kind(target, install)
+
+
+def unregister_source(kind: str) -> None:
+    """Remove the kind that :func:`register_source` added, if there is one."""
+    _registered.pop(kind, None)
+
+
+def source_kinds() -> list[str]:
+    """Names of all kinds, those of installed packages included."""
+    return sorted({*_OWN, *_registered, *(point.name for point in entry_points(group=_GROUP))})
+
+
+def open_source(kind: str, location: str | Mapping[str, Any] | SourceSpec, context: SourceContext) -> SkillSource:
+    """The source for a declaration (see :meth:`SourceSpec.parse`).
+
+    Raises :class:`UnknownNameError` for a kind that nothing provides and :class:`ConfigError` for a location
+    that can never work.
+    """
+    spec = SourceSpec.parse(kind, location)
+    if kind == "url":
+        scheme = protocol_of(spec.location)
+        if scheme and scheme not in _OURS and (_known(scheme) or _entry_point(scheme)):
+            spec = SourceSpec(scheme, spec.location, spec.sha256, spec.format)
+    made = _class_of(spec.kind)(spec, context)
+    if not isinstance(made, SkillSource):
+        raise ConfigError(
+            f"skill source kind {spec.kind!r}: {type(made).__name__} is not a SkillSource; derive it from SkillSource"
+        )
+    return made
+
+
+def _known(kind: str) -> _Kind | None:
+    return _registered.get(kind) or _OWN.get(kind)
+
+
+def _class_of(kind: str) -> Any:
+    known = _known(kind)
+    point = None if known else _entry_point(kind)
+    if known is None and point is None:
+        raise UnknownNameError("skill source kind", kind, source_kinds())
+    target = known.target if known else point.value if point else ""
+    try:
+        if point:
+            return point.load()
+        module, _, name = target.partition(":")
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        install = known.install if known and known.install else "install or fix the package that provides it"
+        reason = f"{target} cannot be imported ({error})"
+        raise ConfigError(f"skill source kind {kind!r}: {reason}; {install}") from error
+
+
+def _entry_point(kind: str) -> EntryPoint | None:
+    return next((point for point in entry_points(group=_GROUP) if point.name == kind), None)
