@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flink_skills.models.endings import AnswerEnd as AnswerEnd
     from flink_skills.models.endings import end_of as end_of
     from flink_skills.models.endings import neutral_reason as neutral_reason
+    from flink_skills.models.error_bodies import pause_of as pause_of
     from flink_skills.models.json import JsonActions as JsonActions
     from flink_skills.models.messages import AssistantMessage as AssistantMessage
     from flink_skills.models.messages import Message as Message
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from flink_skills.models.notices import notice_message as notice_message
     from flink_skills.models.offline import OfflineModel as OfflineModel
     from flink_skills.models.offline_rules import SkillIndex as SkillIndex
-    from flink_skills.models.pauses import pause_of as pause_of
     from flink_skills.models.permits import Permits as Permits
     from flink_skills.models.permits import WorkerLimits as WorkerLimits
     from flink_skills.models.registry import Provider as Provider
@@ -80,7 +80,7 @@ _HOMES = {
     "named_in_notice": "notices",
     "neutral_reason": "endings",
     "notice_message": "notices",
-    "pause_of": "pauses",
+    "pause_of": "error_bodies",
     "provider_names": "registry",
     "register_provider": "registry",
     "schema_name": "schemas",

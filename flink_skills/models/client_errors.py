@@ -9,8 +9,7 @@ from typing import Any
 
 from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
-from flink_skills.models.error_bodies import AnswerError, phrase_of, said, visible
-from flink_skills.models.pauses import pause_of
+from flink_skills.models.error_bodies import AnswerError, pause_of, phrase_of, said, visible
 from flink_skills.sources.locking import NO_DESCRIPTORS, os_error_hint
 
 __all__ = ["explain"]

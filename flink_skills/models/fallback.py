@@ -10,16 +10,18 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from flink_skills.errors import ModelError
 from flink_skills.models.base import ChatModel
 from flink_skills.models.circuit import Admission, Circuit
 from flink_skills.models.messages import ModelResponse
-from flink_skills.models.permits import Permits
+from flink_skills.models.permits import Permits, WorkerLimits
 from flink_skills.models.setup import ModelSetup
+from flink_skills.options import SkillConfig
 
-__all__ = ["Attempt", "Candidate", "Fallback", "FallbackChain"]
+__all__ = ["Attempt", "Candidate", "Fallback", "FallbackChain", "OpenModels"]
+
 
 _log = logging.getLogger("flink_skills.model")
 _LOG_INTERVAL = 60.0
@@ -163,3 +165,79 @@ def _together(errors: dict[str, ModelError]) -> ModelError:
     said = "; ".join(f"{name}: {error}" for name, error in errors.items())
     reason = next(filter(None, (error.finish_reason for error in reversed(errors.values()))), "")
     return ModelError(f"none of {len(errors)} chat models answered: {said}", finish_reason=reason)
+
+
+class Planned(Protocol):
+    """A chat model of a plan: plans themselves import agents."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def setup(self) -> ModelSetup: ...
+    @property
+    def fallback(self) -> Sequence[Fallback]: ...
+
+
+P = TypeVar("P", bound=Planned)
+
+
+@dataclass
+class OpenModels:
+    """The open chat models of an agent by name.
+
+    ``clients`` and ``permits`` are those of its chat models. ``chains`` has an entry for each model with fallbacks.
+    """
+
+    clients: dict[str, ChatModel] = field(default_factory=dict)
+    permits: dict[str, Permits] = field(default_factory=dict)
+    chains: dict[str, FallbackChain] = field(default_factory=dict)
+    _others: list[ChatModel] = field(default_factory=list)
+
+    def open(
+        self,
+        models: Sequence[P],
+        config: SkillConfig,
+        limits: WorkerLimits,
+        create: Callable[[P | Fallback], ChatModel],
+    ) -> None:
+        """Create the clients of ``models`` and of their fallbacks. :meth:`close` also closes those of a failed call.
+
+        Args:
+            models: The models of the plan.
+            config: The options of the job.
+            limits: The permits and circuits of this worker.
+            create: Creates the client of a model or a fallback.
+        """
+        for model in models:
+            self.clients[model.name] = create(model)
+        # The agent does not have these models: each belongs to the model that names it.
+        own = {
+            f"{model.name}\0{each.name}": each
+            for model in models
+            for each in model.fallback
+            if each.name not in self.clients
+        }
+        setups = {**{m.name: m.setup for m in models}, **{key: each.setup for key, each in own.items()}}
+        clients = dict(self.clients)
+        for key, each in own.items():
+            clients[key] = create(each)
+            self._others.append(clients[key])
+        for key, setup in setups.items():
+            if (permits := limits.permits(setup, config)) is not None:
+                self.permits[key] = permits
+
+        def candidate(key: str, of: Planned | Fallback) -> Candidate:
+            return Candidate(of.name, of.setup, clients[key], self.permits.get(key), limits.circuits.of(of.setup))
+
+        for model in models:
+            if model.fallback:
+                keys = [
+                    each.name if each.name in self.clients else f"{model.name}\0{each.name}" for each in model.fallback
+                ]
+                fallbacks = [candidate(key, each) for key, each in zip(keys, model.fallback, strict=True)]
+                self.chains[model.name] = FallbackChain([candidate(model.name, model), *fallbacks])
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for client in (*self.clients.values(), *self._others):
+            await client.close()

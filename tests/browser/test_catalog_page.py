@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from flink_skills.cli.look.catalog_command import render_page
 from flink_skills.cli.look.catalog_data import Catalog, CatalogSkill, Length, Viewer
-from flink_skills.cli.look.page import render_page
 from flink_skills.skill import Diagnostic
 from tests.browser.conftest import Page, Wait
 

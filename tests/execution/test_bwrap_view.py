@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flink_skills.execution import CommandRequest
-from flink_skills.execution.backends.bwrap_view import Operation, View
+from flink_skills.execution.backends.bwrap import Operation, View
 
 
 @pytest.fixture

@@ -214,7 +214,7 @@ async def test_a_date_to_come_back_at_is_told_by_the_providers_clock(
     model = connect(provider, url(server, provider), api_key_env="TEST_MODEL_KEY")
     real = time.time
     # The server keeps its own clock, and ours was set to another day.
-    monkeypatch.setattr("flink_skills.models.pauses.time", SimpleNamespace(time=lambda: real() + jump))
+    monkeypatch.setattr("flink_skills.models.error_bodies.time", SimpleNamespace(time=lambda: real() + jump))
     with pytest.raises(ModelError) as caught:
         await model.request(request())
     assert caught.value.retry_after is not None

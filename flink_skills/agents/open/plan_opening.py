@@ -32,7 +32,7 @@ from flink_skills.execution import WorkspaceManager
 from flink_skills.execution.backend_registry import command_user
 from flink_skills.execution.workspace import open_workspaces
 from flink_skills.models.base import ChatModel
-from flink_skills.models.opened import OpenModels
+from flink_skills.models.fallback import OpenModels
 from flink_skills.models.permits import WorkerLimits
 from flink_skills.models.registry import create_model, has_listed_price
 from flink_skills.models.setup import ModelSetup

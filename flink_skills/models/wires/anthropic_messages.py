@@ -36,12 +36,10 @@ from flink_skills.models.results import (
 from flink_skills.models.schemas import tool_schema
 from flink_skills.models.well_formed import sent_name
 from flink_skills.models.wires.anthropic_settings import AnthropicSettings
-from flink_skills.models.wires.fixed import Fixed
 from flink_skills.models.wires.json_bytes import decoded, dump, object_of
 from flink_skills.models.wires.media_parts import anthropic_block, parts
-from flink_skills.models.wires.prefix import Prefixes
 from flink_skills.models.wires.streams import AnthropicStream
-from flink_skills.models.wires.wire import NoCompletionError, Wire
+from flink_skills.models.wires.wire import Fixed, NoCompletionError, Prefixes, Wire
 from flink_skills.tools.base import ToolSpec
 
 __all__ = ["AnthropicMessages"]

@@ -4,13 +4,210 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from flink_skills.models.wires.anthropic_models import Claude
-from flink_skills.models.wires.closed_schema import closed_schema
 from flink_skills.models.wires.json_bytes import dump
 
-__all__ = ["AnthropicSettings"]
+__all__ = ["AnthropicSettings", "Claude", "closed_schema"]
+
+
+_FIFTH = ("claude-fable-5", "claude-mythos-5", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5-5")
+_NEWEST = (*_FIFTH, "claude-opus-4-7", "claude-opus-4-8")
+_ADAPTIVE = (*_NEWEST, "claude-opus-4-6", "claude-sonnet-4-6")
+_EFFORT = (*_ADAPTIVE, "claude-opus-4-5")
+_SCHEMAS = (*_EFFORT, "claude-opus-4-1", "claude-sonnet-4-5", "claude-haiku-4-5")
+_MIDDLE = ("claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5")
+_OLD = (
+    "claude-3",
+    "claude-4-",
+    "claude-opus-4-0",
+    "claude-opus-4-1",
+    "claude-opus-4-2",
+    "claude-opus-4@",
+    "claude-sonnet-4-0",
+    "claude-sonnet-4-2",
+    "claude-sonnet-4@",
+)
+_ALWAYS = ("claude-fable-5", "claude-mythos-5", "claude-mythos-preview", "claude-opus-5-5")
+_BINDING = (
+    "claude-fable-5-1",
+    "claude-fable-5-2",
+    "claude-mythos-5-2",
+    "claude-opus-5-5",
+    "claude-sonnet-5-5",
+    "claude-haiku-5-5",
+)
+
+
+@dataclass(frozen=True)
+class Claude:
+    """The settings and features that a model of Anthropic accepts.
+
+    Args:
+        max_tokens: The maximum length of an answer, in tokens, if the settings have none.
+        schemas: Whether it accepts an output schema.
+        sampling: Whether it accepts ``temperature``, ``top_p`` and ``top_k``.
+        adaptive: Whether it decides itself how much to think. Others need a budget in tokens.
+        effort: The highest effort that it accepts; empty if it does not accept efforts.
+        thinks: Whether it thinks by default.
+        always_thinks: Whether thinking cannot be disabled.
+        between_tools: Whether thinking is disabled by ``between_tools``.
+        binds: Whether it accepts a thinking block only after the messages, tools and system text that preceded it.
+    """
+
+    max_tokens: int = 16_384
+    schemas: bool = False
+    sampling: bool = True
+    adaptive: bool = False
+    effort: str = ""
+    thinks: bool = False
+    always_thinks: bool = False
+    between_tools: bool = False
+    binds: bool = False
+
+    @classmethod
+    def named(cls, model: str) -> Claude:
+        """Return the features of the model of this name.
+
+        >>> Claude.named("claude-sonnet-4-5").schemas, Claude.named("claude-3-5-haiku-latest").max_tokens
+        (True, 4096)
+        """
+        name = model.rpartition("/")[2]
+        return cls(
+            max_tokens=_max_tokens(name),
+            schemas=name.startswith(_SCHEMAS),
+            sampling=not name.startswith(_NEWEST),
+            adaptive=name.startswith((*_ADAPTIVE, "claude-mythos-preview")),
+            effort=_effort(name),
+            thinks=name.startswith((*_FIFTH, "claude-mythos-preview")),
+            always_thinks=name.startswith(_ALWAYS),
+            between_tools=name.startswith("claude-sonnet-5-5"),
+            binds=name.startswith(_BINDING),
+        )
+
+
+def _max_tokens(name: str) -> int:
+    if name.startswith(_OLD) or name in ("claude-opus-4", "claude-sonnet-4"):
+        # Old models reject a request if its input and max_tokens together exceed the context window.
+        return 4096
+    if name.startswith(_ADAPTIVE):
+        return 128_000
+    return 64_000 if name.startswith(_MIDDLE) else 16_384
+
+
+def _effort(name: str) -> str:
+    if name.startswith(_NEWEST):
+        return "xhigh"
+    if name.startswith("claude-opus-4-5"):
+        return "high"
+    return "max" if name.startswith(_EFFORT) else ""
+
+
+_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
+_SAME = ("$ref", "type", "enum", "const", "title", "description", "default", "required")
+_NESTED = ("anyOf", "allOf")
+_DEFINITIONS = ("$defs", "definitions")
+_SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
+# A schema without any of these keywords accepts every value.
+_DECIDING = frozenset({"$ref", "type", "enum", "const", "anyOf", "allOf"})
+
+
+class _OpenError(ValueError):
+    """A schema with a part that the API does not enforce."""
+
+
+def closed_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a schema as Anthropic enforces it: each object is closed, and other limits are described.
+
+    Return None if an object of the schema is free-form or contains itself: closing it would change its meaning.
+
+    >>> closed_schema({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}})["properties"]
+    {'n': {'type': 'integer', 'description': '{minimum: 1}'}}
+    >>> closed_schema({"type": "object"}) is None
+    True
+    """
+    try:
+        _reject_recursion(schema)
+        return _closed(schema)
+    except (_OpenError, RecursionError):
+        return None
+
+
+def _closed(schema: Any) -> dict[str, Any]:
+    if not isinstance(schema, Mapping):
+        raise _OpenError
+    rest = dict(schema)
+    if "oneOf" in rest:
+        rest.setdefault("anyOf", rest.pop("oneOf"))
+    if "properties" in rest:
+        rest.setdefault("type", "object")
+    if not _DECIDING & rest.keys():
+        raise _OpenError
+    found = {name: rest.pop(name) for name in _SAME if name in rest}
+    for name in _NESTED:
+        if name in rest:
+            found[name] = [_closed(variant) for variant in rest.pop(name)]
+    for name in _DEFINITIONS:
+        if name in rest:
+            found[name] = {key: _closed(of) for key, of in rest.pop(name).items()}
+    kinds = found.get("type", ())
+    for kind in [kinds] if isinstance(kinds, str) else kinds:
+        _add_kind(kind, found, rest)
+    rest.pop("$schema", None)
+    if rest:
+        limits = "{" + ", ".join(f"{name}: {value}" for name, value in rest.items()) + "}"
+        found["description"] = f"{found['description']}\n\n{limits}" if found.get("description") else limits
+    return found
+
+
+def _add_kind(kind: str, found: dict[str, Any], rest: dict[str, Any]) -> None:
+    """Move the keywords of one type from ``rest`` to ``found``."""
+    if kind == "object":
+        properties = rest.pop("properties", None)
+        others = rest.pop("additionalProperties", None)
+        if "patternProperties" in rest or others not in (None, False) or (not properties and others is None):
+            raise _OpenError
+        found["properties"] = {name: _closed(of) for name, of in (properties or {}).items()}
+        found["additionalProperties"] = False
+    elif kind == "array":
+        if "prefixItems" in rest:
+            raise _OpenError
+        found["items"] = _closed(rest.pop("items", None))
+        if rest.get("minItems") in (0, 1):
+            found["minItems"] = rest.pop("minItems")
+    elif kind not in _SCALARS:
+        raise _OpenError
+    elif kind == "string" and rest.get("format") in _FORMATS:
+        found["format"] = rest.pop("format")
+
+
+def _reject_recursion(schema: Mapping[str, Any]) -> None:
+    """Raise :class:`_OpenError` if a definition refers to itself, directly or through others."""
+    targets = {
+        f"#/{name}/{key}": _references(of)
+        for name in _DEFINITIONS
+        if isinstance(schema.get(name), Mapping)
+        for key, of in schema[name].items()
+    }
+    for start, first in targets.items():
+        reached: set[str] = set()
+        more = set(first)
+        while more:
+            reached |= more
+            more = {to for of in more for to in targets.get(of, ())} - reached
+        if start in reached:
+            raise _OpenError
+    if "#" in _references(schema):
+        raise _OpenError
+
+
+def _references(schema: Any) -> set[str]:
+    if isinstance(schema, Mapping):
+        own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set()
+        return own.union(*map(_references, schema.values()))
+    return set().union(*map(_references, schema)) if isinstance(schema, list) else set()
+
 
 _log = logging.getLogger("flink_skills.model")
 
