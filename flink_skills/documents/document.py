@@ -20,7 +20,7 @@ from flink_skills.errors import ConfigError
 __all__ = ["Document", "DocumentError", "Path", "Place", "Problem", "path_text", "read_document"]
 
 Path = tuple["str | int", ...]
-"""A place inside of a document: keys of mappings and positions in lists, from the outermost one."""
+"""A place inside a document: keys of mappings and positions in lists, from the outermost one."""
 _MAX_BYTES = 4 << 20
 _MAX_DEPTH = 50
 # Keys and values; what is looked for among them takes its time for each.

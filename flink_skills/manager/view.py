@@ -241,7 +241,7 @@ class SkillView:
     def activate(self, name: str, *, key: str = "") -> Activation:
         """Load a skill for a model; ``key`` is the stream key, for the audit trail.
 
-        Raises :class:`UnknownNameError` for a name outside of the view, and :class:`ResourceError` where the
+        Raises :class:`UnknownNameError` for a name outside the view, and :class:`ResourceError` where the
         files cannot be read or are not those that were loaded.
         """
         skill = self._known(name, "activate", key)

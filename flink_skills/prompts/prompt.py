@@ -25,7 +25,7 @@ __all__ = [
     "unknown_field",
 ]
 
-#: The placeholder for all of the event.
+#: The placeholder for the whole event.
 WHOLE = "event"
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"

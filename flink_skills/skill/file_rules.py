@@ -197,7 +197,7 @@ def link_problem(path: str) -> tuple[str, str]:
 
 
 def open_inside(path: str, root: str) -> int | None:
-    """Open a file for reading: its descriptor, or None when it lies outside of the real path ``root``.
+    """Open a file for reading: its descriptor, or None when it lies outside the real path ``root``.
 
     Links on the way are followed. What counts is where the opened file lies, so that nothing can change
     between the check and the reading. Raises :class:`OSError`.

@@ -39,7 +39,7 @@ class ChatModelContract:
     """
 
     def create(self) -> ChatModel:
-        """Make a new model. Called inside of a running event loop."""
+        """Make a new model. Called inside a running event loop."""
         raise NotImplementedError("say how to make the model")
 
     def test_it_has_a_name(self) -> None:

@@ -215,7 +215,7 @@ def test_a_source_that_cannot_be_used(
     assert (found["code"], found["severity"]) == (code, "error")
     assert message in found["message"]
     assert said.code == 1
-    # Nothing of it stays: neither outside of the store nor in it.
+    # Nothing of it stays: neither outside the store nor in it.
     assert not (tmp_path.parent / "out").exists()
     if word != "no-skill.zip":
         assert list((tmp_path / "tmp").rglob("SKILL.md")) == []

@@ -141,7 +141,7 @@ def test_a_cancel_in_the_middle_leaves_no_process_and_no_folder(
     wait_until(lambda: not cluster.temporary_folders(), 10, "the temporary folders to go with the job")
     # No command either, no launcher of commands, and no worker of PyFlink's.
     with contextlib.suppress(ClusterError):
-        wait_until(lambda: not processes_of_jobs(cluster), 10, "all of the job to end")
+        wait_until(lambda: not processes_of_jobs(cluster), 10, "the whole job to end")
     assert processes_of_jobs(cluster) == {}
 
 

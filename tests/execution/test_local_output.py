@@ -90,7 +90,7 @@ async def test_sixty_four_at_once_do_not_mix(sh: Shell) -> None:
 
 
 async def test_pipe_kept_open_by_a_stranger_does_not_hold_the_result(sh: Shell) -> None:
-    # Somebody outside of its tree may hold a command's stdout; nobody can close it there.
+    # Somebody outside its tree may hold a command's stdout; nobody can close it there.
     running = asyncio.create_task(sh("echo up; exec sleep 3"))
     await until(lambda: any(names_of(pid) == "sleep" for pid in sh.processes()))
     kept = os.open(f"/proc/{sh.processes()[0]}/fd/1", os.O_WRONLY)

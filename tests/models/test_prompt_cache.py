@@ -198,7 +198,7 @@ async def test_content_in_the_system_text_breaks_it_where_something_is_loaded(
 ) -> None:
     server = serve(answers(FULL, "native"))
     bodies = await session_of(open_agent, desk(server, provider, **setup_of("full", "system")), server, FULL)
-    # The requests after the two loads: all of the conversation before them is new to the provider.
+    # The requests after the two loads: all the conversation before them is new to the provider.
     after_loads = [1, 4]
     assert [number for number, share in enumerate(shares(bodies), 1) if share < 1] == after_loads
     assert shares(bodies)[after_loads[1] - 1] < ENOUGH
@@ -224,7 +224,7 @@ async def test_unloading_breaks_it_once_from_the_load_on(
     unloaded = 4
     assert [number for number, share in enumerate(shares(bodies), 1) if share < 1] == [unloaded]
     before, after = (in_cache_order(bodies[at])[2] for at in (unloaded - 1, unloaded))
-    # All of the conversation before the result of the load stays, and so does the other skill.
+    # All the conversation before the result of the load stays, and so does the other skill.
     assert common(before.encode(), after.encode()) >= before.index("<skill_content")
     other = '<skill_content name=\\"memory-diagnosis\\">'
     assert [text.count(other) for text in (before, after)] == [1, 1]

@@ -1,4 +1,4 @@
-"""Options that the code of agents reads: all of the job's, its custom keys too, and none can be changed."""
+"""Options that the code of agents reads: all the job's, its custom keys too, and none can be changed."""
 
 from __future__ import annotations
 

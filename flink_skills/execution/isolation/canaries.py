@@ -1,6 +1,6 @@
 """Proof of a backend's level: the probe runs as a command, and reports what it could do.
 
-The targets are real: listening sockets, a file outside of the workspace that the command's user may read and write, a
+The targets are real: listening sockets, a file outside the workspace that the command's user may read and write, a
 second workspace, the worker itself. They detect a backend that does not isolate on this kernel or in this container
 before it runs an untrusted command.
 """

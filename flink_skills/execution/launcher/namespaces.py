@@ -61,7 +61,7 @@ def enter(namespaces: Mapping[str, int], born: int) -> None:
         os._exit(0)
     os.setsid()
     _join(namespaces, _AFTER_FORK)
-    linux.die_with_parent(0)  # the process id of a parent outside of the namespace
+    linux.die_with_parent(0)  # the process id of a parent outside the namespace
 
 
 def _join(namespaces: Mapping[str, int], names: Sequence[str]) -> None:

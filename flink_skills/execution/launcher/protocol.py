@@ -104,7 +104,7 @@ class Confinement(NamedTuple):
         read: Paths that can be read and executed if files are confined. Missing ones are ignored.
         write: Directories that can also be written.
         files: Whether files are confined to ``read`` and ``write`` (Landlock).
-        scope: Whether the memory of processes outside of the command is closed (Landlock), with signals and abstract
+        scope: Whether the memory of processes outside the command is closed (Landlock), with signals and abstract
             sockets from Linux 6.12 on.
         filter: Name of the system call filter. Empty means that all are allowed. See
             :mod:`~flink_skills.execution.launcher.kernel_policy`.

@@ -78,7 +78,7 @@ _CHUNK = 1 << 20
 def take_changes(folders: Folders, stream: IO[bytes], known: Known, user: CommandUser | None) -> list[str]:
     """Write what a sandbox changed to the worker's folders, and bring ``known`` up to date.
 
-    Entries outside of the writable folders and links that lead out of the command's folders are left out, and
+    Entries outside the writable folders and links that lead out of the command's folders are left out, and
     returned. Raises :class:`ExecutionError` for a stream that is no such thing, or that holds too much.
     """
     try:

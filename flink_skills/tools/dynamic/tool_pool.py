@@ -305,7 +305,7 @@ async def _within(seconds: float, call: Callable[[], Any]) -> Any:
     async def run() -> Any:
         try:
             return await _called(call)
-        except SystemExit as error:  # inside of a task it would end the worker
+        except SystemExit as error:  # inside a task it would end the worker
             raise RuntimeError(f"the tool set called sys.exit({error.code})") from error
 
     try:

@@ -51,7 +51,7 @@ class Bash(FileTool[_BashArguments]):
     """Runs a command as ``execute_shell_command`` does: in the sandbox, under the policy and the job's limits.
 
     ``{success, stdout, stderr, return_code, command, cwd}``, with ``error`` where ``success`` is false: for an exit
-    code that is not 0, a time-out, a limit. In a folder outside of the tool's own only one of ``ls``, ``pwd``, ``cat``,
+    code that is not 0, a time-out, a limit. In a folder outside the tool's own only one of ``ls``, ``pwd``, ``cat``,
     ``grep``, ``find``, ``head``, ``tail``, ``wc`` and ``echo`` runs, as one program without a shell.
     """
 

@@ -35,7 +35,7 @@ and follow its instructions. If none fits, do without.
 """
 _NO_LOADING = "You have skills: instructions and programs for certain kinds of task.\n"
 
-# Each line is for a model that has all of the tools before it. In the order of the work: discover, inspect, load,
+# Each line is for a model that has all the tools before it. In the order of the work: discover, inspect, load,
 # optimize, document, execute.
 _LINES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("skill_list",), "- Discover: the list above, or skill_list."),

@@ -119,7 +119,7 @@ class Talk:
     async def until(
         self, tool: str, wanted: Callable[[dict[str, Any]], bool], **arguments: Any
     ) -> tuple[str, dict[str, Any]]:
-        """Call until the answer is as ``wanted``: all of the output, and the last answer."""
+        """Call until the answer is as ``wanted``: all the output, and the last answer."""
         output = ""
         end = asyncio.get_running_loop().time() + _PATIENCE
         while True:

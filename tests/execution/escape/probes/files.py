@@ -1,4 +1,4 @@
-"""Rows 1 to 11: files outside of the workspace."""
+"""Rows 1 to 11: files outside the workspace."""
 
 # Attempts are system calls: what a library does around them would be in the way.
 from __future__ import annotations
