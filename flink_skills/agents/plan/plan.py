@@ -87,7 +87,7 @@ class AgentPlan:
     ``events`` is how event bytes are written (``"pickle"`` or ``"json"``), ``outputs`` what a turn emits:
     ``"value"`` (what the agent emits) or ``"record"`` (a dict with key, turn, output, skills, tool calls and usage).
     ``rows`` says how records fill the columns of tables, for a job that has tables (see
-    :class:`flink_skills.agents.rows.record_rows.RecordRows`): rows leave then, and what fills them also has the event,
+    :class:`flink_skills.agents.rows.table_rows.RecordRows`): rows leave then, and what fills them also has the event,
     the turn's id and its timestamp.
     ``lock`` is the content of ``skills.lock`` where the client could read that file. ``agents`` are the agents that are
     tools of this one, by tool; they have its options and lock, and come with its code. ``operator`` is the name of the
