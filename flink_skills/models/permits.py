@@ -60,6 +60,16 @@ class WorkerLimits:
         key = (setup.label, setup.base_url or "", setup.api_key_env or "", concurrent, *rates)
         if key not in self._permits:
             share = concurrent // self._workers + (self._index < concurrent % self._workers)
+            if 0 < concurrent < self._workers:
+                _log.warning(
+                    "model %s: %s = %d is less than the %d workers of this TaskManager, and each has at least one "
+                    "request, so there can be %d at the same time. Use fewer workers (skills.worker.processes).",
+                    setup.label,
+                    SkillOptions.MODEL_MAX_CONCURRENT.key,
+                    concurrent,
+                    self._workers,
+                    self._workers,
+                )
             per_minute, tokens = (rate / self._workers for rate in rates)
             self._permits[key] = Permits(
                 setup.label,

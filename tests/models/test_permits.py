@@ -50,7 +50,9 @@ async def concurrent(permits: Permits, count: int) -> int:
 
 
 @pytest.mark.parametrize(("limit", "shares"), [(8, [3, 3, 2]), (3, [1, 1, 1]), (2, [1, 1, 1]), (0, [20, 20, 20])])
-async def test_workers_have_equal_shares_of_concurrent_requests(limit: int, shares: list[int]) -> None:
+async def test_workers_have_equal_shares_of_concurrent_requests(
+    limit: int, shares: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
     config = SkillConfig({"skills.model.max-concurrent": limit})
     found = []
     for index in range(3):
@@ -58,6 +60,8 @@ async def test_workers_have_equal_shares_of_concurrent_requests(limit: int, shar
         assert permits is not None
         found.append(await concurrent(permits, 20))
     assert found == shares
+    # Three requests are more than the limit of two.
+    assert ("less than the 3 workers" in caplog.text) == (limit == 2)
 
 
 async def test_workers_have_equal_shares_of_requests_per_minute() -> None:
