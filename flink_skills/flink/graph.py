@@ -11,8 +11,7 @@ from typing import Any
 
 from pyflink.datastream import StreamExecutionEnvironment
 
-from flink_skills.agents.declare.operator_names import operator_uid
-from flink_skills.agents.plan.plan import AgentPlan
+from flink_skills.agents.plan.plan import AgentPlan, operator_uid
 from flink_skills.errors import ConfigError
 from flink_skills.flink.bridge import add_bridge, configuration_of
 from flink_skills.options import SkillConfig, SkillOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyflink.datastream import DataStream
 
-from flink_skills.agents.declare.operator_names import operator_of
+from flink_skills.agents.plan.plan import operator_of
 from flink_skills.agents.state.journal import Journal
 from flink_skills.agents.state.waits import OpenWait
 from flink_skills.errors import ConfigError, UnknownNameError

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from flink_skills.job.sizing import Load as Load
     from flink_skills.job.sizing import Size as Size
     from flink_skills.job.sizing import size_of as size_of
-    from flink_skills.job.terminal_text import visible as visible
 
 _HOMES = {
     "Check": "job_checks",
@@ -36,7 +35,6 @@ _HOMES = {
     "read_job": "job_reading",
     "run_job_file": "job_main",
     "size_of": "sizing",
-    "visible": "terminal_text",
 }
 
 __all__ = list(_HOMES)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declare.operator_names import operator_uid
+from flink_skills.agents.plan.plan import operator_uid
 from flink_skills.agents.plan.sealing import public_options
 from flink_skills.errors import SkillsError
 from flink_skills.job.agent_building import AgentBuilder

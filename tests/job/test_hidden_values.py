@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from flink_skills.errors import SkillsError
-from flink_skills.job import check_job, visible
+from flink_skills.job import check_job
 from flink_skills.job.job_references import InsertedValues
+from flink_skills.texts import visible
 from tests.job.files import PLAIN, read, write_job
 
 LINES = 'org.apache.kafka.Login required\n  username="u"\n  password="pl4nted-in-lines";'

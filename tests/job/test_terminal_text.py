@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flink_skills.job import visible
+from flink_skills.texts import visible
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig
 from flink_skills.skill import Limits
 from flink_skills.sources import AddressPolicy, FetchRecord, SourceContext, SourceTree, open_source, remove_tree
-from flink_skills.sources.http import GuardedClient
+from flink_skills.sources.remote_system import GuardedClient
 from tests.kit.waiting import MARGIN
 from tests.sources.web import ALLOWED, SKILL, Page, Web, zip_bytes
 
@@ -651,7 +651,7 @@ def test_each_step_of_a_redirect_is_checked(
         return look_up("127.0.0.1" if host in ("public.example", "private.example") else host, *arguments, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", name)
-    from flink_skills.sources import http as module
+    from flink_skills.sources import remote_system as module
 
     first = iter([True])
     check = module.AddressPolicy.check_addresses

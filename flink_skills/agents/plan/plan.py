@@ -33,7 +33,30 @@ from flink_skills.models.registry import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
 
-__all__ = ["AgentPlan", "ModelPlan", "import_object", "load_agent", "unknown_in_module"]
+__all__ = ["AgentPlan", "ModelPlan", "import_object", "load_agent", "operator_of", "operator_uid", "unknown_in_module"]
+
+
+# Keyed state is found by the uid: never another one.
+_PREFIX = "agent-"
+
+
+def operator_uid(name: str) -> str:
+    """The uid of the operator of an agent that has this name in its job.
+
+    >>> operator_uid("triage")
+    'agent-triage'
+    """
+    return f"{_PREFIX}{name}"
+
+
+def operator_of(uid: str) -> str | None:
+    """The name that belongs to a uid; None where it is no agent's.
+
+    >>> operator_of("agent-triage"), operator_of("orders")
+    ('triage', None)
+    """
+    return uid.removeprefix(_PREFIX) if uid.startswith(_PREFIX) else None
+
 
 PLAN_VERSION = 3
 

@@ -18,7 +18,7 @@ from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillView
 from flink_skills.models import ModelRequest, ModelSetup, UserMessage
 from flink_skills.models.well_formed import well_formed, well_formed_message
-from flink_skills.models.wires.bodies import request_body
+from flink_skills.models.wires.create import request_body
 from flink_skills.options import SkillConfig
 from flink_skills.skill.skill_inspection import about_tokens
 from flink_skills.tools.base import ToolSpec

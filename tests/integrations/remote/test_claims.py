@@ -19,9 +19,9 @@ from aiohttp import web
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import IsolationLevel
 from flink_skills.integrations.remote import RemoteSettings, Template
+from flink_skills.integrations.remote.backend import SandboxPool
 from flink_skills.integrations.remote.claims import Claims
 from flink_skills.integrations.remote.kubernetes import KubernetesApi
-from flink_skills.integrations.remote.pool import SandboxPool
 from flink_skills.integrations.remote.runtime import SandboxRuntime
 from flink_skills.integrations.remote.sandbox import Sandbox
 from tests.integrations.remote.cluster import TOKEN, Cluster, Fault, failure
