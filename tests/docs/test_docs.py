@@ -71,7 +71,7 @@ def run_shell(block: Block, folder: Path, name: str) -> None:
     done = run(["bash", "-eu", "-c", block.text], folder)
     assert done.returncode == 0, f"{name}:\n{block.text}\n{done.stdout}\n{done.stderr}"
     if block.output is not None:
-        assert done.stdout.strip() == block.output.strip(), f"{name}: another output of\n{block.text}"
+        assert done.stdout.strip() == block.output.strip(), f"{name}: another output of\n{block.text}\n{done.stderr}"
 
 
 def run_script(blocks: list[Block], folder: Path, name: str) -> None:
@@ -83,7 +83,7 @@ def run_script(blocks: list[Block], folder: Path, name: str) -> None:
     printed = done.stdout.split(f"{SEPARATOR}\n")
     for block, text in zip(blocks, printed, strict=False):
         if block.output is not None:
-            assert text.strip() == block.output.strip(), f"{name}: another output of\n{block.text}"
+            assert text.strip() == block.output.strip(), f"{name}: another output of\n{block.text}\n{done.stderr}"
 
 
 def write_files(blocks: list[Block], folder: Path) -> None:
