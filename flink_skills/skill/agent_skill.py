@@ -159,16 +159,19 @@ class AgentSkill:
         Use :func:`flink_skills.skill.load_folder`, which reads the fields and says what is odd about them.
         """
         skill = cls.__new__(cls)
+        limits = limits or DEFAULT_LIMITS
+        # Without the check of __setattr__, which took half of the time.
+        put = object.__setattr__
         for name, value in zip(Fields._fields, fields, strict=True):
-            setattr(skill, name, value)
-        skill.path = folder
-        skill.origin = origin or folder or ""
-        skill.remote = remote
-        skill.form = form
-        skill._limits = limits = limits or DEFAULT_LIMITS
-        skill._digest = digest
-        skill._instructions = None
-        skill._files = FolderFiles(folder or "", root, skill_file, limits) if files is None else files
+            put(skill, name, value)
+        put(skill, "path", folder)
+        put(skill, "origin", origin or folder or "")
+        put(skill, "remote", remote)
+        put(skill, "form", form)
+        put(skill, "_limits", limits)
+        put(skill, "_digest", digest)
+        put(skill, "_instructions", None)
+        put(skill, "_files", FolderFiles(folder or "", root, skill_file, limits) if files is None else files)
         return skill
 
     @property
