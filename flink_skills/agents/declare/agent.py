@@ -155,7 +155,7 @@ class ModelOverrides:
         return any(each.agent_id in self._by_agent for each in plan.tree())
 
     def model(self, callers: tuple[str, ...], model: Named, config: SkillConfig) -> ChatModel | None:
-        """Return what replaces ``model`` of the last of ``callers``, ids of agents that call each other; None: nothing.
+        """Return the replacement for ``model``, or None. ``callers`` are agent ids, each called by the one before it.
 
         An agent's own replacement takes precedence over one of its callers.
         """

@@ -367,7 +367,7 @@ class _NoModel(ChatModel):
 
 
 def described_models(plan: AgentPlan, views: Mapping[str, SkillView]) -> Generation:
-    """The models of ``plan`` with these skills each, by name: their system texts and their tools.
+    """Return the models in ``plan`` with their system texts and tools. ``views`` has the skills for each model.
 
     >>> described_models(plan, {"model": manager.view()}).model("model").system
     """
@@ -395,7 +395,7 @@ class _Silent(ChatModel):
         self.accepts = accepts
 
     async def request(self, request: ModelRequest) -> Any:
-        raise NotImplementedError("the request is only looked at, and not sent")
+        raise NotImplementedError("a described model sends no request: open the plan to run turns")
 
 
 class _Described(Tool):
@@ -409,7 +409,7 @@ class _Described(Tool):
         return self._spec
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        raise NotImplementedError("the tool is only looked at, and not called")
+        raise NotImplementedError("a described tool cannot be called: open the plan to run turns")
 
 
 def _store(config: SkillConfig) -> ArtifactStore | None:

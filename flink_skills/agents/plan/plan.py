@@ -50,7 +50,7 @@ def operator_uid(name: str) -> str:
 
 
 def operator_of(uid: str) -> str | None:
-    """The name that belongs to a uid; None where it is no agent's.
+    """Return the agent name for a uid. Return None for another operator.
 
     >>> operator_of("agent-triage"), operator_of("orders")
     ('triage', None)

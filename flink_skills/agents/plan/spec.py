@@ -240,7 +240,7 @@ class AgentSpec(AgentParts):
 
 _SETUPS, _CONNECTIONS = "chat_model_setups", "chat_model_connections"
 _OWN_NAMES: Mapping[str, str] = {_SETUPS: _SETUPS, _CONNECTIONS: _CONNECTIONS}
-# Which key an unknown name was found at.
+# The key that contains an unknown name, by kind.
 _KEYS = {
     "tool": "tools",
     "prompt": "prompt",
@@ -265,7 +265,7 @@ def setup_problems(
     shared: SharedResources | None = None,
     names: Mapping[str, str] = _OWN_NAMES,
 ) -> list[Problem]:
-    """Return what is wrong with the setups and connections of ``spec``.
+    """Return the problems in setups and connections of ``spec``.
 
     Args:
         spec: The agent as its file declares it.
@@ -402,7 +402,7 @@ def _make_plain(setup: dict[str, Any]) -> None:
 
 
 def _class_problem(arguments: Mapping[str, Any], kind: str) -> str | None:
-    """Why ``clazz`` names no setup or connection at all; whether there is its provider is another question."""
+    """Return the reason if ``clazz`` names neither a setup nor a connection. The provider is not checked."""
     clazz = arguments.get("clazz")
     if isinstance(clazz, str) and kind == "connection" and clazz.endswith(f".{kind}"):
         provider = clazz.removesuffix(f".{kind}")
@@ -425,7 +425,7 @@ def _class_problem(arguments: Mapping[str, Any], kind: str) -> str | None:
 
 
 def _path_of(error: SkillsError, name: str, setup: Mapping[str, Any], connections: Mapping[str, Any]) -> Path:
-    """Where an error is; the setup itself where no key of it is to blame."""
+    """Return the position of an error: a setup key, or the setup itself."""
     message = str(error)
     connection = setup.get("connection")
     if isinstance(error, UnknownNameError):
@@ -443,7 +443,7 @@ def _path_of(error: SkillsError, name: str, setup: Mapping[str, Any], connection
 def _message(error: SkillsError, path: Path) -> str:
     if not isinstance(error, UnknownNameError) or error.kind != "model setting":
         return str(error)
-    # Beside the settings of a model stand the keys of a setup, and either may be meant.
+    # The name can be meant as a model setting or as a setup key.
     keys = [*SetupSpec.model_fields, *SETTINGS]
     near = near_misses(error.name, keys)
     hint = SETUP_WORDS.get(error.name) or (f"did you mean {near[0]!r}?" if near else "nothing has a similar name")
