@@ -127,6 +127,16 @@ class Http(_OverHttp, Chat):
     pass
 
 
+class HttpPaced(_OverHttp, Agent):
+    """The output says when the event was due instead of when its turn began."""
+
+    instructions = "You answer questions about an event."
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        await ctx.chat(event)
+        return f"@{event['due']}:{time.time_ns()}@"
+
+
 class HttpWithTool(_OverHttp, _Priced):
     pass
 

@@ -77,9 +77,8 @@ def _environment(parallelism: int, folder: Path) -> StreamExecutionEnvironment:
     env.set_parallelism(parallelism)
     classes = folder / "classes"
     libraries = ":".join(str(jar) for jar in (Path(pyflink.__file__).parent / "lib").glob("flink-dist*.jar"))
-    subprocess.run(
-        ["javac", "-cp", libraries, "-d", str(classes), str(HERE / "java" / "StampEmission.java")], check=True
-    )
+    sources = [str(source) for source in (HERE / "java").glob("*.java")]
+    subprocess.run(["javac", "-cp", libraries, "-d", str(classes), *sources], check=True)
     subprocess.run(["jar", "cf", str(folder / "stamp.jar"), "-C", str(classes), "."], check=True)
     env.add_jars((folder / "stamp.jar").as_uri())
     return env
@@ -104,7 +103,16 @@ def _agent(env: StreamExecutionEnvironment, lines: Path, request: dict[str, Any]
     if request.get("traced"):
         agents_env.get_config().set("skills.trace.exporter", "otlp")
     plan = agents_env.compile(getattr(agents, request["agent"]), local=True, events="json")
-    keyed = add_bridge(env).keyLines(_text(env, lines)._j_data_stream)
+    text = _text(env, lines)._j_data_stream
+    if "rate" in request:
+        # A record is sent when it is due, not when a buffer is full: the latency of Flink's buffers is not measured.
+        env.set_buffer_timeout(0)
+        jvm = get_gateway().jvm
+        text = text.map(jvm.PaceLines(request["slow"], float(request["rate"]))).returns(
+            jvm.org.apache.flink.api.common.typeinfo.Types.STRING
+        )
+        text.setParallelism(1)
+    keyed = add_bridge(env).keyLines(text)
     keyed.setParallelism(1)
     output = StreamInput(agents_env, env, keyed, "json").apply_plan(plan)
     if request.get("told"):
@@ -165,6 +173,8 @@ def _figures(stamps: list[tuple[int, ...]], began: int, steady: Sequence[float],
     # By default without the first fifth, in which the JVM compiles and workers import, and the last, in which keys run
     # out.
     first, last = (min(int(len(emitted) * share), len(emitted) - 1) for share in steady)
+    # The stamps are sorted by the begin of their turns.
+    turns = sorted((stamp[2] - stamp[0]) / 1e6 for stamp in stamps[first : last + 1])
     return {
         "turns": len(stamps),
         "seconds": seconds,
@@ -172,6 +182,7 @@ def _figures(stamps: list[tuple[int, ...]], began: int, steady: Sequence[float],
         "steady_turns_per_second": (last - first) / max((emitted[last] - emitted[first]) / 1e9, 1e-9),
         "start_up_seconds": (stamps[0][0] - began) / 1e9,
         "emission_delay_ms": {"p50": delays[len(delays) // 2], "p99": delays[len(delays) * 99 // 100]},
+        "turn_ms": {"p50": turns[len(turns) // 2], "p99": turns[len(turns) * 99 // 100]},
         **usage.figures(emitted[first], emitted[last], last - first),
     }
 

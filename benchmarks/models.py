@@ -27,6 +27,10 @@ TURNS: dict[str, tuple[dict[str, Any], float | None]] = {
         KEYS / SECONDS,
     ),
 }
+#: The share of the steady throughput with 0.5 s at which events arrive, and how many of them come slowly at first.
+_PACE = 0.8
+_SLOW = 2_000
+_PACED = {"agent": "HttpPaced", "events": 40 * KEYS, "http": SECONDS, "slow": _SLOW, "steady": (0.3, 0.9)}
 
 
 def measure(repeat: int, only: str, *, quick: bool = False) -> None:
@@ -37,6 +41,7 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
         print(f"{FLINK_AGENTS} is not measured: {problem}", file=sys.stderr)
         clients.pop("flink-agents", None)
     turns: dict[str, list[dict[str, Any]]] = {name: [] for name in TURNS if only in name}
+    paced: list[dict[str, Any]] = []
     # Rounds spread what else runs on the machine over all measurements.
     for number in range(repeat):
         for name, runs in clients.items():
@@ -48,14 +53,28 @@ def measure(repeat: int, only: str, *, quick: bool = False) -> None:
             if quick:
                 asked["events"] = max(10, asked["events"] // 100)
             runs.append(report.run_job("benchmarks.jobs", "agent", asked))
+        if slow := turns.get("0.5 s"):
+            print(f"round {number + 1}: latency", file=sys.stderr)
+            asked = {"keys": KEYS, "in_flight": KEYS, "parallelism": 2, **_PACED}
+            asked["rate"] = _PACE * slow[-1]["steady_turns_per_second"]
+            if quick:
+                asked.update(events=asked["events"] // 100, slow=asked["slow"] // 100)
+            paced.append({"rate": asked["rate"], **report.run_job("benchmarks.jobs", "agent", asked)})
     results: dict[str, dict[str, Any]] = {
         "clients": {name: report.medians(runs, 3) for name, runs in clients.items() if runs},
-        "turns": {name: with_shares(report.medians(runs), TURNS[name][1]) for name, runs in turns.items() if runs},
+        "turns": {name: with_shares(report.medians(runs, 3), TURNS[name][1]) for name, runs in turns.items() if runs},
     }
+    if paced:
+        results["paced"] = report.medians(paced)
     print(table(results))
     if not only and not quick:
         setting = {"keys": KEYS, "parallelism": 2, "in_flight_per_subtask": KEYS, "repeat": repeat}
-        content = {"machine": machine, "setting": setting, "medians": results, "runs": {**clients, **turns}}
+        content = {
+            "machine": machine,
+            "setting": setting,
+            "medians": results,
+            "runs": {**clients, **turns, "paced": paced},
+        }
         report.write("models", content, table(results))
 
 
@@ -83,15 +102,32 @@ def table(results: dict[str, dict[str, Any]]) -> str:
         share = f"{of['cpu_ms_per_request'] / ours:.1f}" if ours else ""
         cells = f"{of['cpu_ms_per_request']:.3f} | {share} | {of['requests_per_second']:,.0f} | {of['resident_mb']:.0f}"
         lines.append(f"| {name} | {cells} |")
+    bare = results["clients"].get("aiohttp", {}).get("cpu_ms_per_request")
     lines += [
         "",
-        "| turns over HTTP | turns/s | share of ideal | steady | share of ideal | workers, MB |",
-        "|---|---|---|---|---|---|",
+        "| turns over HTTP | turns/s | share of ideal | steady | share of ideal | workers, MB "
+        "| CPU ms of a turn, JVM + workers | in bare requests |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, of in results["turns"].items():
         share, steady = (f"{of[key]:.1%}" if key in of else "" for key in ("share_of_ideal", "steady_share_of_ideal"))
         lines.append(
             f"| {name} | {of['turns_per_second']:,.0f} | {share} | {of['steady_turns_per_second']:,.0f} | {steady} "
-            f"| {of['workers_mb']:.0f} in {of['worker_processes']:.0f} |"
+            f"| {of['workers_mb']:.0f} in {of['worker_processes']:.0f} | {_cpu(of, bare)} |"
         )
+    if of := results.get("paced"):
+        added = (f"{of['turn_ms'][share] - 1000 * SECONDS:.1f}" for share in ("p50", "p99"))
+        lines += [
+            "",
+            "| latency that a turn of 0.5 s adds | events/s | p50, ms | p99, ms |",
+            "|---|---|---|---|",
+            f"| at {_PACE:.0%} of the steady throughput | {of['rate']:,.0f} | {' | '.join(added)} |",
+        ]
     return "\n".join(lines)
+
+
+def _cpu(of: dict[str, Any], bare: float | None) -> str:
+    if "jvm_cpu_ms_per_turn" not in of:
+        return " | "
+    jvm, workers = of["jvm_cpu_ms_per_turn"], of["worker_cpu_ms_per_turn"]
+    return f"{jvm:.3f} + {workers:.3f} | {f'{(jvm + workers) / bare:.1f}' if bare else ''}"
