@@ -12,22 +12,6 @@ from typing import Literal, cast
 from flink_skills.errors import ExecutionError
 from flink_skills.skill.file_rules import name_problem
 
-__all__ = [
-    "SCHEMES",
-    "VERSION",
-    "ArtifactError",
-    "Location",
-    "Reason",
-    "Reference",
-    "Scheme",
-    "artifact_ref",
-    "check_name",
-    "folder_of",
-    "owner_of",
-    "parse_reference",
-    "plain_name",
-]
-
 Reason = Literal["invalid", "missing", "too-large", "changed", "unavailable"]
 #: What a version looks like: the first digits of a digest.
 VERSION = re.compile(r"[0-9a-f]{16}")

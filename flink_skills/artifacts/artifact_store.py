@@ -27,8 +27,6 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.address import protocol_of
 from flink_skills.sources.locking import PlantedError, check_folders
 
-__all__ = ["Artifact", "ArtifactStore", "LocalFolder", "open_location"]
-
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _log = logging.getLogger("flink_skills.artifacts")

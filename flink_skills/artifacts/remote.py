@@ -17,8 +17,6 @@ from flink_skills.sources.remote_system import RemoteSystem
 from flink_skills.sources.secrets import has_references, unchained_errors
 from flink_skills.sources.skill_source import SourceContext
 
-__all__ = ["RemoteLocation"]
-
 T = TypeVar("T")
 
 # There a file appears when it is complete. Elsewhere it is written beside its place and moved.

@@ -14,8 +14,6 @@ from flink_skills.manager import SkillScope
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["PlainAgent", "find_agent", "job_scope", "model_setup"]
-
 
 class PlainAgent(Agent):
     """Default agent of commands that run without an AGENT argument."""

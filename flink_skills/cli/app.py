@@ -23,8 +23,6 @@ from flink_skills import __version__
 from flink_skills.cli.terminal_output import print_error
 from flink_skills.errors import ConfigError, SkillsError
 
-__all__ = ["COMMANDS", "CommandEntry", "LazyCommand", "command_line", "run_app"]
-
 USAGE, INTERRUPTED = 2, 130
 
 

@@ -20,8 +20,6 @@ from flink_skills.cli.shared_options import text_option
 from flink_skills.cli.terminal_output import print_line
 from flink_skills.errors import ConfigError
 
-__all__ = ["new"]
-
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_LENGTH = 64
 _TEMPLATES = Path(__file__).with_name("templates")

@@ -20,27 +20,6 @@ from flink_skills.sources.skill_source import SourceSpec
 if TYPE_CHECKING:
     from flink_skills.execution import Limits
 
-__all__ = [
-    "FAILED",
-    "LIMITS",
-    "Assignments",
-    "Format",
-    "OutputFormat",
-    "Sources",
-    "Strict",
-    "absolute_path",
-    "absolute_source",
-    "cap_notes",
-    "configuration",
-    "display_path",
-    "is_url",
-    "limit_text",
-    "parse_limits",
-    "parse_source",
-    "skill_sources",
-    "text_option",
-]
-
 FAILED = 1
 _LEADING_UP = re.compile(r"(?:\.\./)*")
 

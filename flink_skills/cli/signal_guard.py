@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-__all__ = ["SignalGuard", "exit_on_signals", "run_until_signal"]
-
 _T = TypeVar("_T")
 _EXITING = (signal.SIGTERM, signal.SIGHUP)
 _TERMINATING = (signal.SIGINT, *_EXITING)

@@ -17,8 +17,6 @@ import yaml
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["Document", "DocumentError", "Path", "Place", "Problem", "path_text", "read_document"]
-
 Path = tuple["str | int", ...]
 """A place inside a document: keys of mappings and positions in lists, from the outermost one."""
 _MAX_BYTES = 4 << 20

@@ -11,8 +11,6 @@ from pydantic import BaseModel, ValidationError
 from flink_skills.documents.document import Document, Path, Problem
 from flink_skills.errors import near_misses
 
-__all__ = ["known_keys", "schema_problems"]
-
 _KINDS = {
     "string_type": "a string",
     "int_type": "a whole number",

@@ -17,17 +17,6 @@ from flink_skills.execution.request import CommandUser, Limits
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "backend_names",
-    "command_user",
-    "create_backend",
-    "limits_from",
-    "register_backend",
-    "settings_from",
-    "unregister_backend",
-]
-
 ENTRY_POINT_GROUP = "flink_skills.execution"
 
 BackendFactory = Callable[[BackendSettings], ExecutionBackend]

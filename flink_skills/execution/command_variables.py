@@ -9,8 +9,6 @@ from pathlib import Path
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["base_environment", "check_name", "is_blocked", "passed_on"]
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ALWAYS = frozenset({"PATH", "LANG", "LANGUAGE", "TZ"})
 # Variables with which one program has another load or run something.

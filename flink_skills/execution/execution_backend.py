@@ -10,8 +10,6 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.request import CommandRequest, CommandResult, CommandUser
 
-__all__ = ["BackendSettings", "ExecutionBackend", "LiveProcess", "OnOutput"]
-
 OnOutput = Callable[[int, bytes], None]
 """Receives output when it arrives: 1 for stdout or the terminal, 2 for stderr, and 1 byte to 64 KiB.
 

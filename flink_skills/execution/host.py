@@ -12,8 +12,6 @@ import sys
 from collections.abc import Container, Iterable
 from pathlib import Path
 
-__all__ = ["is_within", "outermost", "own_status", "system_paths"]
-
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SETTINGS = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "alternatives", "localtime", "timezone"),

@@ -10,8 +10,6 @@ from typing import Any
 from flink_skills.errors import ConfigError
 from flink_skills.execution.request import Limits
 
-__all__ = ["IsolationLevel", "IsolationReport"]
-
 
 class IsolationLevel(IntEnum):
     """The levels in ascending order; a higher level stops all that a lower one stops.

@@ -15,8 +15,6 @@ from pathlib import Path
 from flink_skills.errors import ExecutionError
 from flink_skills.sources.locking import os_error_hint
 
-__all__ = ["LauncherProcess"]
-
 _log = logging.getLogger(__name__)
 
 _READY_WITHIN_SECONDS = 30.0

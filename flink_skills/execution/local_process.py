@@ -21,8 +21,6 @@ from flink_skills.execution.process_streams import OutputCapture, OutputReader, 
 from flink_skills.execution.request import CommandResult
 from flink_skills.execution.supervisors import Supervisor, SupervisorPool
 
-__all__ = ["RunningCommand", "RunningProcess"]
-
 _log = logging.getLogger("flink_skills.shell")
 
 # All writers are dead when the report arrives; only a pipe that a command passed to another process stays open.

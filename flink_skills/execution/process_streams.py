@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 from flink_skills.errors import ExecutionError
 
-__all__ = ["OutputCapture", "OutputReader", "OutputStream", "ProcessInput", "gap_text"]
-
 _READ_BYTES = _WRITE_BYTES = 65_536
 # A command that floods its pipe must not keep the event loop busy with output that is discarded or passed on in chunks:
 # after each megabyte the reader rests, which bounds it to about 500 MB/s.

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["CommandRequest", "CommandResult", "CommandUser", "Limits"]
-
 
 @dataclass(frozen=True)
 class Limits:

@@ -13,8 +13,6 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution.launcher.protocol import GRACE, HEADER, Report, read_report
 from flink_skills.execution.launcher_process import LauncherProcess
 
-__all__ = ["NotStartedError", "Supervisor", "SupervisorPool"]
-
 _MAX_IDLE = 16
 _IDLE_SECONDS = 30.0
 

@@ -12,8 +12,6 @@ from flink_skills.agents.declare.resource import SOURCE_OPTIONS, source_strings
 from flink_skills.errors import ConfigError, SkillsError, near_misses
 from flink_skills.options import Option, SkillConfig, SkillOptions
 
-__all__ = ["AgentsConfiguration", "flink_values", "table_values"]
-
 
 class FixedAttributes:
     """Rejects attributes that nothing reads. Subclasses of users have what attributes they want.

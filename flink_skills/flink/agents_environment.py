@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from pyflink.datastream import DataStream, KeySelector, StreamExecutionEnvironment
     from pyflink.table import StreamTableEnvironment, Table
 
-__all__ = ["AgentsExecutionEnvironment"]
-
 _log = logging.getLogger(__name__)
 
 # PyFlink imports Apache Beam, and Beam the clients of Google Cloud, whose versions Beam pins. Each entry has the start

@@ -24,18 +24,6 @@ from pyflink.util.java_utils import get_j_env_configuration
 from flink_skills.errors import ConfigError
 from flink_skills.flink.flink_failures import flink_errors
 
-__all__ = [
-    "add_bridge",
-    "bridge_jar",
-    "configuration_of",
-    "configuration_with",
-    "flink_environment",
-    "java_array",
-    "job_jars",
-    "start_java",
-    "string_array",
-]
-
 _NEEDED = 17
 _FIX = f"install a JDK {_NEEDED}, and set JAVA_HOME to its folder"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')

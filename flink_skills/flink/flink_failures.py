@@ -12,8 +12,6 @@ from pyflink.util.exceptions import JavaException
 
 from flink_skills.errors import ConfigError, SkillsError
 
-__all__ = ["JobFailedError", "SqlError", "flink_errors", "job_failure", "sql_errors"]
-
 _KINDS = {"DynamicTableFactory": "connector", "Format": "format", "CatalogFactory": "catalog"}
 _ANY_FACTORY = re.compile(
     r"Could not find any (?P<of>format |)factory for identifier '(?P<name>[^']+)'"

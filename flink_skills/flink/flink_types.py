@@ -34,18 +34,6 @@ from flink_skills.agents.state.event import event_text
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, AgentEvent
 
-__all__ = [
-    "INTEGERS",
-    "TypeShape",
-    "column_type",
-    "converted",
-    "event_rows",
-    "shape_of",
-    "type_of_schema",
-    "typed_stream",
-    "wait_rows",
-]
-
 
 def typed_stream(stream: DataStream, type_info: TypeInformation, place: str) -> DataStream:
     """Return ``stream`` of Python objects as a stream of ``type_info``. Rows are filled by field name.

@@ -17,8 +17,6 @@ from flink_skills.flink.bridge import add_bridge, configuration_of
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Limits
 
-__all__ = ["add_operator", "is_local", "max_silence", "replace_plan", "use_this_python"]
-
 # The watchdog of a worker ends it first where it can, because it logs the turn's name.
 _SILENCE_MARGIN = 30.0
 

@@ -17,8 +17,6 @@ from flink_skills.errors import SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.skill import Limits
 
-__all__ = ["client_resources"]
-
 _BLOCK = 1 << 16
 Content = Callable[[], IO[bytes]]
 

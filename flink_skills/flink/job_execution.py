@@ -15,8 +15,6 @@ from flink_skills.errors import counted
 from flink_skills.flink.flink_failures import JobFailedError, job_failure
 from flink_skills.flink.graph import is_local
 
-__all__ = ["Applied", "JobSummary", "execute", "job_summary", "summary_of"]
-
 _FIRST_SHOWN = 500
 
 

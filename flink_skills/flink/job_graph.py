@@ -30,8 +30,6 @@ from flink_skills.flink.job_execution import JobSummary, execute
 from flink_skills.flink.option_keys import refused_values
 from flink_skills.flink.stream import AgentOutput, StreamInput
 
-__all__ = ["AppliedAgent", "JobGraph", "TableColumn", "TableShape", "refused_options"]
-
 _ON_CONFLICT = "table.exec.sink.require-on-conflict"
 _ROWTIME = "flink_skills_rowtime"
 # Transformations without an operator have no uid.

@@ -32,8 +32,6 @@ Shape: TypeAlias = "tuple[tuple[str, Shape | None], ...]"
 _ROW_TYPE = "org.apache.flink.api.java.typeutils.RowTypeInfo"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
-__all__ = ["Wait", "as_record", "check_in_python", "key_in_python", "origin_of", "row_fields"]
-
 
 def key_in_python(stream: DataStream, key_selector: Any, wait: Wait | None = None) -> DataStream:
     """Key ``stream`` in one Python stage.

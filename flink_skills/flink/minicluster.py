@@ -20,8 +20,6 @@ from flink_skills.flink.flink_failures import flink_errors
 from flink_skills.flink.job_execution import JobSummary, job_summary
 from flink_skills.flink.stream import StreamInput
 
-__all__ = ["run_in_minicluster"]
-
 
 def run_in_minicluster(
     prepare: Callable[[AgentsExecutionEnvironment], AgentPlan],

@@ -17,8 +17,6 @@ from pyflink.java_gateway import get_gateway
 from flink_skills.flink.bridge import configuration_with
 from flink_skills.flink.flink_failures import job_failure
 
-__all__ = ["misspelled_options", "refused_values"]
-
 # A string constant of a class file that is a key: its tag, its length and its characters.
 _CONSTANT = re.compile(rb"\x01(..)([a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+)", re.DOTALL)
 _CLASS = re.compile(r"org/apache/flink/(?!.*shaded).*Options\.class")

@@ -25,8 +25,6 @@ from flink_skills.hints import is_class, type_hints
 from flink_skills.prompts import fields_of_type
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENTS_TAG
 
-__all__ = ["OutputTypes", "outputs_of"]
-
 _ERROR_RECORD: Mapping[str, Any] = {
     "agent": str,
     "key": Any,

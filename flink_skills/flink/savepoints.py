@@ -17,8 +17,6 @@ from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, flink_environment, start_java
 from flink_skills.flink.flink_failures import flink_errors, job_failure
 
-__all__ = ["KeyState", "Savepoint"]
-
 
 @dataclass(frozen=True)
 class StoredWait:

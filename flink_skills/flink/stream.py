@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from flink_skills.flink.output_types import OutputTypes
     from flink_skills.telemetry import CustomMetrics
 
-__all__ = ["AgentInput", "AgentOutput", "ListEvents", "ListInput", "StreamInput"]
-
 
 class Job(Protocol):
     """The part of a job that its streams need: plans of agents, names of operators, and tables."""

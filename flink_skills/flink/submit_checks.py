@@ -18,23 +18,6 @@ from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.address import protocol_of
 
-__all__ = [
-    "check_answer_field",
-    "check_answer_stream",
-    "check_answers",
-    "check_artifacts",
-    "check_environment",
-    "check_events",
-    "check_name",
-    "check_paths",
-    "check_stream",
-    "check_table",
-    "check_type_info",
-    "check_wait_id",
-    "embed_lock",
-    "resolve_skills",
-]
-
 _METHODS = {"DataStream": "from_datastream", "Table": "from_table"}
 
 

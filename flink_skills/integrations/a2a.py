@@ -6,8 +6,6 @@ from typing import Any
 
 from flink_skills.telemetry.activity import ToolCallDelta, replace_surrogates
 
-__all__ = ["DELTA_TYPE", "STREAMING_KEY", "a2a_message"]
-
 #: Metadata key of a message about a tool call that the model is still writing.
 STREAMING_KEY = "flink_skills_streaming_tool_call"
 #: ``type`` in the metadata of the part that contains the delta.

@@ -36,8 +36,6 @@ from flink_skills.telemetry.activity import (
     replace_surrogates,
 )
 
-__all__ = ["DISCARDED", "AgUiObserver", "SendEvent"]
-
 #: Name of the custom event that discards the earlier events of an answer.
 DISCARDED = "flink_skills.withdrawn"
 

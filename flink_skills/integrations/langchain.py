@@ -17,8 +17,6 @@ from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.function import passes, result_of
 from flink_skills.tools.schemas import fit_schema, one_spelling
 
-__all__ = ["LangChainTool"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -32,8 +32,6 @@ from flink_skills.models.setup import ModelSetup, api_key
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import Delta, OnDelta, TextDelta, ToolCallDelta
 
-__all__ = ["PydanticAIModel", "create", "knows_provider"]
-
 # Status codes of servers that do not support streams, or an option of streams.
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
 # Id, name and number of each tool call, by the index of its part.

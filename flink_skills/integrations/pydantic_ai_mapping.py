@@ -43,8 +43,6 @@ from flink_skills.models.results import (
 from flink_skills.models.schemas import schema_name, schema_text, tool_schema
 from flink_skills.models.well_formed import sent_name
 
-__all__ = ["from_response", "kept_response", "kept_verbatim", "parameters", "to_messages", "usage_of"]
-
 _log = logging.getLogger("flink_skills.model")
 
 # A provider needs the parts of a response and their origin. Counts and times would only enlarge the state.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.rows.column_types import ColumnType
     from flink_skills.flink.job_graph import AppliedAgent, TableColumn, TableShape
 
-__all__ = ["AgentBuilder"]
-
 
 class AgentBuilder:
     """Builds one agent of a job. The steps come in the order of the methods, and after those of the agents before it.

@@ -21,8 +21,6 @@ from flink_skills.job.job_model import AgentToolSpec, JobAgent
 from flink_skills.job.job_reading import ReadJob, hidden
 from flink_skills.job.job_references import References
 
-__all__ = ["AgentSource", "AgentSources", "import_agent", "search_modules"]
-
 _YAML = (".yaml", ".yml")
 # Keys that connect an agent with the rest of its job.
 _AROUND = ("agent", "input", "output", "errors", "events", "answers", "waits", "agent_tools")

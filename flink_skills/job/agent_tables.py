@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.rows.columns import FieldPath
     from flink_skills.flink.job_graph import JobGraph, TableShape
 
-__all__ = ["AgentTables", "BuildContext", "InputShape", "behind", "can_be_content", "require"]
-
 _OF_CONTENT = frozenset({"BYTES", "VARBINARY", "BINARY", "STRING", "VARCHAR", "CHAR"})
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
     from flink_skills.flink.job_graph import JobGraph
 
-__all__ = ["JobBuilder", "add_to_environment", "effective_options", "job_warnings"]
-
 
 class JobBuilder:
     """Builds one job. The steps come in the order of the methods; each raises :class:`DocumentError` for what is wrong.

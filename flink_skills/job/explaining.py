@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.rows.columns import TableFill
     from flink_skills.flink.job_graph import JobGraph
 
-__all__ = ["explain_job"]
-
 _CHECKPOINTS = {
     "interval": "execution.checkpointing.interval",
     "mode": "execution.checkpointing.mode",

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from flink_skills.job.agent_building import AgentBuilder
     from flink_skills.job.building import JobBuilder
 
-__all__ = ["agent_requirements", "job_requirements"]
-
 _BACKENDS = ("hashmap", "rocksdb", "forst")
 _FOLDERS = (
     "execution.checkpointing.dir",

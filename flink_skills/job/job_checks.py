@@ -33,8 +33,6 @@ from flink_skills.options import SkillConfig, SkillOptions
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import JobGraph
 
-__all__ = ["Check", "CheckReport", "check_job"]
-
 Status = Literal["ok", "error", "warning", "unknown"]
 T = TypeVar("T")
 # Maximum of output tokens of the request that checks a model.

@@ -15,8 +15,6 @@ from flink_skills.job.building import JobBuilder, job_warnings
 from flink_skills.job.job_reading import read_job
 from flink_skills.texts import visible
 
-__all__ = ["main", "run_job_file"]
-
 _log = logging.getLogger("flink_skills.job")
 
 

@@ -22,21 +22,6 @@ from flink_skills.agents.plan.spec import (
 from flink_skills.options import Option, OptionFamily, SkillOptions
 from flink_skills.options import option as parsers
 
-__all__ = [
-    "EMPTY_SECTIONS",
-    "AgentInput",
-    "AgentOutput",
-    "AgentToolSpec",
-    "AnswersSection",
-    "ErrorsSection",
-    "EventsSection",
-    "JobAgent",
-    "JobFile",
-    "OutputSection",
-    "WaitsSection",
-    "job_schema",
-]
-
 #: The sections that a job can omit. A written one is not empty.
 EMPTY_SECTIONS = ("skills", "connections", "models", "prompts", "errors", "events", "answers", "waits")
 

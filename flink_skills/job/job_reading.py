@@ -22,8 +22,6 @@ from flink_skills.job.stages import Stage, stages_of
 from flink_skills.job.statements import Statement, refusal, split_statements
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["ReadJob", "inspect_job", "read_job", "split_assignments"]
-
 _PREFIX = "skills."
 # Wrong options that are named; the nearest name of each is searched for.
 _MAX_PROBLEMS_SHOWN = 40

@@ -26,8 +26,6 @@ from flink_skills.options.option import parse_optional_reference, parse_referenc
 from flink_skills.sources.secrets import expand
 from flink_skills.texts import visible
 
-__all__ = ["InsertedValues", "References"]
-
 _ONE = re.compile(r"\$\$\{|\$\{(?P<kind>[A-Za-z]+):(?P<name>[^{}]*?)(?::-(?P<default>(?:[^{}]|\$\{[^{}]*\})*))?\}")
 _KINDS = ("env", "file", "job")
 _OPEN = re.compile(rf"\$\{{(?:{'|'.join(_KINDS)}):[^\s'\"${{}}]*")

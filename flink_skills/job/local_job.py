@@ -20,8 +20,6 @@ from flink_skills.job.job_reading import ReadJob
 from flink_skills.job.stages import Stage
 from flink_skills.models.setup import ModelSetup
 
-__all__ = ["LocalJob"]
-
 
 class LocalJob:
     """The agents of a job file, for events that do not come from its tables.

@@ -19,8 +19,6 @@ from flink_skills.options import SkillOptions
 if TYPE_CHECKING:
     from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 
-__all__ = ["add_resources", "problems_of_declared", "problems_of_models", "shared_resources", "sound_part"]
-
 
 def add_resources(read: ReadJob, agents_env: AgentsExecutionEnvironment) -> None:
     """Add the shared resources of a job to its environment.

@@ -12,8 +12,6 @@ from typing import Any
 
 from flink_skills.errors import ConfigError, UnknownNameError, counted
 
-__all__ = ["Costs", "Load", "Size", "size_of"]
-
 
 @dataclass(frozen=True)
 class Costs:

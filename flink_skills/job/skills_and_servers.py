@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from flink_skills.flink.job_graph import JobGraph
     from flink_skills.tools.mcp import McpToolSet
 
-__all__ = [
-    "ModelSkills",
-    "ServerState",
-    "VisibleSkills",
-    "declared_servers",
-    "reached_servers",
-    "visible_skills",
-    "with_visible_skills",
-]
-
 
 @dataclass(frozen=True)
 class ModelSkills:

@@ -19,8 +19,6 @@ from flink_skills.job.job_model import (
     WaitsSection,
 )
 
-__all__ = ["Stage", "stages_of"]
-
 
 @dataclass(frozen=True)
 class Stage:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from flink_skills.errors import near_misses
 
-__all__ = ["Statement", "creating", "in_literals", "refusal", "split_statements", "tables_in"]
-
 # Tokens of SQL that can contain a semicolon or a quote: comments, strings, names in backticks.
 _TOKEN = re.compile(
     r"(?P<comment>--[^\n]*|/\*.*?\*/)"

@@ -20,8 +20,6 @@ from flink_skills.job.statements import tables_in
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import TableShape
 
-__all__ = ["Approvals", "approvals_of", "check_answers", "check_approvals", "shape_of_answers"]
-
 
 @dataclass(frozen=True)
 class Approvals:

@@ -12,19 +12,6 @@ from flink_skills.skill import AgentSkill, Limits
 from flink_skills.skill.file_rules import role_of
 from flink_skills.skill.text import clean, clean_line, not_text
 
-__all__ = [
-    "BASE_DIR",
-    "MAX_LISTED_FILES",
-    "Activation",
-    "ResourceText",
-    "activation_text",
-    "attribute",
-    "doc_text",
-    "page_of",
-    "safe",
-    "with_base_dir",
-]
-
 MAX_LISTED_FILES = 100
 
 # A text of a skill contains this name in place of the skill's absolute folder.

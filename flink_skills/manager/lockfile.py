@@ -12,8 +12,6 @@ from typing import Any
 from flink_skills.errors import ConfigError, ResourceError, SkillLockError
 from flink_skills.skill import AgentSkill
 
-__all__ = ["SkillLock", "outdated_message"]
-
 _VERSION = 1
 _MAX_BYTES = 64 << 20
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from flink_skills.skill.text import clean_line
 
-__all__ = ["INTRODUCTION", "Menu", "MenuEntry", "escape", "parse_menu", "render_menu"]
-
 #: What is said before the list, to a model with ``load_skill``.
 INTRODUCTION = """\
 You have skills: instructions for kinds of task. When a description below fits the task, call load_skill first \

@@ -10,8 +10,6 @@ from flink_skills.errors import ConfigError, ResourceError
 from flink_skills.skill import AgentSkill
 from flink_skills.sources import SourceSpec
 
-__all__ = ["MAX_CARRIED", "SOURCE_KINDS", "Level", "SkillScope", "SourceItem", "check_carried"]
-
 Level = Literal["job", "agent"]
 
 #: Maximum size in bytes of the skills made in code that a plan carries, as JSON.

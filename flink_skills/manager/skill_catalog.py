@@ -12,8 +12,6 @@ from flink_skills.errors import ResourceError, SourceError
 from flink_skills.manager.source_loading import Declared, Entry, LoadedSource
 from flink_skills.skill import AgentSkill, Diagnostic
 
-__all__ = ["Catalog", "Refreshed", "compare"]
-
 _MAX_CONCURRENT = 4
 _COMPARED = ("description", "license", "compatibility", "metadata", "allowed_tools", "extra")
 

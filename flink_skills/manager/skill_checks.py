@@ -13,16 +13,6 @@ from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, Report
 from flink_skills.skill.skill_inspection import inspect_skill
 from flink_skills.skill.support import RuntimeEnvironment, check_support, missing_requirements
 
-__all__ = [
-    "Inspector",
-    "hidden_skill",
-    "hiding_options",
-    "inspect_entries",
-    "refusal_of",
-    "unavailable_skills",
-    "unsupported",
-]
-
 #: Returns what only a layer above knows to be wrong with a skill. The second argument is whether loading is strict.
 Inspector = Callable[[AgentSkill, bool], Iterable[Diagnostic]]
 

@@ -34,8 +34,6 @@ from flink_skills.skill import AgentSkill, Diagnostic, Limits
 from flink_skills.skill.support import RuntimeEnvironment, check_support
 from flink_skills.sources import SourceContext
 
-__all__ = ["AgentSkillManager"]
-
 _KEPT_VIEWS = 64
 
 _logger = logging.getLogger(__name__)

@@ -19,17 +19,6 @@ from flink_skills.skill.file_rules import walk_files
 from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceSpec, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
 
-__all__ = [
-    "Declared",
-    "Entry",
-    "LoadedSource",
-    "LoadedTree",
-    "declared_sources",
-    "folder_signature",
-    "iterate_tree",
-    "read_sources",
-]
-
 _MAX_CONCURRENT = 8
 
 

@@ -29,8 +29,6 @@ from flink_skills.skill.skill_files import FolderFiles
 from flink_skills.skill.text import clean, clean_line, not_text
 from flink_skills.telemetry import emit
 
-__all__ = ["AuditEvent", "AuditHook", "SkillView", "log_event"]
-
 _log = logging.getLogger("flink_skills.audit")
 _MAX_LENGTH = 256
 T = TypeVar("T")

@@ -15,20 +15,6 @@ from flink_skills.tools.commands.policy import NO_SHELL
 from flink_skills.tools.commands.result_text import says_failure, says_nothing
 from flink_skills.tools.skills.skill_prompts import says_unloaded
 
-__all__ = [
-    "ANSWER",
-    "THOUGHT",
-    "Action",
-    "action_schema",
-    "all_actions",
-    "allowed_actions",
-    "failed_command",
-    "gave_nothing",
-    "has_menu",
-    "loaded_skills",
-    "offered_skills",
-]
-
 ANSWER = "answer"
 THOUGHT = "thought"
 

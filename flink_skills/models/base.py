@@ -11,8 +11,6 @@ from flink_skills.models.well_formed import well_formed_calls
 from flink_skills.resource import Resource
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 
-__all__ = ["ChatModel", "tell_calls", "tell_whole"]
-
 
 class ChatModel(Resource, ABC):
     """A chat model: a request goes in, text and tool calls come out.

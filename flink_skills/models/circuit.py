@@ -11,8 +11,6 @@ from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
 from flink_skills.models.setup import ModelSetup
 
-__all__ = ["Admission", "Circuit", "Circuits"]
-
 _log = logging.getLogger("flink_skills.model")
 #: Consecutive failures that open a circuit, the maximum seconds from the first to the last of them, and the seconds
 #: from its opening to the probe.

@@ -12,8 +12,6 @@ from flink_skills.errors import ModelError
 from flink_skills.models.error_bodies import AnswerError, pause_of, phrase_of, said, visible
 from flink_skills.sources.locking import NO_DESCRIPTORS, os_error_hint
 
-__all__ = ["explain"]
-
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
 _FIXES = {
     400: "the provider does not accept the request: check the model's name and settings",

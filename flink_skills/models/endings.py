@@ -11,8 +11,6 @@ from functools import lru_cache
 from flink_skills.errors import ModelError
 from flink_skills.models.messages import ModelResponse
 
-__all__ = ["AnswerEnd", "checked", "end_of", "neutral_reason"]
-
 
 class AnswerEnd(Enum):
     """The end of an answer.

@@ -21,9 +21,6 @@ from typing import Any, NamedTuple
 
 from flink_skills.endpoint import redact_text
 
-__all__ = ["AnswerError", "Said", "failure", "pause_of", "phrase_of", "retry_after", "said", "seconds_of", "visible"]
-
-
 _KINDS = ("requests", "tokens", "input-tokens", "output-tokens")
 # Headers with the remaining quota, and with the time until all of it is available again.
 _QUOTA_HEADERS = (

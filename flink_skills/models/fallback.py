@@ -20,9 +20,6 @@ from flink_skills.models.permits import Permits, WorkerLimits
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig
 
-__all__ = ["Attempt", "Candidate", "Fallback", "FallbackChain", "OpenModels"]
-
-
 _log = logging.getLogger("flink_skills.model")
 _LOG_INTERVAL = 60.0
 _OPEN = "the circuit is open"

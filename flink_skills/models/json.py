@@ -39,8 +39,6 @@ from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 from flink_skills.tools.arguments import model_json
 from flink_skills.tools.base import says_repeated
 
-__all__ = ["INVALID", "AnswerText", "JsonActions", "render_messages", "render_system"]
-
 INVALID = "invalid"
 _ACTION = re.compile(r'"action"\s*:\s*"([^"\\]{1,200})"')
 

@@ -12,8 +12,6 @@ from flink_skills.models.messages import Media, Message, ToolMessage, UserMessag
 from flink_skills.models.setup import ModelSetup
 from flink_skills.tools.media import KINDS
 
-__all__ = ["accepted_kinds", "for_model", "has_media", "messages_with", "unaccepted"]
-
 _SEES = frozenset({"image", "pdf"})
 _DEFAULTS = {
     "openai": _SEES,

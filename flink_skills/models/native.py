@@ -17,8 +17,6 @@ from flink_skills.models.wrapped import WrappedModel, answered
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 from flink_skills.tools.arguments import MAX_VALUES, TooLargeError, check_text, model_json
 
-__all__ = ["NativeCalls", "calls_in_text"]
-
 _FENCES = ("```", "~~~")
 _LABEL = re.compile(r"[ \t]*[\w.-]*")
 _TAGS = ("tool_call", "tool_calls", "function_call")

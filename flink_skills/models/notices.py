@@ -18,8 +18,6 @@ from flink_skills.models.messages import Message, UserMessage
 from flink_skills.tools import SkillState
 from flink_skills.tools.state import unload_effect
 
-__all__ = ["Notice", "forget", "journalled", "named_in_notice", "notice_message", "outdated"]
-
 _OPEN, _CLOSE = "<skills_changed>", "</skills_changed>"
 _NAME = re.compile(r'<skill name="([^"]*)"')
 

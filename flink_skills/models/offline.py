@@ -36,8 +36,6 @@ from flink_skills.tools.base import ToolSpec
 from flink_skills.tools.commands.result_text import says_nothing
 from flink_skills.tools.skills.skill_prompts import says_unloaded
 
-__all__ = ["OfflineModel", "create"]
-
 # Tools by what they do, with the argument that names the skill: those of the profile core, and of the others.
 _LOAD = {"load_skill": "name", "skill_load": "skill"}
 _UNLOAD = {"unload_skill": "name", "skill_unload": "skill"}

@@ -18,8 +18,6 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.skill_inspection import about_tokens
 from flink_skills.telemetry.activity import current_activity
 
-__all__ = ["Permit", "Permits", "WorkerLimits"]
-
 _log = logging.getLogger("flink_skills.model")
 _MINUTE = 60.0
 # A request can start late by this many seconds, and the next ones make up for it.

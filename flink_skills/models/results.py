@@ -20,25 +20,6 @@ from flink_skills.models.messages import (
 from flink_skills.models.well_formed import with_calls
 from flink_skills.tools.arguments import MAX_VALUES, TooLargeError, check_size, model_json
 
-__all__ = [
-    "MAX_CALLS",
-    "NO_ANSWER",
-    "NO_TEXT",
-    "arguments_of",
-    "arguments_to_send",
-    "check_number",
-    "counted_usage",
-    "empty_answer",
-    "error_text",
-    "has_error",
-    "identified",
-    "in_sequence",
-    "instead_of_answer",
-    "joined",
-    "number_of",
-    "with_ids",
-]
-
 K = TypeVar("K", AssistantMessage, ToolMessage, UserMessage)
 
 # Some providers reject an empty message, and without a message user and assistant do not alternate.

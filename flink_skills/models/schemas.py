@@ -10,8 +10,6 @@ from typing import Any
 from flink_skills.models.messages import ModelRequest
 from flink_skills.tools.schemas import resolve
 
-__all__ = ["is_strict", "object_schema", "schema_in_text", "schema_name", "schema_text", "tool_schema"]
-
 _NAME_LENGTH = 64
 # Keywords that the strict mode of OpenAI rejects: https://platform.openai.com/docs/guides/structured-outputs.
 _NOT_STRICT = frozenset(

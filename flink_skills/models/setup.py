@@ -16,8 +16,6 @@ from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.resource import Resource
 from flink_skills.telemetry.prices import Price
 
-__all__ = ["NO_KEY", "SETTINGS", "ModelSetup", "Strategy", "api_key", "check_shape", "is_setting", "keys_not_needed"]
-
 Strategy = Literal["auto", "native", "json"]
 OnIncomplete = Literal["fail", "retry", "emit"]
 

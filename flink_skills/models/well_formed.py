@@ -24,20 +24,6 @@ from typing import Any, TypeVar
 
 from flink_skills.models.messages import AssistantMessage, Message, ModelResponse, ToolCall, ToolMessage, Verbatim
 
-__all__ = [
-    "MAX_VERBATIM",
-    "call_id",
-    "call_ids",
-    "sent_name",
-    "well_formed",
-    "well_formed_calls",
-    "well_formed_conversation",
-    "well_formed_message",
-    "well_formed_response",
-    "with_call_ids",
-    "with_calls",
-]
-
 #: Characters of a message in its provider's form: longer ones would fill journals and sessions.
 MAX_VERBATIM = 256 * 1024
 

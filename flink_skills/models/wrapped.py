@@ -12,8 +12,6 @@ from flink_skills.models.messages import ModelRequest, ModelResponse
 from flink_skills.models.results import instead_of_answer
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
 
-__all__ = ["WrappedModel", "answered", "without_thoughts"]
-
 # Marks around thoughts in a model's text.
 _MARKS = (
     *((f"<{tag}>", f"</{tag}>") for tag in ("think", "thinking", "thought", "reasoning", "seed:think")),

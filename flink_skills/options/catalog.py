@@ -26,8 +26,6 @@ from flink_skills.options.option import (
 from flink_skills.options.telemetry_options import TelemetryOptions
 from flink_skills.options.tool_options import CommandOptions, ToolOptions
 
-__all__ = ["SkillOptions"]
-
 
 class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
     """The options, as constants.

@@ -9,8 +9,6 @@ from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options.catalog import SkillOptions
 from flink_skills.options.option import Option, OptionFamily
 
-__all__ = ["NO_OPTIONS", "JobConfig", "SkillConfig"]
-
 T = TypeVar("T")
 
 

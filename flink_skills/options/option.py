@@ -15,28 +15,6 @@ from typing import Generic, TypeVar
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 
-__all__ = [
-    "Option",
-    "OptionFamily",
-    "SecretValueError",
-    "one_of",
-    "parse_bool",
-    "parse_count",
-    "parse_duration",
-    "parse_endpoint",
-    "parse_folder",
-    "parse_folders",
-    "parse_list",
-    "parse_optional_reference",
-    "parse_positive",
-    "parse_reference",
-    "parse_size",
-    "parse_size_up_to",
-    "parse_text",
-    "parse_user",
-    "parse_user_value",
-]
-
 _DURATION_SECONDS = {
     "ms": 0.001,
     "milli": 0.001,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from flink_skills.options.option import Option, one_of, parse_bool, parse_count, parse_duration, parse_positive
 
-__all__ = ["TelemetryOptions"]
-
 _CONTENT = one_of("none", "metadata", "full")
 _LEVELS = (
     "none: names, sizes and outcomes. metadata: additionally names of arguments and digests of content. full: "

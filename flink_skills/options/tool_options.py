@@ -20,8 +20,6 @@ from flink_skills.options.option import (
     parse_user,
 )
 
-__all__ = ["CommandOptions", "ToolOptions"]
-
 
 class ToolOptions:
     """Options of :class:`~flink_skills.options.SkillOptions` for tools, and for how models call them."""

@@ -14,8 +14,6 @@ from pydantic_core import to_jsonable_python
 
 from flink_skills.hints import is_class
 
-__all__ = ["event_text", "fields_of", "fields_of_type", "to_plain"]
-
 
 def fields_of(event: Any) -> Mapping[Any, Any]:
     """Return an event's fields: of a mapping, a pydantic model, a dataclass, a named tuple or another object.

@@ -13,18 +13,6 @@ from flink_skills.errors import ConfigError, UnknownNameError, near_misses
 from flink_skills.hints import none_is_default
 from flink_skills.resource import Resource
 
-__all__ = [
-    "WHOLE",
-    "Prompt",
-    "Values",
-    "check_instructions",
-    "check_names",
-    "fill",
-    "placeholders",
-    "unescape",
-    "unknown_field",
-]
-
 #: The placeholder for the whole event.
 WHOLE = "event"
 

@@ -34,8 +34,6 @@ from flink_skills.skill.skill_limits import Limits
 if TYPE_CHECKING:
     from pydantic_core.core_schema import CoreSchema
 
-__all__ = ["AgentSkill"]
-
 DEFAULT_LIMITS = Limits()
 
 

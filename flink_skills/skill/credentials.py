@@ -15,16 +15,6 @@ from typing import NamedTuple
 from flink_skills.errors import ResourceError
 from flink_skills.skill.skill_files import SkillFiles
 
-__all__ = [
-    "Credential",
-    "credential_in_file",
-    "credential_message",
-    "credential_name",
-    "find_credential",
-    "find_credentials",
-    "without_credential_names",
-]
-
 _MAX_SCANNED = 8 << 20
 _MIN_ENTROPY = 3.0
 

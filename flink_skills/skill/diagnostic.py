@@ -10,8 +10,6 @@ from typing import Any, Literal, cast
 
 from flink_skills.hints import none_is_default
 
-__all__ = ["CODES", "Code", "Diagnostic", "Report", "Severity"]
-
 Severity = Literal["error", "warning", "info"]
 
 

@@ -21,25 +21,6 @@ from typing import Literal
 
 from flink_skills.skill.text import hidden_characters
 
-__all__ = [
-    "ALWAYS_EXCLUDED",
-    "MAX_NAME_BYTES",
-    "Role",
-    "comparison_key",
-    "inside",
-    "is_environment",
-    "is_excluded",
-    "is_foreign",
-    "is_generated",
-    "link_problem",
-    "name_problem",
-    "open_inside",
-    "resource_parts",
-    "role_of",
-    "skill_file_in",
-    "walk_files",
-]
-
 MAX_NAME_BYTES = 255
 # Windows opens a device for these, with any extension.
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])[ ]*(\..*)?", re.IGNORECASE)

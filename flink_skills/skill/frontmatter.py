@@ -10,8 +10,6 @@ from flink_skills.skill.repair import TEXT_FIELDS, folded_text, repair
 from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.yaml_values import Entry, Note, YamlProblemError, is_null, read_mapping
 
-__all__ = ["Block", "find_block", "read_front_matter", "split_body", "starts_with_front_matter"]
-
 _BOM = b"\xef\xbb\xbf"
 _OPENING = re.compile(rb"(?:[ \t\r\n]*[\r\n])?---[ \t]*(?:\r\n|\n|\r|\Z)")
 _CLOSING = re.compile(rb"(?:\r\n|\n|\r)---[ \t]*(?:\r\n|\n|\r|\Z)")

@@ -18,8 +18,6 @@ from flink_skills.skill.skill_fields import Fields, read_fields
 from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.text import is_utf16
 
-__all__ = ["Found", "LoadResult", "find_skills", "load_folder"]
-
 # Folders that are searched beyond a limit to count the skills there.
 _MAX_COUNTED = 50_000
 

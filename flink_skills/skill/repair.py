@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from flink_skills.skill.yaml_values import Entry, Node, Note, YamlProblemError, read_mapping, resolve
 
-__all__ = ["TEXT_FIELDS", "folded_text", "repair", "text_in_quotes"]
-
 # A quote inside: an apostrophe between letters, or one that opens a word or closes one.
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _OPENS = re.compile(r"(?:^|(?<=[\s(\[{/,=:\u2014-]))(?P<quote>['\"])(?=\S)")

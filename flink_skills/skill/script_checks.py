@@ -23,8 +23,6 @@ from flink_skills.skill.skill_body import code_texts, read_body
 from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.text import is_utf16
 
-__all__ = ["check_scripts"]
-
 _FOLDERS = ("scripts/", "bin/")
 _MAX_BYTES = 1 << 20
 _TIMEOUT = 10.0

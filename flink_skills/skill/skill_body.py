@@ -10,20 +10,6 @@ from urllib.parse import unquote
 from flink_skills.skill.frontmatter import split_body
 from flink_skills.skill.skill_files import SkillFiles
 
-__all__ = [
-    "Body",
-    "Heading",
-    "Reference",
-    "code_texts",
-    "file_references",
-    "first_heading",
-    "read_body",
-    "tool_lines",
-    "tools_section",
-    "unread_tools",
-    "without_code",
-]
-
 _TITLE = re.compile(r" {0,3}#[ \t]+(.*)")
 _TITLE_END = re.compile(r"(?:^|[ \t])#+$")
 _TITLE_FENCE = re.compile(r" {0,3}(```+|~~~+)")

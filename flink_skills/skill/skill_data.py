@@ -28,21 +28,6 @@ from flink_skills.skill.text import clean_line
 if TYPE_CHECKING:
     from pydantic_core import core_schema as schemas
 
-__all__ = [
-    "SCHEMA",
-    "all_files",
-    "check_fields",
-    "check_name",
-    "checked_data",
-    "core_schema",
-    "encoded",
-    "plain_content",
-    "render_skill_file",
-    "resource_files",
-    "resource_path",
-    "verbatim_fields",
-]
-
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "object", "additionalProperties": _TEXT}
 

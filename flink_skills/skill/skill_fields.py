@@ -16,8 +16,6 @@ from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.text import clean_line, hidden_characters
 from flink_skills.skill.yaml_values import Entry, Node, Untyped, is_null, plain_value, source_text
 
-__all__ = ["EMPTY", "Fields", "judge_fields", "read_fields", "split_tools"]
-
 KNOWN_FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024

@@ -13,8 +13,6 @@ from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill.file_rules import Role, inside, is_excluded, is_foreign, resource_parts, role_of, walk_files
 from flink_skills.skill.skill_limits import Limits
 
-__all__ = ["Chunk", "FolderFiles", "MemoryFiles", "SkillFiles", "digest_of"]
-
 _ROLES = {
     "generated": "a generated file",
     "test": "a test of the skill, which models do not read",

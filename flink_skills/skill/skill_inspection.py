@@ -36,8 +36,6 @@ from flink_skills.skill.skill_files import FolderFiles
 from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.text import hidden_characters
 
-__all__ = ["about_tokens", "check_credentials", "check_evals", "excluded_messages", "inspect_skill"]
-
 MAX_BODY_LINES = 500
 MAX_BODY_TOKENS = 5_000
 # A file of examples would otherwise fill a log.

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["Limits"]
-
 
 @dataclass(frozen=True)
 class Limits:

@@ -17,8 +17,6 @@ from flink_skills.skill.diagnostic import Diagnostic, Report
 from flink_skills.skill.skill_body import read_body, without_code
 from flink_skills.skill.skill_limits import Limits
 
-__all__ = ["RuntimeEnvironment", "check_support", "missing_requirements"]
-
 # The beginnings of what sys.platform may be.
 _PLATFORMS: Mapping[str, tuple[str, ...]] = {
     "macos": ("darwin",),

@@ -10,8 +10,6 @@ import re
 
 from flink_skills.texts import INVISIBLE
 
-__all__ = ["clean", "clean_line", "hidden_characters", "is_utf16", "not_text"]
-
 # Also interlinear annotation, controls except tab and line ends, lone surrogates. The joiners count only beside ASCII,
 # where they join nothing.
 _HIDDEN = re.compile(

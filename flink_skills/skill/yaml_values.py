@@ -11,19 +11,6 @@ from typing import Any, NamedTuple, Protocol, Union
 
 import yaml
 
-__all__ = [
-    "Entry",
-    "Node",
-    "Note",
-    "Untyped",
-    "YamlProblemError",
-    "is_null",
-    "plain_value",
-    "read_mapping",
-    "resolve",
-    "source_text",
-]
-
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _WORDS: dict[str, bool | None] = {

@@ -12,8 +12,6 @@ from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["AddressPolicy", "host_of", "is_public", "is_reserved", "protocol_of"]
-
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # Among them are the addresses from which Azure serves its machines (168.63.129.16) and clouds serve metadata

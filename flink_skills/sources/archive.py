@@ -23,17 +23,6 @@ from flink_skills.sources.entries import ArchiveRefusedError, Extraction, Readab
 from flink_skills.sources.tar_archive import unpack_tar
 from flink_skills.sources.zip_archive import unpack_zip
 
-__all__ = [
-    "KINDS",
-    "ArchiveKind",
-    "archive_kind",
-    "check_pin",
-    "file_sha256",
-    "open_compressed",
-    "other_content",
-    "unpack",
-]
-
 _HEAD = 512
 _BLOCK = 1 << 18
 

@@ -21,8 +21,6 @@ from flink_skills.skill.file_rules import walk_files
 from flink_skills.skill.skill_fields import EMPTY, Fields
 from flink_skills.skill.skill_files import FolderFiles, digest_of
 
-__all__ = ["allocated", "from_record", "index_name", "read_index", "size_on_disk", "to_record", "write_index"]
-
 # Goes up when what an index says of the same tree changes: its layout, a rule of the format, a diagnostic.
 _VERSION = 3
 _BLOCK = 4096

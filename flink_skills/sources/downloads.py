@@ -28,8 +28,6 @@ from flink_skills.sources.skill_source import SourceContext
 from flink_skills.sources.tar_archive import Member, write_tar
 from flink_skills.sources.transfer_failures import ChangedError, Transfer, is_absent
 
-__all__ = ["RemoteFile", "RemoteFolder", "decode", "remote_of"]
-
 _GZIP = frozenset({"gzip", "x-gzip"})
 # What is compressed by itself: servers say so with the same header, and the bytes are the file's own.
 _COMPRESSED = (".gz", ".tgz")

@@ -11,8 +11,6 @@ from typing import BinaryIO, Protocol
 from flink_skills.skill import Limits
 from flink_skills.skill.file_rules import comparison_key, is_generated, name_problem
 
-__all__ = ["ArchiveRefusedError", "Extraction", "Readable", "shown"]
-
 _DRIVE = re.compile(r"[A-Za-z]:")
 _MAX_DEPTH = 32
 _MAX_PATH = 1024

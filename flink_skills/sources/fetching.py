@@ -19,8 +19,6 @@ from flink_skills.sources.skill_source import SourceContext
 from flink_skills.sources.store import StoredTree
 from flink_skills.sources.upkeep import FetchRecord
 
-__all__ = ["Fetch", "is_answered", "keep", "noted", "refuse_web_page"]
-
 _logger = logging.getLogger(__name__)
 
 _LONG_ENOUGH = 6  # shorter values are found in any text

@@ -12,8 +12,6 @@ from typing import Any, Protocol
 
 from flink_skills.sources.remote_system import version_text
 
-__all__ = ["AT_ONCE", "Entry", "Listing", "Page", "listing_of"]
-
 AT_ONCE = 8
 
 _PAGE = 1000

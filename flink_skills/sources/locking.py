@@ -12,20 +12,6 @@ from contextlib import contextmanager, suppress
 
 from flink_skills.errors import SourceError
 
-__all__ = [
-    "MACHINE_FULL",
-    "NO_DESCRIPTORS",
-    "Lease",
-    "PlantedError",
-    "check_folders",
-    "file_lock",
-    "holder_of",
-    "open_own_file",
-    "os_error_hint",
-    "try_lock",
-    "unleased",
-]
-
 MACHINE_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 """Errors of a host that is full. They end when space or descriptors become free."""
 

@@ -29,8 +29,6 @@ from flink_skills.sources.entries import ArchiveRefusedError, Extraction
 from flink_skills.sources.skill_source import SourceSpec
 from flink_skills.sources.tar_archive import Member, content_of, mode_of, write_tar
 
-__all__ = ["PackedSkill", "Packing", "pack_skills"]
-
 _KINDS = ("zip", "tar", "tar.gz")
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first one that a zip archive can tell
 _LEVEL = 9

@@ -11,8 +11,6 @@ from flink_skills.options import SkillOptions
 from flink_skills.skill.file_rules import name_problem
 from flink_skills.sources.skill_source import SkillSource, SourceContext, SourceSpec, SourceTree
 
-__all__ = ["PathSource", "ResourceSource", "check_pinned_folder", "local_tree"]
-
 
 class PathSource(SkillSource):
     """An absolute path of a folder, or of a zip, tar or tar.gz archive."""

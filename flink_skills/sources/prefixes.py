@@ -12,8 +12,6 @@ from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.address import AddressPolicy, host_of
 
-__all__ = ["AllowedPrefixes", "PrefixPolicy", "is_remote"]
-
 _WEB = {"http": 80, "https": 443}
 _STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "oss": "oss"}
 _AZURE = {"az": "az", "abfs": "abfs", "abfss": "abfss"}

@@ -20,17 +20,6 @@ from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillOptions
 
-__all__ = [
-    "Protocol",
-    "check_here",
-    "disable_retries",
-    "is_anonymous",
-    "library_options",
-    "options_keys",
-    "protocol_named",
-    "single_attempt_options",
-]
-
 # gcsfs's own word for access without credentials.
 _ANONYMOUS_TOKEN = "anon"  # noqa: S105
 _WORDS = ("endpoint", "region", "anonymous", "key", "secret")

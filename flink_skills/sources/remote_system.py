@@ -41,9 +41,6 @@ from flink_skills.sources.transfer_failures import ChangedError, DiskError, Tran
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["WEB", "Chain", "Connection", "GuardedClient", "RemoteSystem", "limited", "version_text"]
-
-
 _VERSION_HEADERS = ("ETag", "Last-Modified", "Content-Length")
 # What a request to another host, or to the same one without encryption, may still carry: whatever else the options
 # set was meant for the first one.

@@ -14,8 +14,6 @@ from typing import Any
 
 from flink_skills.errors import ConfigError, SkillsError
 
-__all__ = ["expand", "expand_values", "has_references", "replacements", "unchained_errors"]
-
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]*)\}")
 _MAX_BYTES = 64 << 10
 

@@ -29,19 +29,6 @@ if TYPE_CHECKING:
     from flink_skills.sources.locking import Lease
     from flink_skills.sources.store import Store, StoredTree
 
-__all__ = [
-    "FORMATS",
-    "CodeSource",
-    "SkillSource",
-    "SourceContext",
-    "SourceSpec",
-    "SourceTree",
-    "open_source",
-    "register_source",
-    "source_kinds",
-    "unregister_source",
-]
-
 FORMATS = ("skill", "heading")
 
 _PINS = re.compile(r"#((?:sha256|format)=[^#]*)\Z", re.DOTALL)

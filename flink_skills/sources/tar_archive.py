@@ -13,8 +13,6 @@ from typing import BinaryIO, NamedTuple
 from flink_skills.skill import Limits
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction, Readable, shown
 
-__all__ = ["ForwardReader", "Member", "content_of", "mode_of", "unpack_tar", "write_tar"]
-
 _CHUNK = 1 << 18
 # Most bytes of headers at one entry (a path, an owner and some attributes take a few kilobytes), and what each
 # entry may add to what was saved. It also bounds how deep tarfile calls itself, which it does once for each

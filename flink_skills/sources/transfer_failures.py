@@ -16,8 +16,6 @@ from flink_skills.errors import SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.sources.protocols import protocol_named
 
-__all__ = ["ChangedError", "DiskError", "Transfer", "is_absent", "missing_package"]
-
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"})
 _OTHER_REGION = frozenset(

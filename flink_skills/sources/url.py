@@ -22,8 +22,6 @@ from flink_skills.sources.store import Store, StoredTree, remove_tree
 from flink_skills.sources.upkeep import FetchRecord
 from flink_skills.sources.wellknown import SkillIndex, index_address
 
-__all__ = ["UrlSource"]
-
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/?(?!/)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _FILES_OF_GITHUB = ("archive", "releases", "raw", "zipball", "tarball")

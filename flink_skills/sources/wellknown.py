@@ -28,8 +28,6 @@ from flink_skills.sources.skill_source import SourceContext, SourceSpec, SourceT
 from flink_skills.sources.store import StoredTree, remove_tree
 from flink_skills.sources.upkeep import FetchRecord
 
-__all__ = ["INDEX_PATH", "SCHEMA", "Artifact", "SkillIndex", "index_address", "read_index"]
-
 SCHEMA = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
 INDEX_PATH = ".well-known/agent-skills/index.json"
 

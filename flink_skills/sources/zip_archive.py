@@ -11,8 +11,6 @@ from typing import BinaryIO
 from flink_skills.skill import Limits
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction, shown
 
-__all__ = ["unpack_zip"]
-
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64 = struct.Struct("<4sLQL")

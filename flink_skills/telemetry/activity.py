@@ -21,32 +21,6 @@ from typing import Any, Union
 
 from flink_skills.telemetry.custom_metrics import CustomMetrics
 
-__all__ = [
-    "CANCELLED",
-    "KINDS",
-    "POINT_EVENTS",
-    "WAITING",
-    "Activity",
-    "ActivityContext",
-    "Delta",
-    "Discarded",
-    "LogFields",
-    "Observer",
-    "OnDelta",
-    "PointEvent",
-    "Telemetry",
-    "TextDelta",
-    "ToolCallDelta",
-    "TurnScope",
-    "current_activity",
-    "delta_listener",
-    "emit",
-    "key_hash",
-    "map_strings",
-    "observe",
-    "replace_surrogates",
-]
-
 
 @dataclass(frozen=True)
 class TextDelta:

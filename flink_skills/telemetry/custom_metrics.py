@@ -15,8 +15,6 @@ from typing import Any, TypeVar, cast
 
 from flink_skills.errors import TurnError
 
-__all__ = ["Counter", "CustomMetrics", "Gauge", "Histogram", "MetricGroup"]
-
 # Java's long and JSON's double have exact values up to this number.
 _MAX_INCREMENT = 2**53
 _MAX_SAMPLES = 256

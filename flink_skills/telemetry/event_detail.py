@@ -19,17 +19,6 @@ from flink_skills.telemetry.activity import (
     replace_surrogates,
 )
 
-__all__ = [
-    "MAX_NAMES",
-    "MAX_NAME_LENGTH",
-    "MAX_TEXT_LENGTH",
-    "DeltaBuffer",
-    "EventDelta",
-    "EventDetail",
-    "Redact",
-    "SecretPrefixLength",
-]
-
 #: Maximum number of characters of content in an event at content ``full``. An event states how many it omits.
 MAX_TEXT_LENGTH = 8192
 #: Maximum number of characters of a name or path in an event. Models can write names of any length, and a sink such as

@@ -6,17 +6,6 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "EVENTS_TAG",
-    "EVENT_COLUMNS",
-    "EVENT_KINDS",
-    "EVENT_VERSION",
-    "AgentEvent",
-    "EventColumn",
-    "PackedEvent",
-    "position",
-]
-
 #: Tag of the side output that emits events.
 EVENTS_TAG = "events"
 #: Version of the format. A new column at the end does not increase the version; a removed or changed column does.

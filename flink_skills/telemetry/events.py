@@ -27,8 +27,6 @@ from flink_skills.telemetry.event_record import (
     position,
 )
 
-__all__ = ["EventObserver", "OnEvent"]
-
 #: Receives an event that belongs to no turn.
 OnEvent = Callable[[PackedEvent], None]
 

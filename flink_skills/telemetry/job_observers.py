@@ -14,8 +14,6 @@ from flink_skills.telemetry.prices import CostObserver
 if TYPE_CHECKING:
     from flink_skills.telemetry.event_record import PackedEvent
 
-__all__ = ["OnMetrics", "TelemetrySettings", "open_telemetry"]
-
 
 @dataclass(frozen=True)
 class TelemetrySettings:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["METRICS", "Metric", "metric"]
-
 Kind = Literal["counter", "gauge", "histogram"]
 #: Scope of a metric. subtask: each subtask of the operator reports it. agent: a total over the workers of a
 #: TaskManager, reported by the first subtask of the agent's operator on it. worker: a value of one worker, reported by

@@ -14,8 +14,6 @@ from typing import Any, Protocol
 from flink_skills.errors import ConfigError
 from flink_skills.telemetry.activity import Activity, Observer
 
-__all__ = ["CostObserver", "Price"]
-
 _log = logging.getLogger("flink_skills.telemetry")
 _PER_MILLION = 1_000_000
 _KEYS = ("input", "output")

@@ -16,17 +16,6 @@ from opentelemetry.trace import SpanKind
 from flink_skills.telemetry.activity import Activity, PointEvent, TurnScope
 from flink_skills.telemetry.span_content import Content, finish_reason, plain
 
-__all__ = [
-    "SAMPLER_ATTRIBUTES",
-    "end_attributes",
-    "model_name",
-    "provider_name",
-    "span_event",
-    "span_kind",
-    "span_name",
-    "start_attributes",
-]
-
 # Providers whose name in the conventions differs from the name in a model setup.
 _PROVIDERS = {
     "azure": "azure.ai.openai",

@@ -13,8 +13,6 @@ from typing import Any
 from flink_skills.telemetry.activity import map_strings
 from flink_skills.texts import printable
 
-__all__ = ["Content", "finish_reason", "input_message", "output_message", "plain"]
-
 
 def input_message(message: Any) -> dict[str, Any]:
     """Return a message of a model request."""

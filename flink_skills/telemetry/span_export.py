@@ -24,8 +24,6 @@ from flink_skills.endpoint import check_endpoint, redact_text
 from flink_skills.errors import ConfigError
 from flink_skills.telemetry.tracing import PresetIds, TracingObserver, TurnSampler
 
-__all__ = ["LineExporter", "NonBlockingExporter", "ProviderShutdown", "capture_sdk_log", "open_tracing"]
-
 
 class LineExporter(SpanExporter):
     """Exporter of each span as one line of JSON to standard error, which Flink adds to the log of the TaskManager."""

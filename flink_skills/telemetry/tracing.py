@@ -42,8 +42,6 @@ from flink_skills.telemetry.span_attributes import (
 )
 from flink_skills.telemetry.span_content import Content, input_message, output_message
 
-__all__ = ["PresetIds", "TracingObserver", "TurnSampler", "agent_span_id", "new_run", "own_span_id", "trace_id"]
-
 
 def trace_id(turn_id: str) -> int:
     """Return the trace ID of a turn.

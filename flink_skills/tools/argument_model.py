@@ -13,8 +13,6 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from flink_skills.tools.arguments import ArgumentError, plain_name
 
-__all__ = ["Also", "ArgumentModel", "as_list", "as_object"]
-
 # Similarity at which a name is treated as a misspelled one: "output" for "outputs". Models add further arguments, such
 # as "comment", which is not a "command".
 _ALIKE = 0.75

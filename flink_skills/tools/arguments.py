@@ -13,21 +13,6 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-__all__ = [
-    "MAX_VALUES",
-    "ArgumentError",
-    "Arguments",
-    "Canonical",
-    "TooLargeError",
-    "check_size",
-    "check_text",
-    "misfit",
-    "model_json",
-    "plain_name",
-    "plain_schema",
-    "unique_json",
-]
-
 M = TypeVar("M", bound=BaseModel)
 
 _SHOWN_SCHEMA_CHARS = 1500

@@ -28,22 +28,6 @@ if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
     from flink_skills.tools.state import SkillState
 
-__all__ = [
-    "AgentAnswer",
-    "ArgumentChange",
-    "Caller",
-    "CheckedTool",
-    "Repeat",
-    "StreamedArguments",
-    "Tool",
-    "ToolContext",
-    "ToolResult",
-    "ToolSpec",
-    "ToolWaits",
-    "TurnInterruptedError",
-    "says_repeated",
-]
-
 
 @dataclass(frozen=True)
 class ToolSpec:

@@ -17,8 +17,6 @@ from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSp
 from flink_skills.tools.commands.folders import stage_skills, with_copies
 from flink_skills.tools.commands.result_text import describe
 
-__all__ = ["RUN_CODE", "CodeBlock", "RunCode", "as_output", "code_blocks"]
-
 #: The tool that runs them, in journals, events, ``skills.tools.approve`` and ``skills.tool.*``.
 RUN_CODE = "run_code"
 

@@ -22,8 +22,6 @@ from flink_skills.tools.skills.skill_loading import LoadSkill
 from flink_skills.tools.skills.skill_resource import LoadSkillResource
 from flink_skills.tools.state import SkillState
 
-__all__ = ["execute_shell_command", "load_skill", "load_skill_resource"]
-
 T = TypeVar("T")
 
 

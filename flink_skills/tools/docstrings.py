@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 
-__all__ = ["docstring_of", "parse_docstring", "parse_returns", "read_docstring"]
-
 _SECTION = re.compile(r"(Args|Arguments|(?:Other )?Parameters|Returns?|Raises|Yields?|Examples?|Notes?|Warnings?):\s*")
 # A program of a skill may write what it likes: no part of these patterns can match what the next one matches as well.
 _ARGUMENT = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\)\s*)?:\s*(.*)")

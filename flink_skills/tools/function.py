@@ -29,8 +29,6 @@ from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import one_spelling
 from flink_skills.tools.threads import in_thread
 
-__all__ = ["FunctionTool", "StreamingFunctionTool", "passes", "result_of"]
-
 _log = logging.getLogger(__name__)
 
 

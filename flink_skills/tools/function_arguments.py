@@ -19,8 +19,6 @@ from flink_skills.hints import type_hints
 from flink_skills.tools.arguments import Arguments
 from flink_skills.tools.docstrings import docstring_of, read_docstring
 
-__all__ = ["FunctionArguments", "SignatureError", "called_function"]
-
 
 class SignatureError(ValueError):
     """Models cannot call a function."""

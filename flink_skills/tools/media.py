@@ -13,8 +13,6 @@ from flink_skills.errors import ConfigError
 from flink_skills.execution.workspace import recognized_type
 from flink_skills.texts import printable
 
-__all__ = ["KINDS", "MEDIA_TYPES", "Media", "has_media_name", "media_from_json", "media_to_json"]
-
 #: The kind of each supported media type. A chat model accepts kinds.
 MEDIA_TYPES: Mapping[str, str] = {
     "image/png": "image",

@@ -12,8 +12,6 @@ from typing import Any
 from flink_skills.errors import near_misses
 from flink_skills.tools.arguments import ArgumentError, misfit, plain_name
 
-__all__ = ["fit_schema", "json_type", "json_types", "matches", "one_spelling", "resolve", "schema_problem"]
-
 _MAX_DEPTH = 16
 _MAX_VISITS = 20_000
 # Alternatives within alternatives.

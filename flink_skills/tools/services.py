@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.tool_pool import ToolPool
     from flink_skills.tools.runs.process_sessions import ProcessSessions
 
-__all__ = ["ToolServices", "profile_tools"]
-
 
 @dataclass(frozen=True)
 class ToolServices:

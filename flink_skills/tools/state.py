@@ -12,23 +12,6 @@ from typing import Any, Literal
 
 from flink_skills.errors import ConfigError
 
-__all__ = [
-    "ALL",
-    "MAX_TOOL_NAMES",
-    "LoadedSkill",
-    "Selection",
-    "SkillState",
-    "artifacts_effect",
-    "docs_effect",
-    "load_effect",
-    "names_of",
-    "pin_effect",
-    "tools_effect",
-    "touch_effect",
-    "united",
-    "unload_effect",
-]
-
 #: Selects everything, instead of a list of names.
 ALL: Literal["*"] = "*"
 

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["in_thread"]
-
 
 async def in_thread(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return what ``func`` returns. Call it on a thread of the loop's executor.

@@ -11,20 +11,6 @@ from typing import Literal
 from flink_skills.errors import near_misses
 from flink_skills.tools.profiles import TOOL_NAMES
 
-__all__ = [
-    "KnownNames",
-    "NameMatch",
-    "NameUse",
-    "has_wildcard",
-    "hint",
-    "literal_start",
-    "matches",
-    "resolve",
-    "same_tools",
-    "starts_match",
-    "suggestion",
-]
-
 _COMMANDS = ("execute_shell_command", "Bash", "skill_run")
 _LOAD = ("load_skill", "skill_load")
 _FEWEST_LETTERS = 2

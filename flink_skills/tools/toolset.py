@@ -13,8 +13,6 @@ from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, Tur
 from flink_skills.tools.calling import CallGuard, read_canonical
 from flink_skills.tools.tool_names import suggestion
 
-__all__ = ["PreparedCall", "Speaker", "ToolSet", "parsed"]
-
 _log = logging.getLogger(__name__)
 
 # Names that all model providers accept.

@@ -17,8 +17,6 @@ from typing import Any
 from flink_skills.telemetry.activity import current_activity
 from flink_skills.tools.threads import in_thread
 
-__all__ = ["AbandonedCode", "StepThreads"]
-
 _log = logging.getLogger("flink_skills.worker")
 
 # Code of ended turns: how many there may be, and the seconds for which each may continue.

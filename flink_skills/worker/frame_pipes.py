@@ -11,8 +11,6 @@ from collections.abc import Callable
 from flink_skills.errors import WorkerError
 from flink_skills.worker.frames import FrameBuffer, Inbound
 
-__all__ = ["Connection", "PendingFrame"]
-
 _READ_SIZE = 1 << 18
 
 

@@ -15,29 +15,6 @@ from dataclasses import dataclass
 from flink_skills.agents.state.waits import NO_DEADLINE, WaitChange
 from flink_skills.errors import WorkerError
 
-__all__ = [
-    "AnswerData",
-    "CancelOperator",
-    "Close",
-    "FrameBuffer",
-    "OpenPlan",
-    "Ping",
-    "SessionData",
-    "StartTurn",
-    "TurnAnswer",
-    "encode_end",
-    "encode_events",
-    "encode_metrics",
-    "encode_need_session",
-    "encode_open_failed",
-    "encode_opened",
-    "encode_outputs",
-    "encode_park",
-    "encode_pong",
-    "encode_step",
-    "encode_wait",
-]
-
 MAX_FRAME = 256 * 1024 * 1024
 
 OPEN, TURN, SESSION, CANCEL, CLOSE, PING, ANSWER = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07

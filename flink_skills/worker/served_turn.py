@@ -26,8 +26,6 @@ from flink_skills.worker.frame_pipes import Connection, PendingFrame
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
 
-__all__ = ["ServedTurn", "Serving", "SessionCache", "encoder_of"]
-
 _MAX_SESSIONS = 10_000
 _MAX_BYTES = 128 << 20
 _MIN_BYTES = 16 << 20

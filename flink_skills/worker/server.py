@@ -26,8 +26,6 @@ from flink_skills.worker.frame_pipes import Connection
 from flink_skills.worker.served_turn import ServedTurn, SessionCache, encoder_of
 from flink_skills.worker.watchdog import BROKEN_STREAM, BROKEN_WORKER, REPLACED, Watchdog
 
-__all__ = ["Worker"]
-
 _log = logging.getLogger("flink_skills.worker")
 # Seconds for the turns of a worker that is replaced to end.
 _DRAIN_SECONDS = 30.0

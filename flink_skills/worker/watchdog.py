@@ -25,8 +25,6 @@ from flink_skills.errors import counted
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.metrics import resident_memory
 
-__all__ = ["BLOCKED", "BROKEN_STREAM", "BROKEN_WORKER", "OUT_OF_MEMORY", "REPLACED", "Watchdog"]
-
 # Exit codes of a worker. The bridge logs them, and docs/troubleshooting.md lists them.
 #: A turn blocked the event loop.
 BLOCKED = 81

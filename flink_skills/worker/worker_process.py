@@ -24,8 +24,6 @@ from flink_skills.agents.open.redaction import Redactor
 from flink_skills.telemetry.activity import LogFields
 from flink_skills.worker.abandoned import StepThreads
 
-__all__ = ["LevelFormatter", "WholeLines", "main"]
-
 _PR_SET_PDEATHSIG = 1
 _CLOSE_SECONDS = 4.0
 # Python ignores these two in itself and restores them in the programs that it starts.

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from flink_skills.tools.base import ToolResult
     from flink_skills.tools.calling import Approval, ApprovalRequest
 
-__all__ = ["Agent", "ModelOverrides", "Refusal", "ToolInvocation", "current_overrides", "override_models"]
-
 
 @dataclass(frozen=True)
 class Refusal:

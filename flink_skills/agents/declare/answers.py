@@ -13,8 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from flink_skills.tools.arguments import MAX_VALUES, TooLargeError, check_text
 
-__all__ = ["AnswerType"]
-
 _FENCE = "```"
 # The rest of the line with an opening fence.
 _LABEL = re.compile(r"(?:json)?[^\S\n]*\n")

@@ -14,8 +14,6 @@ from flink_skills.options import JobConfig
 from flink_skills.other_frameworks import CONTEXT_WORDS
 from flink_skills.telemetry import MetricGroup
 
-__all__ = ["FRESH", "AgentContext", "Fresh"]
-
 
 class Fresh(Enum):
     """The type of :data:`FRESH`."""

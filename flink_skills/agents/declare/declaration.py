@@ -25,18 +25,6 @@ from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.profiles import TOOL_NAMES
 
-__all__ = [
-    "Declaration",
-    "DeclaredAgent",
-    "DeclaredTool",
-    "agent_id",
-    "declared_pool",
-    "mcp_tool_set",
-    "name_list",
-    "pool_item",
-    "read_declaration",
-]
-
 _SESSIONS = ("event", "key")
 _NOT_SHARED = SharedResources()
 

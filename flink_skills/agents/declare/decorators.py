@@ -12,19 +12,6 @@ from typing import Any, TypeVar, overload
 from flink_skills.errors import ConfigError
 from flink_skills.resource import MARK_ATTRIBUTE, Mark
 
-__all__ = [
-    "MCP_DEFAULTS",
-    "agent_tool",
-    "chat_model_connection",
-    "chat_model_setup",
-    "mcp_server",
-    "prompt",
-    "skills",
-    "tool",
-    "tool_pool",
-    "tool_set",
-]
-
 F = TypeVar("F", bound=Any)
 
 #: Default arguments of ``@mcp_server``.

@@ -20,9 +20,6 @@ from flink_skills.models.base import ChatModel
 from flink_skills.other_frameworks import AGENT_WORDS
 from flink_skills.resource import mark_of
 
-__all__ = ["check_attributes", "check_kinds", "not_an_agent", "reads_attribute"]
-
-
 _TYPE_ADVICE = "give a pydantic model or another type"
 
 

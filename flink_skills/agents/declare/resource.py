@@ -16,15 +16,6 @@ from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.resource import Resource
 from flink_skills.sources import SourceSpec
 
-__all__ = [
-    "SOURCE_OPTIONS",
-    "ResourceDescriptor",
-    "ResourceName",
-    "SharedResources",
-    "declared_sources",
-    "source_strings",
-]
-
 
 class _Names(type):
     """Explains a name of another framework."""

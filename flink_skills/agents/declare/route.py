@@ -9,8 +9,6 @@ from typing import Any
 
 from flink_skills.errors import ConfigError, UnknownNameError
 
-__all__ = ["Route"]
-
 _KEYS = ("field", "models", "default")
 _EXAMPLE = "{'field': 'tier', 'models': {'gold': 'large'}, 'default': 'small'}"
 # Errors of an event or a field of another shape.

@@ -27,8 +27,6 @@ from flink_skills.tools.state import artifacts_effect
 if TYPE_CHECKING:
     from flink_skills.agents.declare.agent import Agent
 
-__all__ = ["NOTHING_SPENT", "NO_BUDGET", "AgentTool", "Budget", "BudgetError", "Spent", "agent_tool_spec"]
-
 
 @dataclass(frozen=True)
 class Spent:

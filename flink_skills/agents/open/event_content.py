@@ -17,8 +17,6 @@ from flink_skills.artifacts import ArtifactError
 from flink_skills.errors import ConfigError, TurnError
 from flink_skills.models.messages import Media
 
-__all__ = ["ContentItem", "ContentScope", "EventContent", "content_items"]
-
 _STEP = "content#0"
 
 

@@ -39,9 +39,6 @@ from flink_skills.tools.services import ToolServices, profile_tools
 from flink_skills.tools.skills.skill_prompts import guidance, introduction
 from flink_skills.tools.tool_names import hint, matches
 
-__all__ = ["Generation", "GenerationParts", "ModelRuntime", "described_models", "effective_names", "effective_view"]
-
-
 _log = logging.getLogger("flink_skills.runtime")
 
 # Views of skills that agents chose for events (see Agent.visible_skills): as many as are kept ready.

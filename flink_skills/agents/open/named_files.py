@@ -30,8 +30,6 @@ from flink_skills.sources.prefixes import AllowedPrefixes, PrefixPolicy
 from flink_skills.sources.transfer_failures import DiskError
 from flink_skills.telemetry import observe
 
-__all__ = ["Durable", "NamedFiles"]
-
 _log = logging.getLogger("flink_skills.files")
 
 _STEP = "files#1"

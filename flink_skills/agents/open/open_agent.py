@@ -34,8 +34,6 @@ from flink_skills.telemetry import MetricGroup, Telemetry
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.services import ToolServices
 
-__all__ = ["EventStaging", "OpenAgent", "OpenHost", "ReadableOptions", "TurnLimits", "isolation_of"]
-
 
 class ReadableOptions:
     """Options for the code of agents on this machine. References in custom keys are replaced at each read.

@@ -27,18 +27,6 @@ from flink_skills.telemetry import PointEvent, Telemetry
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.skills.command_environment import command_environment
 
-__all__ = [
-    "Figures",
-    "LiveSkills",
-    "log_diagnostic",
-    "log_isolation",
-    "log_skills",
-    "open_skills",
-    "tell",
-    "tool_inspectors",
-]
-
-
 _log = logging.getLogger("flink_skills.runtime")
 _MAX_NAMES = 20
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}

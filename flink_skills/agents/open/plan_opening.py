@@ -51,8 +51,6 @@ from flink_skills.tools.runs.process_sessions import ProcessSessions
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.tool_names import NameMatch
 
-__all__ = ["created_model", "listeners_of", "open_plan", "telemetry_of"]
-
 
 def created_model(agent_id: str, name: str, setup: ModelSetup, config: SkillConfig) -> ChatModel:
     """Create the chat model ``name`` of an agent, or a fallback of one.

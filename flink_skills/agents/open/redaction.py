@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable
 
 from flink_skills.tools.commands.hidden import HiddenValues
 
-__all__ = ["Redactor"]
-
 _MARK = "***"
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import CoroutineType, FrameType, GeneratorType, MethodType
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["CANCEL_PAUSES", "Deadlines", "Expiring", "StoppedAwait", "ignore_result", "stop", "stopped_awaits"]
-
 #: Seconds to wait after each cancellation of a task for its end.
 CANCEL_PAUSES = (0.5, 1.0, 2.0, 4.0)
 

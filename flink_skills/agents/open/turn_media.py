@@ -19,8 +19,6 @@ from flink_skills.models.messages import Media, Message
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.base import ToolResult
 
-__all__ = ["MediaStore", "TurnMedia"]
-
 _CACHE_BYTES = 32 << 20
 _GONE = "the content is no longer stored"
 _OLDER = "omitted, because a request has room only for newer content"

@@ -16,8 +16,6 @@ from flink_skills.documents import Document, DocumentError, Path, Problem, path_
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.options import SkillConfig
 
-__all__ = ["absolute_path", "agent_of", "load_agent_yaml", "read_agent_document", "with_absolute_paths"]
-
 
 def load_agent_yaml(path: str | FilePath) -> Agent:
     """Return the agent that a YAML file declares.

@@ -32,8 +32,6 @@ from pydantic.dataclasses import rebuild_dataclass
 
 from flink_skills.hints import type_hints
 
-__all__ = ["dumps", "obstacle"]
-
 # Some of them are missing in some versions of Python.
 _SENTINEL_NAMES = ("_FIELD", "_FIELD_CLASSVAR", "_FIELD_INITVAR", "MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")
 _SENTINELS = {id(getattr(dataclasses, name)): name for name in _SENTINEL_NAMES if hasattr(dataclasses, name)}

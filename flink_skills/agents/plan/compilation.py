@@ -44,9 +44,6 @@ from flink_skills.tools.dynamic.tool_registry import check_tool_name
 from flink_skills.tools.profiles import MODEL_KEYS, TOOL_NAMES, SkillSettings
 from flink_skills.tools.tool_names import matches
 
-__all__ = ["check_route", "compile_plan", "instantiate", "with_fallbacks"]
-
-
 # Settings whose content is for one provider.
 _OF_PROVIDER = ("cache_key", "extra_body", "extra_headers", "session_header")
 

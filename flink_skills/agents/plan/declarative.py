@@ -27,9 +27,6 @@ from flink_skills.tools.dynamic.tool_registry import get_tool
 from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.function import FunctionTool
 
-__all__ = ["DeclarativeAgent", "descriptor_of", "prompt_of", "state_model"]
-
-
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TAKEN = frozenset(dir(BaseModel))
 

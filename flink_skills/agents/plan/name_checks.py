@@ -20,24 +20,6 @@ from flink_skills.tools.dynamic.tool_pool import ToolPool
 from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
 from flink_skills.tools.tool_names import KnownNames, NameMatch, NameUse, resolve
 
-__all__ = [
-    "NamedAgent",
-    "UnmatchedNamesError",
-    "approver_of",
-    "check_content",
-    "check_matches",
-    "check_own_names",
-    "check_prompts",
-    "check_waits",
-    "elsewhere_of",
-    "fields_of_input",
-    "job_matches",
-    "named_tree",
-    "own_matches",
-    "without_others",
-]
-
-
 _FAMILIES: Sequence[OptionFamily[Any]] = (
     SkillOptions.TOOL_TIMEOUT_OF,
     SkillOptions.TOOL_MAX_OUTPUT_OF,

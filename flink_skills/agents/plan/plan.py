@@ -33,9 +33,6 @@ from flink_skills.models.registry import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
 
-__all__ = ["AgentPlan", "ModelPlan", "import_object", "load_agent", "operator_of", "operator_uid", "unknown_in_module"]
-
-
 # Keyed state is found by the uid: never another one.
 _PREFIX = "agent-"
 

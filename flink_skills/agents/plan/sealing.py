@@ -19,18 +19,6 @@ from flink_skills.options import SkillOptions
 from flink_skills.sources import SourceSpec
 from flink_skills.sources.secrets import replacements
 
-__all__ = [
-    "NOT_SHOWN",
-    "Secrets",
-    "hidden_urls",
-    "public_options",
-    "public_scope",
-    "secret_values",
-    "split_agent",
-    "split_options",
-    "with_urls",
-]
-
 Secrets = Mapping[str, Any]
 """The parts of a plan that only workers get, as JSON-like data."""
 

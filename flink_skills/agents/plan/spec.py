@@ -20,23 +20,6 @@ from flink_skills.models.setup import SETTINGS, ModelSetup
 from flink_skills.options import SkillConfig
 from flink_skills.other_frameworks import SETUP_WORDS
 
-__all__ = [
-    "AgentParts",
-    "AgentSpec",
-    "ApproveSpec",
-    "ConnectionSpec",
-    "PromptSpec",
-    "RouteSpec",
-    "SetupSpec",
-    "SkillsSection",
-    "SourcePins",
-    "StrictPart",
-    "Text",
-    "route_problems",
-    "setup_problems",
-]
-
-
 Text = Annotated[StrictStr, Field(min_length=1)]
 
 

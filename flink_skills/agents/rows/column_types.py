@@ -27,8 +27,6 @@ from pydantic import BaseModel
 
 from flink_skills.agents.state.event import to_plain
 
-__all__ = ["ColumnType", "MisfitError", "fit"]
-
 _ISO_DATE = re.compile(r"([0-9]{4})(-?)([0-9]{2})\2([0-9]{2})")
 _ISO_TIME = re.compile(
     r"T?([0-9]{2})(?:(:?)([0-9]{2})(?:\2([0-9]{2})(?:[.,]([0-9]+))?)?)?([Zz]|[+-][0-9]{2}(?::?[0-9]{2}){0,2})?"

@@ -14,18 +14,6 @@ from typing import Any
 from flink_skills.agents.rows.column_types import ColumnType, MisfitError, fit
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 
-__all__ = [
-    "RECORD_FIELDS",
-    "ColumnFill",
-    "FieldPath",
-    "Filling",
-    "OutputShape",
-    "TableFill",
-    "checked_path",
-    "plan_columns",
-    "value_of",
-]
-
 RECORD_FIELDS = (
     "agent",
     "key",

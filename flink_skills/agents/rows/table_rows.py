@@ -14,8 +14,6 @@ from flink_skills.agents.state.event import Record, key_of, to_plain
 from flink_skills.agents.state.keys import key_failure_text, key_to_text
 from flink_skills.errors import ConfigError
 
-__all__ = ["NEXT_TAG", "RESERVED_TAGS", "KeyedEvent", "NextEvent", "RecordRows", "TableRow"]
-
 _log = logging.getLogger("flink_skills.rows")
 
 #: Side outputs whose names start like this belong to the runtime.

@@ -8,8 +8,6 @@ from typing import Any
 
 from flink_skills.agents.state.waits import OpenWait, WaitResult
 
-__all__ = ["WAITS_TAG", "WAIT_COLUMNS", "WaitIds", "wait_record"]
-
 _log = logging.getLogger(__name__)
 
 #: Tag of the side output with questions.

@@ -32,24 +32,6 @@ from flink_skills.models.messages import (
 from flink_skills.tools.base import ArgumentChange, Repeat, ToolResult
 from flink_skills.tools.media import media_from_json, media_to_json
 
-__all__ = [
-    "STATE_VERSION",
-    "WAIT_VERSION",
-    "StepCodec",
-    "adapter_of",
-    "decode",
-    "decode_all",
-    "encode",
-    "message_from_json",
-    "message_to_json",
-    "response_from_json",
-    "response_to_json",
-    "result_from_json",
-    "result_to_json",
-    "usage_to_json",
-]
-
-
 STATE_VERSION = 1
 #: The version of journal entries of waits. An earlier release rejects them.
 WAIT_VERSION = 2

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from flink_skills.errors import SkillsError
 
-__all__ = ["MAX_ERROR_TEXT", "described", "error_text", "message_text", "plain_message"]
-
 #: Maximum characters of the text of an error.
 MAX_ERROR_TEXT = 10_000
 

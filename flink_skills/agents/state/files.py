@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
     from flink_skills.tools.state import SkillState
 
-__all__ = [
-    "EventFile",
-    "Fetched",
-    "event_files",
-    "fields_of_event",
-    "file_of",
-    "free_name",
-    "pinned_file",
-    "stage_files",
-    "with_names",
-    "without_data",
-]
-
 _FIELDS = frozenset({"name", "data", "text", "uri", "mime_type", "sha256"})
 _CONTENT = ("data", "text", "uri")
 _INPUTS = "work/inputs"

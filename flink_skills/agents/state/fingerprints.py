@@ -12,8 +12,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-__all__ = ["digest", "fingerprint"]
-
 
 def fingerprint(*values: Any) -> str:
     """Return a short digest of values, which is the same in every process.

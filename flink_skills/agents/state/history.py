@@ -21,8 +21,6 @@ from flink_skills.tools import SkillState
 from flink_skills.tools.profiles import LOADERS
 from flink_skills.tools.skills.skill_prompts import unloaded_line
 
-__all__ = ["Cut", "about_tokens_of", "cut", "placed", "skill_results", "without_verbatim"]
-
 # What providers put around a message and a tool call, about.
 _FRAME = 4
 

@@ -17,8 +17,6 @@ from flink_skills.agents.state.waits import CANCELLED, INPUT_ENDED, OpenWait, Wa
 from flink_skills.errors import LimitError
 from flink_skills.tools.base import TurnInterruptedError
 
-__all__ = ["NOTHING_ASKED", "Asked", "Journal", "JournalMismatchError", "KeptWait"]
-
 # Its entry is the first one of the journal of a turn that was started anew. No step has such an id.
 _ANEW = "anew"
 

@@ -20,18 +20,6 @@ from typing import Any
 from flink_skills.agents.state.event import key_of
 from flink_skills.errors import ConfigError, SkillsError
 
-__all__ = [
-    "KeyText",
-    "check_key_selector",
-    "key_failure",
-    "key_failure_text",
-    "key_from_text",
-    "key_text_of",
-    "key_to_text",
-    "selected_key",
-]
-
-
 _TAGGED = {
     "date": dt.date.fromisoformat,
     "datetime": dt.datetime.fromisoformat,

@@ -18,16 +18,6 @@ from flink_skills.agents.state.history import about_tokens_of, skill_results
 from flink_skills.models.messages import Message
 from flink_skills.models.well_formed import call_ids, well_formed_conversation
 
-__all__ = [
-    "NO_CONVERSATION",
-    "SESSION_EFFECT",
-    "UNCHANGED",
-    "KeptConversation",
-    "Session",
-    "SessionChange",
-    "SessionOp",
-]
-
 #: The effect of a call of an agent whose conversation continues in later calls. ``prefix`` precedes the names of its
 #: conversations in the session of the caller, and the rest is :meth:`KeptConversation.to_json`.
 SESSION_EFFECT = "agent-session"

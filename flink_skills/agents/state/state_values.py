@@ -27,8 +27,6 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from flink_skills.agents.state.event import Record
 from flink_skills.errors import TurnError
 
-__all__ = ["StoredState", "check_value", "is_plain", "shown_path", "stored", "with_types"]
-
 Path = tuple[str | int, ...]
 Types = dict[str, list[Sequence[str | int]]]
 

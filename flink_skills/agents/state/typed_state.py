@@ -14,8 +14,6 @@ from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.state_values import StoredState, check_value, is_plain, shown_path, stored, with_types
 from flink_skills.errors import TurnError
 
-__all__ = ["STATE_EFFECT", "assigned_state", "changed_state", "new_state", "state_effects", "stored_state"]
-
 #: The effect of a tool call that changed the state of the agent that called. ``set`` has the new values, ``gone`` the
 #: keys that were removed.
 STATE_EFFECT = "agent-state"

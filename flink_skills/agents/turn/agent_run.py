@@ -42,9 +42,6 @@ from flink_skills.tools.threads import in_thread
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import Generation, ModelRuntime
 
-__all__ = ["AgentRun", "Conversations", "call_agent"]
-
-
 _MAX_NAME = 100
 
 

@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from flink_skills.options import JobConfig
     from flink_skills.telemetry import MetricGroup
 
-__all__ = [
-    "AgentTurn",
-    "ChildSessions",
-    "StateCopy",
-    "ToolState",
-    "TurnContext",
-    "merged_state",
-    "session_json",
-    "state_changes",
-]
-
-
 # Conversations of one tool that a session stores. Models invent names.
 _MAX_SESSIONS = 32
 

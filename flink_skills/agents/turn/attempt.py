@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.steps import Steps
     from flink_skills.execution import Workspace
 
-__all__ = ["Attempt", "CallAgent", "Identity", "NestedCall", "TurnClock", "TurnFiles"]
-
 
 class TurnFiles:
     """Reads the files of the event of a turn, and opens the workspace of its key when something needs it.

@@ -13,9 +13,6 @@ from flink_skills.agents.state.journal import Asked
 from flink_skills.agents.turn.steps import Steps
 from flink_skills.errors import TurnError
 
-__all__ = ["Apart", "Calls", "is_apart"]
-
-
 T = TypeVar("T")
 
 # For whom what runs in this context is apart.

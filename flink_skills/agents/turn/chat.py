@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from flink_skills.tools import ToolSet
     from flink_skills.tools.base import Tool
 
-__all__ = ["Request", "chat", "history_of"]
-
-
 _log = logging.getLogger("flink_skills.turn")
 
 _CONTENT = "the content of unloaded skills"

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from flink_skills.tools.base import AgentAnswer
     from flink_skills.tools.toolset import PreparedCall
 
-__all__ = ["Conversation", "Repeats", "ToolCaller"]
-
 
 class ToolCaller:
     """The agent that calls a tool in ``step``. It is the ``caller`` of the tool's context."""

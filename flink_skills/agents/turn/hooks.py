@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.agent_turn import AgentTurn
     from flink_skills.tools import SkillState
 
-__all__ = ["RequestHooks", "ToolHook"]
-
 _MESSAGES = (UserMessage, AssistantMessage, ToolMessage)
 
 

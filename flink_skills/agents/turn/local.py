@@ -24,8 +24,6 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import CustomMetrics
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent
 
-__all__ = ["ListOutcome", "run_blocking", "run_events", "run_list", "run_outcomes"]
-
 T = TypeVar("T")
 
 

@@ -21,8 +21,6 @@ from flink_skills.models.messages import Usage
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry.event_record import PackedEvent
 
-__all__ = ["LocalTurns"]
-
 
 @dataclass
 class _Turn:

@@ -23,8 +23,6 @@ from flink_skills.agents.turn.turn_record import ERROR_TAG
 from flink_skills.agents.turn.turn_waits import processing_time
 from flink_skills.options import SkillOptions
 
-__all__ = ["Ask", "GivenAnswer", "LocalWaits", "UnusedAnswer"]
-
 #: Returns the answer to the record of a question, such as an input of a person in a terminal. The record has the reason
 #: in ``problem`` if the wait has rejected an answer.
 Ask = Callable[[dict[str, Any]], Awaitable[Any]]

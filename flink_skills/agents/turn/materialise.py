@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.conversation import Conversation
     from flink_skills.tools import SkillState
 
-__all__ = ["Additions", "build_request"]
-
-
 _log = logging.getLogger(__name__)
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.materialise import Additions
     from flink_skills.tools.base import Tool, ToolContext
 
-__all__ = ["respond"]
-
 _log = logging.getLogger("flink_skills.model")
 _MAX_WAIT = 30.0
 # Doublings of the limit of a cut answer.

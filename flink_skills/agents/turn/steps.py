@@ -14,8 +14,6 @@ from flink_skills.errors import LimitError
 from flink_skills.models.messages import NO_USAGE, Usage
 from flink_skills.tools.base import TurnInterruptedError
 
-__all__ = ["CallIds", "Steps"]
-
 _current_step: contextvars.ContextVar[str] = contextvars.ContextVar("flink_skills_step", default="")
 
 

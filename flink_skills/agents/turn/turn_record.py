@@ -28,25 +28,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.agent_run import AgentRun
     from flink_skills.agents.turn.agent_turn import AgentTurn
 
-__all__ = [
-    "ERROR_TAG",
-    "Emitted",
-    "Encoding",
-    "Ending",
-    "TurnCounts",
-    "TurnOutcome",
-    "TurnRecords",
-    "TurnStart",
-    "TurnStatus",
-    "crash_problem",
-    "emitted",
-    "error_outputs",
-    "failed",
-    "kind_of",
-    "listed_kinds",
-]
-
-
 #: Pairs of side-output tag (empty: main output) and value.
 Emitted = Sequence[tuple[str, Any]]
 

@@ -24,16 +24,6 @@ from flink_skills.telemetry import Activity, ActivityContext, PointEvent, TurnSc
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
 
-__all__ = [
-    "SendWait",
-    "TurnWaits",
-    "condemned_waits",
-    "open_records",
-    "processing_time",
-    "report_stopped_awaits",
-    "wait_event",
-]
-
 _log = logging.getLogger("flink_skills.turn")
 
 #: Sends a change of a wait.

@@ -36,18 +36,6 @@ from flink_skills.tools.calling import Approval, Decision, Later
 if TYPE_CHECKING:
     from flink_skills.agents.turn.agent_turn import AgentTurn
 
-__all__ = [
-    "AnswerReader",
-    "CallWaits",
-    "answer_of",
-    "milliseconds",
-    "plain_payload",
-    "sleep_request",
-    "time_in_milliseconds",
-    "wait_request",
-]
-
-
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 # Tables, pages and terminals show times until the end of the year 9999.
 _TIMES = range(-62_135_596_800_000, 253_402_300_800_000)

@@ -22,8 +22,6 @@ from flink_skills.agents.state.waits import (
 )
 from flink_skills.errors import LimitError
 
-__all__ = ["ReadAnswer", "WaitPort", "Waits", "no_waits"]
-
 # Rounds of the event loop without a new call, after which the code can request nothing more. A result passes through
 # several asyncio futures, each in its own round, before the code continues.
 _QUIET_ROUNDS = 16

@@ -30,9 +30,6 @@ from flink_skills.texts import replace_hidden, visible
 if TYPE_CHECKING:
     from flink_skills.cli.look.catalog_data import Catalog
 
-__all__ = ["catalog", "render_page"]
-
-
 _FILES = Path(__file__).with_name("page_files")
 
 

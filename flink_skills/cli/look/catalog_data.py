@@ -35,8 +35,6 @@ from flink_skills.tools.dynamic import tool_names_of
 from flink_skills.tools.profiles import SkillSettings
 from flink_skills.tools.skills.command_environment import command_environment
 
-__all__ = ["Catalog", "CatalogSkill", "Length", "Viewer", "read_job_catalog", "read_source_catalog"]
-
 _SCRIPT_FOLDERS = ("scripts/", "bin/")
 _SCRIPT = re.compile(r"\.(?:py|sh|bash|zsh|fish|m?js|cjs|tsx?|rb|pl|php|r|jl|lua|go|java|jar|awk|ps1)$", re.IGNORECASE)
 

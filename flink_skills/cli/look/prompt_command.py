@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from flink_skills.options import SkillConfig
     from flink_skills.skill import Diagnostic
 
-__all__ = ["prompt"]
-
 _MAX_NAMES = 20
 _EVENT = "An event."
 

@@ -24,8 +24,6 @@ from flink_skills.skill.skill_inspection import about_tokens
 from flink_skills.tools.base import ToolSpec
 from flink_skills.tools.skills.skill_prompts import introduction
 
-__all__ = ["AgentRequest", "FirstRequest", "Part", "SentBody", "first_request", "sent_body"]
-
 
 @dataclass(frozen=True)
 class AgentRequest:

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from flink_skills.skill.yaml_values import Node
     from flink_skills.tools.dynamic import OfferedTools
 
-__all__ = ["list_skills", "show", "validate"]
-
 _SHORT_DIGEST = 12
 
 

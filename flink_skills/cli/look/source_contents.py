@@ -24,8 +24,6 @@ from flink_skills.sources.skill_source import SourceSpec
 from flink_skills.tools import SkillSettings
 from flink_skills.tools.dynamic import OfferedTools, check_tools
 
-__all__ = ["Depth", "LoadedSkill", "SkillStream", "SourceContents", "SourceSkill", "read_sources", "report_problems"]
-
 
 @dataclass(frozen=True)
 class SourceSkill:

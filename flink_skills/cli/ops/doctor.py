@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from flink_skills.execution import IsolationLevel, IsolationReport
     from flink_skills.options import SkillConfig
 
-__all__ = ["LEVELS", "doctor", "enforced_sentence", "gap_sentence"]
-
 # Actions that the probes attempt. A report lists each as prevented or as possible.
 _ATTEMPTS = {
     "abstract_socket": "connect to abstract Unix sockets",

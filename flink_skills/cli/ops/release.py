@@ -38,8 +38,6 @@ from flink_skills.errors import ConfigError, ResourceError, SkillLockError
 if TYPE_CHECKING:
     from flink_skills.sources.packing import Packing
 
-__all__ = ["lock", "pack"]
-
 _UNREADABLE = frozenset({"D01", "D04", "D05", "D06"})
 _SKILL_FIELDS = ("name", "path", "digest", "files", "bytes")
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from flink_skills.flink.savepoints import KeyState, Savepoint
     from flink_skills.models.messages import Message
 
-__all__ = ["sessions", "waits"]
-
 _MAX_STATE, _MAX_PAYLOAD = 80, 100
 
 SavepointPath = Annotated[

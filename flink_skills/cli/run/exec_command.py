@@ -12,8 +12,6 @@ from flink_skills.errors import ConfigError
 if TYPE_CHECKING:
     from flink_skills.cli.run.exec_sandbox import ExecRequest
 
-__all__ = ["execute"]
-
 
 def execute(
     command: Annotated[

@@ -26,8 +26,6 @@ from flink_skills.skill import AgentSkill
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["ExecRequest", "Outcome", "Sandbox", "read_stdin", "run_in_sandbox", "run_in_scratch"]
-
 _MAX_LISTED = 20_000
 _LISTED_DIRECTORIES = (b"out", b"work")
 # Each level of the recursion keeps a descriptor open.

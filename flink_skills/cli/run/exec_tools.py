@@ -29,8 +29,6 @@ from flink_skills.tools.dynamic import BundledTools, Described, tool_places
 from flink_skills.tools.profiles import brings_tools
 from flink_skills.tools.schemas import fit_schema, json_types, matches
 
-__all__ = ["call_tool", "list_tools"]
-
 
 @dataclass
 class _ToolOutcome(Outcome):

@@ -12,8 +12,6 @@ import typer
 from flink_skills.cli.shared_options import Format, OutputFormat, text_option
 from flink_skills.errors import ConfigError
 
-__all__ = ["run"]
-
 USAGE = 2
 _JSON_WITHOUT_CHECK = "--format json requires --check or --explain: a job writes its outputs to tables"
 _LOCAL_JOB_OPTIONS = ("--local", "--input", "--agent", "--output", "--errors", "--model", "--base-url")

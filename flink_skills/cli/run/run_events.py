@@ -33,8 +33,6 @@ from flink_skills.errors import ConfigError, TurnError
 from flink_skills.job.job_reading import read_job, split_assignments
 from flink_skills.job.local_job import LocalJob
 
-__all__ = ["RunRequest", "run_agent", "run_job_locally"]
-
 DONE, FAILED, SOME_ERRORS = 0, 1, 3
 
 

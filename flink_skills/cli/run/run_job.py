@@ -18,8 +18,6 @@ from flink_skills.job.job_checks import Check, CheckReport, check_job
 from flink_skills.job.sizing import Load
 from flink_skills.job.wait_answers import Approvals
 
-__all__ = ["check", "execute", "explain"]
-
 DONE, FAILED, SOME_ERRORS = 0, 1, 3
 _SYMBOLS = {
     "ok": ("✓", "green"),

@@ -23,17 +23,6 @@ from flink_skills.agents.turn.turn_record import kind_of, listed_kinds
 from flink_skills.cli.terminal_output import counted, print_note, visible
 from flink_skills.errors import ConfigError, SkillsError
 
-__all__ = [
-    "BadLine",
-    "InputEvent",
-    "Progress",
-    "Sink",
-    "bad_line_record",
-    "private_stdout",
-    "read_error_records",
-    "read_events",
-]
-
 _LINE_SECONDS = 10.0
 _DRAIN_SECONDS = 5.0
 _END = "\x1eend of prints\x1e"

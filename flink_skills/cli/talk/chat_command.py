@@ -9,8 +9,6 @@ import typer
 
 from flink_skills.cli.shared_options import Assignments, text_option
 
-__all__ = ["chat"]
-
 
 def chat(
     job: Annotated[

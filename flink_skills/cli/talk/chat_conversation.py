@@ -26,8 +26,6 @@ from flink_skills.telemetry import Observer
 from flink_skills.tools import SkillState
 from flink_skills.tools.base import ToolSpec
 
-__all__ = ["Conversation", "parse_event"]
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -28,8 +28,6 @@ from flink_skills.errors import ConfigError, near_misses
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillOptions
 
-__all__ = ["ChatRequest", "run_chat"]
-
 DONE, SOME_ERRORS, INTERRUPTED = 0, 3, 130
 _PROMPT = "> "
 _MAX_DESCRIPTION = 90

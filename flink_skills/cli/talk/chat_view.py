@@ -16,8 +16,6 @@ from flink_skills.execution import CommandResult
 from flink_skills.models.messages import ModelResponse
 from flink_skills.telemetry import CANCELLED, Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta
 
-__all__ = ["ChatView", "LogToView", "truncate"]
-
 _MAX_ARGUMENT, _MAX_RESULT, _MAX_COMMAND = 60, 100, 100
 _DIM, _ERROR, _NAME = "dim", "red", "cyan"
 

@@ -17,16 +17,6 @@ from flink_skills.agents.turn.local_waits import Ask
 from flink_skills.agents.turn.turn import TurnOutcome
 from flink_skills.cli.terminal_output import Styled, counted, print_error, print_note
 
-__all__ = [
-    "ReadLine",
-    "answer_of",
-    "ask_person",
-    "count_unanswered",
-    "question_lines",
-    "report_unanswered",
-    "terminal_ask",
-]
-
 ReadLine = Callable[[str], str | None]
 _CANCELLED = {"cancel": True}
 _MAX_LINE = 1 << 16

@@ -25,9 +25,6 @@ from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.launcher.protocol import Confinement, Order
 from flink_skills.execution.request import CommandRequest, Limits
 
-__all__ = ["BwrapBackend", "Operation", "View", "explain", "find_bwrap"]
-
-
 Operation = tuple[str, ...]
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")

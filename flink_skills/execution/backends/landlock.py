@@ -20,8 +20,6 @@ from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.launcher.protocol import PARTS, SIGNALS, TRUNCATION, Confinement
 from flink_skills.execution.request import CommandRequest
 
-__all__ = ["SCOPES_SINCE", "LandlockBackend"]
-
 SCOPES_SINCE = 6
 """The version of Landlock that confines signals and abstract sockets (Linux 6.12)."""
 

@@ -20,8 +20,6 @@ from flink_skills.execution.request import CommandRequest, CommandResult, Limits
 from flink_skills.execution.supervisors import NotStartedError, SupervisorPool
 from flink_skills.sources.locking import os_error_hint
 
-__all__ = ["HygieneBackend", "LocalBackend"]
-
 # From SIGTERM to SIGKILL after a timeout: enough to remove a lock file, and over within a second.
 _GRACE_SECONDS = 0.5
 _SPARE_PROCESSES = 256

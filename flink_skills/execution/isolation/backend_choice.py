@@ -18,8 +18,6 @@ from flink_skills.execution.isolation_report import IsolationLevel, IsolationRep
 from flink_skills.execution.workspace import WorkspaceManager
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["choose_backend", "open_backend"]
-
 _AUTOMATIC = ("bwrap", "landlock")
 _WITHOUT_FILES = "hygiene"
 # Gaps that canaries cannot detect, of all levels that share the kernel of the host.

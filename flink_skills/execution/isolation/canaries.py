@@ -29,8 +29,6 @@ from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.request import CommandRequest, Limits
 from flink_skills.execution.workspace import Workspace, WorkspaceManager
 
-__all__ = ["REQUIRED", "Findings", "prove", "proved_level"]
-
 REQUIRED: Mapping[IsolationLevel, frozenset[str]] = {
     IsolationLevel.HYGIENE: frozenset(
         {

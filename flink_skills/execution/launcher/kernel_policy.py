@@ -38,8 +38,6 @@ from landlockpy.flags import fs_for_abi, scope_for_abi
 
 from flink_skills.execution.launcher.protocol import PARTS, SIGNALS, TRUNCATION, Rights
 
-__all__ = ["filter_program", "kernel_rights", "signal_call_numbers"]
-
 _OFFLINE = "offline"
 _SIGNAL_CALLS = ("kill", "tkill", "tgkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 

@@ -27,8 +27,6 @@ from typing import NoReturn
 from flink_skills.execution.launcher import linux
 from flink_skills.execution.launcher.usage import cpu_time_of
 
-__all__ = ["Namespaces", "enter", "open_namespaces", "view_of"]
-
 Operations = Sequence[Sequence[str]]
 View = tuple[object, ...]
 User = tuple[int, int] | None

@@ -7,8 +7,6 @@ import select
 import signal
 import time
 
-__all__ = ["Reaped", "child_ids", "descendants", "drain", "kill_children", "signal_group", "stat_fields"]
-
 # A kernel may signal the death of a child that is not in the list of children yet.
 _LOOK_AGAIN_SECONDS = 0.01
 

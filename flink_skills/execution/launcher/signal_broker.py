@@ -18,8 +18,6 @@ from typing import NamedTuple
 from flink_skills.execution.launcher.linux import Call, Listener, system_call
 from flink_skills.execution.launcher.process_tree import descendants, stat_fields
 
-__all__ = ["SignalBroker"]
-
 _LOWEST = -(1 << 31)
 _SIGINFO_BYTES = 128
 _CODE_AT, _SI_TKILL = 8, -6

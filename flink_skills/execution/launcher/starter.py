@@ -23,8 +23,6 @@ from flink_skills.execution.launcher.namespaces import enter
 from flink_skills.execution.launcher.process_tree import Reaped
 from flink_skills.execution.launcher.protocol import HEADER, Confinement, Order, Orders, Restrictions, is_mediated
 
-__all__ = ["Starter", "in_common", "prepare_rules"]
-
 # A program inherits ignored signals. Python ignores two and the launcher handles the others. The zygote has reset those
 # that its parents ignored.
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)

@@ -25,8 +25,6 @@ from flink_skills.execution.launcher.starter import Starter, in_common, prepare_
 from flink_skills.execution.launcher.usage import tasks_of_host
 from flink_skills.execution.launcher.watch import TreeWatch
 
-__all__ = ["supervise"]
-
 # The garbage collector is off in a supervisor.
 _MAX_COMMANDS = 10_000
 _TREE_ENDS_WITHIN_SECONDS = 10.0

@@ -9,19 +9,6 @@ from typing import NamedTuple
 
 from flink_skills.execution.launcher.process_tree import child_ids, stat_fields
 
-__all__ = [
-    "DescriptorUse",
-    "FolderUse",
-    "TreeUse",
-    "cpu_time_of",
-    "descriptor_use",
-    "folder_use",
-    "proportional_memory",
-    "tasks_of_host",
-    "tree_use",
-    "written_by",
-]
-
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BLOCK = 512

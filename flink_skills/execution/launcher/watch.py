@@ -12,8 +12,6 @@ from flink_skills.execution.launcher.process_tree import Reaped
 from flink_skills.execution.launcher.protocol import Order
 from flink_skills.execution.launcher.usage import DescriptorUse, FolderUse, TreeUse
 
-__all__ = ["TreeWatch"]
-
 # Maximum speed at which the processes of a command can allocate memory, for each CPU. The next look is before they can
 # exceed the limit at that speed.
 _BYTES_PER_SECOND = 2 << 30

@@ -23,8 +23,6 @@ from flink_skills.execution.launcher.process_tree import Reaped, drain, kill_chi
 from flink_skills.execution.launcher.protocol import Report, Restrictions, Rights, is_mediated
 from flink_skills.execution.launcher.supervisor import supervise
 
-__all__ = ["serve"]
-
 _READY = b"ready"
 _MAX_REFUSAL_BYTES = 400
 

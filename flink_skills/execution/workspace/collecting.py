@@ -13,8 +13,6 @@ from flink_skills.execution.workspace.media_type import media_type
 from flink_skills.execution.workspace.safe_files import Reach
 from flink_skills.execution.workspace.workspace_paths import WorkspacePathError, is_sealed, parts_of
 
-__all__ = ["Collected", "CollectedFile", "FilePart", "collect_files", "read_part"]
-
 _MAX_PROBLEMS = 8
 _CHUNK = 1 << 20
 

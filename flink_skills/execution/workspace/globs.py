@@ -17,8 +17,6 @@ from typing import Generic, TypeVar
 from flink_skills.execution.workspace.safe_files import Reach
 from flink_skills.execution.workspace.workspace_paths import WorkspacePathError, parts_of
 
-__all__ = ["MAX_DEPTH", "MAX_ENTRIES", "Globs", "Position", "Walk", "WalkEntry"]
-
 #: Maximum entries in a walk, and folders above a file.
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 48

@@ -12,8 +12,6 @@ from pathlib import Path
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.safe_files import Ownership, can_pass, folder_in, replace_file
 
-__all__ = ["PROGRAMS", "CommandPython", "command_python", "make_programs"]
-
 PROGRAMS = "bin"
 """The folder of a workspace that contains :attr:`CommandPython.programs`."""
 

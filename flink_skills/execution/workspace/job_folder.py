@@ -31,8 +31,6 @@ from flink_skills.execution.workspace.staging import SharedCopies
 from flink_skills.options import SkillOptions
 from flink_skills.sources.locking import NO_DESCRIPTORS, Lease, os_error_hint
 
-__all__ = ["NAMES_FILE", "SHARED_SKILLS", "JobFolder", "is_workspace", "without_workers"]
-
 SHARED_SKILLS = ".skills"
 NAMES_FILE = ".names"
 _PREFIX = "ws_"

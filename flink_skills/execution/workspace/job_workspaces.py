@@ -18,8 +18,6 @@ from flink_skills.execution.workspace.manager import WorkspaceManager, remove_ab
 from flink_skills.execution.workspace.safe_files import DOOMED, remove_tree, restore_folder
 from flink_skills.options import SkillConfig, SkillOptions
 
-__all__ = ["check_commands", "open_workspaces", "scratch_workspaces"]
-
 _JOB_PREFIX = "flink-skills-"
 _WORKSPACES = "workspaces"
 _log = logging.getLogger("flink_skills.workspace")

@@ -39,8 +39,6 @@ from flink_skills.execution.workspace.workspace import Workspace
 from flink_skills.execution.workspace.workspace_inputs import name_inputs
 from flink_skills.sources.locking import unleased
 
-__all__ = ["WorkspaceManager", "remove_abandoned"]
-
 _SWEEPS_PER_TTL = 4
 _MIN_PAUSE = 0.5
 _MAX_PAUSE = 60.0

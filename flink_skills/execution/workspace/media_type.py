@@ -5,8 +5,6 @@ from __future__ import annotations
 import mimetypes
 from pathlib import PurePosixPath
 
-__all__ = ["BINARY", "TEXT", "is_text", "media_type", "recognized_type"]
-
 BINARY = "application/octet-stream"
 TEXT = "text/plain"
 

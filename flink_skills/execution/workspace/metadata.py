@@ -11,8 +11,6 @@ from typing import Any
 
 from flink_skills.execution.workspace.safe_files import Rights, read_restored, replace_file
 
-__all__ = ["METADATA_FILE", "Metadata", "StagedSkill"]
-
 METADATA_FILE = "metadata.json"
 
 _VERSION = 1
@@ -134,6 +132,7 @@ class Metadata:
 
 
 def now() -> str:
+    """Return the time in UTC, with milliseconds, as ISO 8601 has it."""
     seconds = time.time()
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(seconds * 1000) % 1000:03d}Z"
 

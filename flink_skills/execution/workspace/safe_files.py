@@ -20,30 +20,6 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace.workspace_paths import WorkspacePathError, kind_of
 
-__all__ = [
-    "DOOMED",
-    "NO_HARD_LINKS",
-    "Ownership",
-    "Reach",
-    "Rights",
-    "can_pass",
-    "closing",
-    "created",
-    "folder_in",
-    "folders_in",
-    "is_own_folder",
-    "move_in",
-    "pinned",
-    "put_link",
-    "read_restored",
-    "remove_tree",
-    "replace_file",
-    "restore_folder",
-    "set_aside",
-    "unfinished",
-    "write_all",
-]
-
 DOOMED = ".gone-"
 """Prefix of the names of trees that are being removed. Any process may remove what a crash left of them."""
 

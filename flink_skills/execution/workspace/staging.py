@@ -38,8 +38,6 @@ from flink_skills.execution.workspace.workspace_paths import VENV, folder_name
 from flink_skills.skill.file_rules import is_environment, is_excluded
 from flink_skills.sources.locking import Lease, unleased
 
-__all__ = ["SharedCopies", "StageableSkill", "copy_skill", "finish_skill", "seal_files", "walk"]
-
 _log = logging.getLogger(__name__)
 
 _PRIVATE = 0o700

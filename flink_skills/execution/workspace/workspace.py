@@ -56,8 +56,6 @@ from flink_skills.execution.workspace.workspace_paths import (
 )
 from flink_skills.sources.locking import Lease
 
-__all__ = ["Workspace"]
-
 _TRIES = 20
 _UNFINISHED = ".new-"
 

@@ -33,8 +33,6 @@ from flink_skills.execution.workspace.workspace_paths import (
     place_parts,
 )
 
-__all__ = ["EVENT_FILE", "CopySource", "Destination", "Input", "Mode", "Placed", "name_inputs"]
-
 EVENT_FILE = "event.json"
 Mode = Literal["copy", "link"]
 

@@ -28,9 +28,6 @@ from flink_skills.integrations.remote.template import Template, read_template
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["RemoteBackend", "SandboxPool"]
-
-
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 15.0
 _RELEASES_AT_ONCE = 16

@@ -14,8 +14,6 @@ from flink_skills.integrations.remote.kubernetes import EXTENSIONS, SANDBOXES, A
 from flink_skills.integrations.remote.settings import RemoteSettings
 from flink_skills.integrations.remote.template import Template
 
-__all__ = ["Claim", "ClaimLostError", "Claims"]
-
 _RESOURCE = "sandboxclaims"
 _OWNER = "flink-skills.worker"
 _ATTEMPTS = 3

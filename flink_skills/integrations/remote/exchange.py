@@ -14,8 +14,6 @@ from flink_skills.execution.request import CommandRequest
 from flink_skills.integrations.remote.inside.files import Entry, pack, scan
 from flink_skills.integrations.remote.inside.paths import inside, outermost
 
-__all__ = ["Folders", "Known", "Parcel"]
-
 # Entries as they were on the worker when both sides had the same, by slot and path.
 Known = dict[str, Entry]
 

@@ -16,8 +16,6 @@ from flink_skills.integrations.remote.settings import RemoteSettings
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["EXTENSIONS", "SANDBOXES", "ApiError", "KubernetesApi"]
-
 EXTENSIONS = "extensions.agents.x-k8s.io"
 SANDBOXES = "agents.x-k8s.io"
 _PASSING = frozenset({429, 500, 502, 503, 504})

@@ -16,8 +16,6 @@ from flink_skills.integrations.remote.settings import RemoteSettings
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Executed", "RouterError", "SandboxRuntime"]
-
 _T = TypeVar("_T")
 _PASSING = frozenset({408, 429, 500, 502, 503, 504})
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0)

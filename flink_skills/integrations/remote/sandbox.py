@@ -37,9 +37,6 @@ from flink_skills.integrations.remote.inside.output import Output
 from flink_skills.integrations.remote.inside.paths import inside
 from flink_skills.integrations.remote.runtime import Executed, SandboxRuntime
 
-__all__ = ["NotStartedError", "Sandbox", "SandboxGoneError", "program", "take_changes"]
-
-
 _INSIDE = "flink_skills.integrations.remote.inside"
 _LAUNCHER = "flink_skills.execution.launcher"
 _START = """import sys

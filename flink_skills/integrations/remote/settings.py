@@ -13,8 +13,6 @@ from flink_skills.endpoint import check_endpoint, redact
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.options.option import parse_duration
 
-__all__ = ["SERVICE_ACCOUNT", "RemoteSettings"]
-
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FAMILY = "skills.shell.remote."
 _NAMES = (

@@ -10,8 +10,6 @@ from flink_skills.errors import ExecutionError
 from flink_skills.integrations.remote.kubernetes import ApiError, KubernetesApi
 from flink_skills.integrations.remote.settings import RemoteSettings
 
-__all__ = ["Template", "read_template"]
-
 
 @dataclass(frozen=True)
 class Template:

@@ -42,8 +42,6 @@ from flink_skills.models.wires.streams import AnthropicStream
 from flink_skills.models.wires.wire import Fixed, NoCompletionError, Prefixes, Wire
 from flink_skills.tools.base import ToolSpec
 
-__all__ = ["AnthropicMessages"]
-
 _THINKING = ("thinking", "redacted_thinking")
 _MARKS = {
     "5m": b',"cache_control":{"type":"ephemeral"}}',

@@ -9,9 +9,6 @@ from typing import Any
 
 from flink_skills.models.wires.json_bytes import dump
 
-__all__ = ["AnthropicSettings", "Claude", "closed_schema"]
-
-
 _FIFTH = ("claude-fable-5", "claude-mythos-5", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5-5")
 _NEWEST = (*_FIFTH, "claude-opus-4-7", "claude-opus-4-8")
 _ADAPTIVE = (*_NEWEST, "claude-opus-4-6", "claude-sonnet-4-6")

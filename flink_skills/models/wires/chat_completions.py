@@ -46,9 +46,6 @@ from flink_skills.models.wires.wire import Fixed, NoCompletionError, Wire
 from flink_skills.models.wrapped import without_thoughts
 from flink_skills.tools.base import ToolSpec
 
-__all__ = ["ChatCompletions", "ChatSettings", "leave_out_sampling", "reasoning_effort"]
-
-
 _log = logging.getLogger("flink_skills.model")
 
 _SAME = (

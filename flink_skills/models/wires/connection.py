@@ -22,8 +22,6 @@ from flink_skills.models.error_bodies import AnswerError, said
 from flink_skills.models.messages import ModelRequest
 from flink_skills.models.wires.json_bytes import decoded
 
-__all__ = ["Connection", "Replicas", "read_bounded", "text_of"]
-
 _CONNECT_SECONDS = 10.0
 _MAX_ANSWER = 16 << 20
 _MAX_ERROR = 256 << 10

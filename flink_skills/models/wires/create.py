@@ -25,9 +25,6 @@ from flink_skills.models.wires.wire import Wire
 from flink_skills.models.wrapped import WrappedModel
 from flink_skills.options import SkillConfig
 
-__all__ = ["anthropic", "azure", "azure_responses", "openai", "openai_compatible", "openai_responses", "request_body"]
-
-
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _ANTHROPIC_VERSION = "2023-06-01"
 _OPENAI_URL = "https://api.openai.com/v1"

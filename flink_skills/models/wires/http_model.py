@@ -24,8 +24,6 @@ from flink_skills.models.wires.json_bytes import decoded, object_of
 from flink_skills.models.wires.wire import NoCompletionError, StreamReader, Wire
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta, ToolCallDelta
 
-__all__ = ["EventData", "HttpModel"]
-
 _log = logging.getLogger("flink_skills.model")
 
 # The answers of servers that do not know streams, or one of their options.

@@ -10,9 +10,6 @@ import orjson
 
 from flink_skills.tools.arguments import check_size, check_text
 
-__all__ = ["decoded", "dump", "object_of"]
-
-
 _MAX_VALUES = 250_000
 _MAX_LEVELS = 128
 _MAX_DIGITS = 1_000

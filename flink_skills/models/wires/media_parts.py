@@ -10,8 +10,6 @@ from flink_skills.models.media import has_media
 from flink_skills.models.messages import Media, Message
 from flink_skills.models.results import NO_TEXT
 
-__all__ = ["anthropic_block", "chat_part", "heading", "parts", "responses_part", "user_content"]
-
 _FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 _NO_URL = "this API does not read it from a URL"
 

@@ -8,8 +8,6 @@ from typing import Any
 from flink_skills.models.results import arguments_of
 from flink_skills.models.wires.json_bytes import object_of
 
-__all__ = ["Fields", "StreamedCall", "content_text", "index_of", "is_thought", "item_text", "joined_content"]
-
 # Fields of an item that come in pieces.
 _PIECES = frozenset({"text", "summary", "thinking"})
 _MAX_DIGITS = 9

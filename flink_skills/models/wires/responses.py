@@ -44,9 +44,6 @@ from flink_skills.models.wires.streams import ResponsesStream
 from flink_skills.models.wires.wire import Fixed, NoCompletionError, Wire
 from flink_skills.tools.base import ToolSpec
 
-__all__ = ["Responses", "ResponsesSettings"]
-
-
 _SAME = ("temperature", "top_p", "service_tier")
 # Settings that are part of another field.
 _NESTED = frozenset({"openai_reasoning_effort", "openai_reasoning_summary", "openai_text_verbosity"})

@@ -25,8 +25,6 @@ from flink_skills.models.wires.wire import NoCompletionError, StreamReader
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 from flink_skills.tools.arguments import check_size
 
-__all__ = ["AnthropicStream", "ChatStream", "ResponsesStream"]
-
 # Pieces of calls in one event. They are folded without a pause.
 _MAX_PIECES = 1_024
 # Values that a reader keeps, without strings.

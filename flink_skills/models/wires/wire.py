@@ -11,9 +11,6 @@ from flink_skills.models.messages import AssistantMessage, Message, ModelRequest
 from flink_skills.telemetry import OnDelta
 from flink_skills.tools.base import ToolSpec
 
-__all__ = ["Fixed", "MessageEncoder", "NoCompletionError", "Prefixes", "StreamReader", "Wire"]
-
-
 # The attribute of a message that holds the JSON of its conversation up to this message.
 _KEPT = "_encoded_prefix"
 # A request looks this far back for the end of the one before: one response has at most a few hundred calls.

@@ -13,9 +13,6 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from flink_skills.hints import none_is_default
 from flink_skills.tools.arguments import plain_name, unique_json
 
-__all__ = ["Approval", "ApprovalRequest", "Approver", "Decision", "Later", "later"]
-
-
 _ARGUMENTS = frozenset({"args", "params", "parameters"})
 _ALIKE = 0.8
 # CAST writes a BOOLEAN in capitals, and JSON functions write it in small letters.

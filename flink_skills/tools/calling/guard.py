@@ -19,8 +19,6 @@ from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Appro
 from flink_skills.tools.calling.truncation import truncate
 from flink_skills.tools.tool_names import matches
 
-__all__ = ["CallGuard", "CallLimits", "Place", "read_canonical"]
-
 T = TypeVar("T")
 
 

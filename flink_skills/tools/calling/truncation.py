@@ -12,8 +12,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["truncate"]
-
 # Shorter strings are kept: the text that replaces the remainder would be as long.
 _SHORTEST = 64
 # Strings of lists are often names.

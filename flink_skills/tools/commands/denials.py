@@ -15,8 +15,6 @@ from flink_skills.execution import CommandRequest, CommandResult, IsolationLevel
 from flink_skills.execution.host import is_within
 from flink_skills.options import SkillOptions
 
-__all__ = ["Denials"]
-
 _STDERR_TAIL = 8_192
 # Printed text is data. Only the last lines of a failed command may be about the failure.
 _STDOUT_TAIL = 2_048

@@ -20,8 +20,6 @@ from flink_skills.tools.arguments import ArgumentError
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
 
-__all__ = ["STDIN_DESCRIPTION", "copy_of", "real_path", "resolve_cwd", "stage_skills", "standard_input", "with_copies"]
-
 #: Description for models: what :func:`standard_input` accepts.
 STDIN_DESCRIPTION = "$EVENT: the event"
 _EVENT = ("$EVENT", "${EVENT}")

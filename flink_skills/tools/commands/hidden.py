@@ -8,8 +8,6 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["HIDDEN", "HiddenValues"]
-
 HIDDEN = "[hidden]"
 _HIDDEN = HIDDEN.encode()
 

@@ -19,8 +19,6 @@ from flink_skills.errors import ConfigError
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["NO_SHELL", "CommandPlace", "CommandPolicy", "split_words"]
-
 _BLANKS = " \t"
 _ADVICE = {
     "\n": "Make one call for each command.",

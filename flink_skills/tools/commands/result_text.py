@@ -9,8 +9,6 @@ from flink_skills.execution import CommandResult, Limits
 from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.tools.base import ToolResult
 
-__all__ = ["describe", "limit_text", "says_failure", "says_nothing"]
-
 _EXIT_CODE = "exit code: "
 _EMPTY = "output: empty"
 

@@ -34,8 +34,6 @@ from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
 from flink_skills.tools.commands.skill_env import SkillVariables, call_variables
 
-__all__ = ["OutputTail", "ShellRunner", "WorkspaceProcess", "failure_of", "program_of"]
-
 _TAIL_BYTES = 8_192
 _PROGRAM = re.compile(r"\s*([\w./+-]{1,100})(?:\s|$)")
 # Commands whose output files are fetched at the same time: each may have 64 MiB of them in memory.

@@ -30,8 +30,6 @@ from flink_skills.tools.skills.skill_face import caller_view
 if TYPE_CHECKING:
     from flink_skills.tools.services import ToolServices
 
-__all__ = ["EXECUTE_SHELL_COMMAND", "ExecuteShellCommand"]
-
 EXECUTE_SHELL_COMMAND = "execute_shell_command"
 
 _DEFAULT_TIMEOUT = 300.0

@@ -16,8 +16,6 @@ from flink_skills.sources.secrets import expand
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.hidden import HiddenValues
 
-__all__ = ["SkillVariables", "call_variables", "name_problem"]
-
 _log = logging.getLogger("flink_skills.shell")
 
 # The workspace gives commands these, so that another value would be lost or would lead them elsewhere.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.dynamic.bundled import BundledTools
 
-__all__ = ["Active", "active_names", "active_tools", "not_active", "switched_off"]
-
 _MAX_NAMES = 40
 _MAX_SKILLS = 5
 

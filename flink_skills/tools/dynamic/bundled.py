@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from flink_skills.skill import AgentSkill
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["BundledTools", "Described"]
-
 _IDLE_SECONDS = 60.0
 _LIFE_SECONDS = 3_600.0
 _DESCRIBE_SECONDS = 30.0

@@ -23,8 +23,6 @@ from flink_skills.tools.dynamic.tool_source import MAX_SOURCE_BYTES, ToolSource,
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.schemas import schema_problem
 
-__all__ = ["OfferedTools", "check_tools", "inspect_tools", "tool_names_of", "tool_places"]
-
 # More tools are reported as advice.
 _MANY_TOOLS = 8
 _MAX_LISTED = 10

@@ -14,8 +14,6 @@ from typing import Any
 
 from flink_skills.tools.state import MAX_TOOL_NAMES, SkillState
 
-__all__ = ["brought_names", "exposed_name", "named_specs"]
-
 _MAX_LENGTH = 64
 _DIGITS = 6
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")

@@ -16,8 +16,6 @@ from flink_skills.tools.dynamic.schema_file import read_json
 from flink_skills.tools.dynamic.skill_programs import UNUSABLE_PYTHON, Reply
 from flink_skills.tools.dynamic.specs import MAX_TOOLS
 
-__all__ = ["Response", "command_response", "missing_response", "read_response", "tool_result"]
-
 _MAX_DEPTH = 100
 _MAX_PROBLEMS = 100
 _MAX_PROBLEM_LENGTH = 300

@@ -29,8 +29,6 @@ from pydantic_core import to_jsonable_python
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.function_arguments import FunctionArguments
 
-__all__ = ["serve"]
-
 _FILE = "tools.py"
 _MAX_DEPTH = 60
 _MAX_ITEMS = 1_000_000

@@ -11,17 +11,6 @@ from typing import Any, NamedTuple
 
 from flink_skills.tools.dynamic.specs import MAX_TOOLS, check_name, check_raw, shown
 
-__all__ = [
-    "MAX_FILE_BYTES",
-    "SCHEMA_FILE",
-    "TOOLS_FILE",
-    "DeclaredTool",
-    "SchemaFile",
-    "SchemaProblem",
-    "parse_schema_file",
-    "read_json",
-]
-
 SCHEMA_FILE = "schema.json"
 TOOLS_FILE = "tools.py"
 MAX_FILE_BYTES = 262_144

@@ -27,8 +27,6 @@ from flink_skills.execution import CommandResult
 from flink_skills.execution.execution_backend import LiveProcess, OnOutput
 from flink_skills.execution.process_streams import gap_text
 
-__all__ = ["UNUSABLE_PYTHON", "Program", "ProgramKey", "Programs", "Reply", "Slots", "program_argv"]
-
 #: Exit code of a program whose interpreter is too old or has no pydantic. Its stderr has the reason and the fix.
 UNUSABLE_PYTHON = 3
 

@@ -16,17 +16,6 @@ from flink_skills.manager.menu import escape
 from flink_skills.skill.text import clean, clean_line
 from flink_skills.tools.arguments import TooLargeError, check_size, plain_schema
 
-__all__ = [
-    "MAX_RAW_BYTES",
-    "MAX_SCHEMA_BYTES",
-    "MAX_TOOLS",
-    "check_name",
-    "check_raw",
-    "checked_parameters",
-    "checked_specs",
-    "shown",
-]
-
 #: Maximum number of tools in a skill.
 MAX_TOOLS = 64
 #: Maximum size of a tool's parameters in bytes.

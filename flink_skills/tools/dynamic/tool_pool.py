@@ -17,8 +17,6 @@ from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.profiles import TOOL_NAMES
 
-__all__ = ["PoolItem", "PoolTools", "ToolPool"]
-
 _log = logging.getLogger("flink_skills.tools")
 
 #: A tool, a function, a tool set, or the name of a registered tool.

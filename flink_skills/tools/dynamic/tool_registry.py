@@ -15,8 +15,6 @@ from flink_skills.errors import ConfigError
 from flink_skills.tools.base import Tool
 from flink_skills.tools.function import FunctionTool
 
-__all__ = ["check_tool_name", "get_tool", "register_tool", "register_tools", "tool_names"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=Tool)
 

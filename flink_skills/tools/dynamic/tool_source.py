@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from flink_skills.tools.dynamic.schema_file import TOOLS_FILE
 
-__all__ = ["MAX_SOURCE_BYTES", "ToolSource", "ToolSourceError", "parse_tools_file"]
-
 #: Maximum size of a file that is parsed, in bytes. Python's parser stops all threads, including the event loop.
 MAX_SOURCE_BYTES = 65_536
 # Before Python 3.12, the parser searches an f-string from its start for each of its expressions.

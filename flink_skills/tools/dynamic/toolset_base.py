@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from flink_skills.options import SkillConfig
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["BaseToolSet", "JobServices"]
-
 
 class JobServices(Protocol):
     """The services of a job for its tool sets. A service that the job does not have is None."""

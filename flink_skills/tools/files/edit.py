@@ -21,8 +21,6 @@ from flink_skills.tools.files.file_tool import StoredTool
 from flink_skills.tools.files.text_files import load
 from flink_skills.tools.files.write import FileChanges, OperationLog
 
-__all__ = ["Edit", "Match", "Near", "changed_lines", "exact", "loose", "nearest"]
-
 _ALIKE = 0.9
 _COMPARED_CHARS = 1000
 _NEAREST = 3

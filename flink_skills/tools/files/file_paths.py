@@ -31,8 +31,6 @@ from flink_skills.execution.workspace.workspace_paths import (
 )
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = ["ROOTS", "WRITE_ROOTS", "Area", "Parts", "Target", "cwd_parts"]
-
 Parts = tuple[str, ...]
 
 #: The folders in a workspace that file tools change, and those that they read.

@@ -26,8 +26,6 @@ from flink_skills.tools.files.file_paths import ROOTS, Area, Parts, Target
 from flink_skills.tools.files.file_tool import MAX_SEARCHES, StoredTool
 from flink_skills.tools.files.text_files import MAX_BYTES, is_binary, load
 
-__all__ = ["LINE_BYTES", "Glob", "Grep", "LineSearch", "load_re2"]
-
 P = TypeVar("P")
 
 _SECONDS = 20.0

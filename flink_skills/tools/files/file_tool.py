@@ -22,8 +22,6 @@ from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSp
 from flink_skills.tools.commands.folders import stage_skills
 from flink_skills.tools.files.file_paths import Area, cwd_parts
 
-__all__ = ["MAX_SEARCHES", "FileTool", "StoredTool"]
-
 M = TypeVar("M", bound=ArgumentModel)
 T = TypeVar("T")
 

@@ -26,9 +26,6 @@ from flink_skills.tools.files.read import Read
 from flink_skills.tools.files.write import Write
 from flink_skills.tools.tool_names import matches
 
-__all__ = ["Bash", "FileToolSet"]
-
-
 _DEFAULT_TIMEOUT = 300.0
 #: Programs that can run outside the tool's folder, because they only read.
 _READ_ONLY = ("ls", "pwd", "cat", "grep", "find", "head", "tail", "wc", "echo")

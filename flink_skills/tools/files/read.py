@@ -34,8 +34,6 @@ from flink_skills.tools.skills.skill_paths import artifact_data, resolve_referen
 if TYPE_CHECKING:
     from flink_skills.artifacts.artifact_names import Reference
 
-__all__ = ["Read"]
-
 _REFERENCE = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 
 

@@ -11,21 +11,6 @@ from typing import Literal
 
 from flink_skills.tools.arguments import ArgumentError
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_CHARS",
-    "MAX_LINES",
-    "Encoding",
-    "LinePage",
-    "decode",
-    "detect",
-    "is_binary",
-    "load",
-    "page_of_data",
-    "page_of_text",
-    "read_page",
-]
-
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # before that of UTF-16, which begins it

@@ -31,8 +31,6 @@ from flink_skills.tools.files.file_paths import Area, Target
 from flink_skills.tools.files.file_tool import StoredTool
 from flink_skills.tools.files.text_files import Encoding, detect
 
-__all__ = ["FileChanges", "OperationLog", "Write"]
-
 _LOG_FILE = ".file-tools.json"
 _MAX_LOGGED = 64
 _MAX_LOG_BYTES = 1 << 20

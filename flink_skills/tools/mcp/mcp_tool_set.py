@@ -30,8 +30,6 @@ from flink_skills.tools.tool_names import NameUse, has_wildcard, hint, literal_s
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["McpToolSet", "ToolFilter", "mcp_servers_from"]
-
 _log = logging.getLogger("flink_skills.mcp")
 
 #: Names or patterns of the server's tools, or a function of a name and a context.

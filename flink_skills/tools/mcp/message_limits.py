@@ -10,17 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = [
-    "GIVEN_UP",
-    "MAX_ANSWER",
-    "MAX_UNANSWERED",
-    "MAX_VALUES",
-    "TOO_MANY_VALUES",
-    "checked_messages",
-    "limited_client",
-    "values_in",
-]
-
 #: Bytes.
 MAX_ANSWER = 16 << 20
 #: Objects and lists of one message: each takes 50 times the memory of its text.

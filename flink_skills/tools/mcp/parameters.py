@@ -16,17 +16,6 @@ from flink_skills.hints import none_is_default
 from flink_skills.sources.secrets import has_references
 from flink_skills.tools.commands.skill_env import name_problem
 
-__all__ = [
-    "ConnectionParams",
-    "McpClientCredentials",
-    "McpStdioServerParameters",
-    "SseConnectionParams",
-    "StdioConnectionParams",
-    "StreamableHTTPConnectionParams",
-    "check_http_url",
-    "warn_once",
-]
-
 _log = logging.getLogger("flink_skills.mcp")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from flink_skills.execution.execution_backend import LiveProcess
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["StderrLogger", "program"]
-
 _log = logging.getLogger("flink_skills.mcp")
 # As long as any job: the process belongs to the worker and not to a turn.
 _LIFE = 10 * 365 * 86_400.0

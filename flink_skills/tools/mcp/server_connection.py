@@ -29,8 +29,6 @@ from flink_skills.tools.mcp.transports import (
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = ["McpAnswerError", "McpConnection", "McpLostError", "McpStartError"]
-
 _log = logging.getLogger("flink_skills.mcp")
 T = TypeVar("T")
 

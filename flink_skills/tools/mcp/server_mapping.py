@@ -19,8 +19,6 @@ from flink_skills.tools.mcp.parameters import (
     warn_once,
 )
 
-__all__ = ["TOOL_SET_KEYS", "connection_params", "own_server", "servers_of"]
-
 _log = logging.getLogger("flink_skills.mcp")
 
 TOOL_SET_KEYS = ("prefix", "tools", "prompts", "resources", "interval", "required", "approve")

@@ -11,8 +11,6 @@ from typing import Any
 
 from flink_skills.tools.mcp.message_limits import GIVEN_UP
 
-__all__ = ["OpenCall", "OpenQuestions", "PausedCalls", "Questions"]
-
 _log = logging.getLogger("flink_skills.mcp")
 
 # Longer, the call is made again. Servers and proxies end silent requests.

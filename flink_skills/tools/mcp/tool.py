@@ -23,8 +23,6 @@ from flink_skills.tools.mcp.server_questions import OpenCall, Questions
 from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import fit_schema
 
-__all__ = ["McpTool", "prompt_tools", "resource_tools"]
-
 _log = logging.getLogger("flink_skills.mcp")
 T = TypeVar("T")
 _MAX_MESSAGE_LENGTH = 4_000

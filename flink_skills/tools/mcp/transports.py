@@ -27,19 +27,6 @@ from flink_skills.tools.mcp.programs import StderrLogger, program
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
-__all__ = [
-    "McpSignInError",
-    "TransportReports",
-    "describe_error",
-    "first_of",
-    "is_broken",
-    "is_closed",
-    "is_end",
-    "is_lost",
-    "need_mcp",
-    "transport",
-]
-
 _MAX_EVENT = 16 << 20
 _MAX_REASON = 300
 _MAX_ERROR_LENGTH = 500

@@ -18,8 +18,6 @@ from flink_skills.tools.runs.run_arguments import RunArguments
 from flink_skills.tools.runs.run_outputs import OutputRequest
 from flink_skills.tools.runs.run_paths import Places, remove_editor
 
-__all__ = ["PreparedRun", "RunSpan", "remove_run"]
-
 _known: weakref.WeakSet[RunSpan] = weakref.WeakSet()
 _lock = threading.Lock()
 _numbers = count(1)

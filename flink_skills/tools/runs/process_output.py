@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from flink_skills.tools.commands.hidden import HIDDEN, HiddenValues
 
-__all__ = ["START", "OutputRing", "Piece", "Position", "ShownText"]
-
 _HIDDEN = HIDDEN.encode()
 # HiddenValues treats 3 bytes and more as the beginning of a value.
 _PLAIN_BYTES = 2

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
     from flink_skills.tools.runs.prepared_run import PreparedRun
 
-__all__ = ["Caller", "ProcessSessions"]
-
 _SHOWN_COMMAND = 60
 _ID_CHARS = 10
 # The value of an option that is 0, which means no limit.

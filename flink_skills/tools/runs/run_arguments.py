@@ -12,8 +12,6 @@ from pydantic_core import PydanticCustomError
 from flink_skills.tools.argument_model import Also, ArgumentModel, as_list, as_object
 from flink_skills.tools.commands.folders import STDIN_DESCRIPTION
 
-__all__ = ["ExecArguments", "RunArguments", "RunInput", "RunOutputs", "SessionArguments", "WriteArguments"]
-
 _MAX_FILES = 100
 _MAX_FILE_BYTES = 4 << 20
 _MAX_TOTAL_BYTES = 64 << 20

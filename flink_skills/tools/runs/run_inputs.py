@@ -26,8 +26,6 @@ from flink_skills.tools.skills.skill_face import caller_view, known_skill
 from flink_skills.tools.skills.skill_paths import check_staged, relative_path, skill_file
 from flink_skills.tools.state import pin_effect
 
-__all__ = ["StagedInputs", "stage_inputs"]
-
 _SNIFFED = 8192
 
 

@@ -15,17 +15,6 @@ from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.runs.run_arguments import RunArguments, RunOutputs
 from flink_skills.tools.runs.run_paths import Places
 
-__all__ = [
-    "NO_ARTIFACTS",
-    "OutputRequest",
-    "entry_of",
-    "export_request",
-    "primary_of",
-    "requests_of",
-    "text_of",
-    "unmatched",
-]
-
 # Occurs in no text, because it is not valid UTF-8.
 _CUT = b"\xff\xff\xff"
 _MAX_PRIMARY = 32 << 10

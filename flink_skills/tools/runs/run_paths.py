@@ -17,8 +17,6 @@ from flink_skills.execution.workspace.safe_files import Ownership, folder_in, pi
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.folders import real_path, with_copies
 
-__all__ = ["Places", "make_output_dir", "remove_editor", "write_editor"]
-
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 
 

@@ -24,8 +24,6 @@ from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.skill_face import caller_view, known_skill
 from flink_skills.tools.state import touch_effect
 
-__all__ = ["prepare"]
-
 # Seconds for a command if neither the job nor the model sets a timeout.
 _DEFAULT_TIMEOUT = 300.0
 

@@ -24,8 +24,6 @@ from flink_skills.tools.runs.skill_run import MAX_OUTPUT, finish, for_model, wit
 from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.skill_face import SkillTool, caller_view
 
-__all__ = ["SkillExec", "SkillKillSession", "SkillPollSession", "SkillWriteStdin", "caller_of"]
-
 # Milliseconds that the start and later calls wait for output.
 _START_YIELD_MS = 1_000.0
 _YIELD_MS = 400.0

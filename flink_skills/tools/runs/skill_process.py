@@ -20,8 +20,6 @@ from flink_skills.tools.runs.process_output import START, OutputRing, Piece, Pos
 if TYPE_CHECKING:
     from flink_skills.tools.runs.prepared_run import PreparedRun
 
-__all__ = ["Interaction", "Process", "find_interaction"]
-
 _PROMPT = re.compile(r"press (?:enter|return|any key)|type your", re.IGNORECASE)
 # Possible answers at the end: "[y/N]", "(yes/no)", "[Y,n,q]:".
 _CHOICE = re.compile(r"[\[(]\s*(?:y|yes|n|no)(?:\s*[/|,]\s*[\w?]+)+\s*[\])]\s*[:?>]*$", re.IGNORECASE)

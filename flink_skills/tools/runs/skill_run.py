@@ -33,8 +33,6 @@ from flink_skills.tools.services import ToolServices
 from flink_skills.tools.skills.skill_face import SkillTool
 from flink_skills.tools.state import artifacts_effect
 
-__all__ = ["MAX_OUTPUT", "SkillRun", "finish", "for_model", "without_varying"]
-
 # Bytes of the note that replaces the middle of long output.
 _GAP_BYTES = 64
 _SHOWN_PROGRAMS = 20

@@ -12,8 +12,6 @@ from flink_skills.execution.workspace import command_python
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.support import RuntimeEnvironment
 
-__all__ = ["command_environment"]
-
 # Set for every command, whatever the worker's own environment is.
 _ALWAYS = frozenset(
     {

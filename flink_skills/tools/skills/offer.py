@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from flink_skills.skill import AgentSkill
     from flink_skills.tools.services import ToolServices
 
-__all__ = ["Brought", "Offer", "ToolNames", "brought_note", "describe_brought", "offer_of", "tool_names"]
-
 _MAX_NAMES = 20
 
 

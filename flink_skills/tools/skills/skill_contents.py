@@ -42,8 +42,6 @@ from flink_skills.tools.state import (
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
 
-__all__ = ["SkillList", "SkillListDocs", "SkillListTools", "SkillSelectDocs", "SkillSelectTools"]
-
 _SHOWN = 500
 _SHOWN_CHARS = 16_000
 _SHORTEST = 40

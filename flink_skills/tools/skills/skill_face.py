@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.services import ToolServices
 
-__all__ = [
-    "DocsArguments",
-    "SkillArguments",
-    "SkillTool",
-    "ToolsArguments",
-    "asked_docs",
-    "caller_view",
-    "docs_of",
-    "known_names",
-    "known_skill",
-    "max_doc_chars",
-    "unknown_name",
-]
-
 # With more names than this an enumeration costs more than it helps.
 _MAX_NAMES_IN_SCHEMA = 256
 _SHOWN_NAMES = 20

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.services import ToolServices
 
-__all__ = ["LoadSkill", "SkillLoad", "SkillUnload", "UnloadSkill"]
-
 # Names that models give to an argument for a file of a skill.
 _FILE_WORDS = frozenset(("path", "file", "filepath", "filename", "resource", "resourcepath"))
 

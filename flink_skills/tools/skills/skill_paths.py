@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from flink_skills.execution.workspace import Workspace
     from flink_skills.manager.view import SkillView
 
-__all__ = [
-    "SkillFile",
-    "artifact_data",
-    "check_staged",
-    "check_staged_content",
-    "relative_path",
-    "resolve_reference",
-    "skill_file",
-    "unescaped",
-    "workspace_path",
-]
-
 # The variables of commands, and their directories in a workspace.
 _VARIABLES = {"WORK_DIR": "work", "OUTPUT_DIR": "out", "SKILLS_DIR": "skills", "WORKSPACE_DIR": ""}
 _MAX_PATH_LENGTH = 4096

@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.profiles import SkillSettings
 
-__all__ = [
-    "HEADING",
-    "docs_block",
-    "guidance",
-    "introduction",
-    "says_unloaded",
-    "skill_block",
-    "system_block",
-    "unloaded_line",
-]
-
 HEADING = "Tooling and workspace guidance:"
 
 _SKILL_LOAD = """\

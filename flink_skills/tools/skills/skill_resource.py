@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.tools.services import ToolServices
 
-__all__ = ["LoadSkillResource"]
-
 _MAX_PART, _SMALLEST_PART = 1 << 20, 64
 _MAX_MEDIA = 64 << 20
 _LINKS = ("inputs/", "out/", "work/")

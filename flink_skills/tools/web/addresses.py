@@ -21,8 +21,6 @@ from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
 from flink_skills.sources.address import host_of, is_reserved
 
-__all__ = ["Code", "DomainLists", "Gate", "HttpClient", "Resolver", "WebError", "host_name", "parse_url", "same_page"]
-
 Code = Literal[
     "INVALID_ARGS",
     "INVALID_URL",

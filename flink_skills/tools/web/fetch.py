@@ -43,8 +43,6 @@ from flink_skills.tools.web.web_pages import (
     to_markdown,
 )
 
-__all__ = ["USER_AGENT", "Page", "PageCache", "WebFetchTool", "shared_cache"]
-
 # Approximate bytes of an entry in addition to its texts.
 _OVERHEAD = 512
 

@@ -12,8 +12,6 @@ import signal
 import sys
 from typing import Any
 
-__all__ = ["convert", "main"]
-
 _NOT_SHOWN = ("script", "style", "noscript", "template", "svg")
 # A deeper page becomes plain text: the conversion calls itself for each level.
 _MAX_DEPTH = 100

@@ -35,8 +35,6 @@ from flink_skills.tools.web.search_providers import (
 )
 from flink_skills.tools.web.web_pages import read_body
 
-__all__ = ["WebSearchTool", "sources_policy"]
-
 _log = logging.getLogger(__name__)
 
 _DESCRIPTION = (

@@ -14,18 +14,6 @@ from flink_skills.errors import ConfigError
 from flink_skills.hints import none_is_default
 from flink_skills.tools.web.addresses import WebError
 
-__all__ = [
-    "DuckDuckGo",
-    "Google",
-    "Response",
-    "ScriptedSearch",
-    "SearXNG",
-    "SearchHit",
-    "SearchProvider",
-    "SearchRequest",
-    "SearchResults",
-]
-
 # https://duckduckgo.com/api
 _DUCKDUCKGO = "https://api.duckduckgo.com/"
 _SEARCH_PAGE = "https://duckduckgo.com/"

@@ -20,8 +20,6 @@ from charset_normalizer import from_bytes
 from flink_skills.tools.web import page_conversion
 from flink_skills.tools.web.addresses import WebError
 
-__all__ = ["ReadBody", "charset_of", "decode", "is_binary", "kind_of", "media_type_of", "read_body", "to_markdown"]
-
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 _RAW_DEFLATE = -zlib.MAX_WBITS
 _HTML = frozenset({"text/html", "application/xhtml+xml"})

@@ -16,8 +16,6 @@ from flink_skills.execution.launcher.protocol import HEADER, Order, Report, Rest
 from flink_skills.execution.launcher.supervisor import supervise
 from flink_skills.integrations.remote.inside.output import HeadAndTail, Output
 
-__all__ = ["Ended", "order_of", "run_order"]
-
 _GRACE_SECONDS = 0.5
 # All writers are dead when the report comes; only a pipe that a command passed to a stranger stays open.
 _OUTPUT_ENDS_WITHIN_SECONDS = 1.0

@@ -16,8 +16,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Entry", "FolderWriter", "Source", "check_path", "entries_of", "pack", "read_header", "scan"]
-
 FILE, FOLDER, LINK = "file", "folder", "link"
 _CHUNK = 1 << 20
 _HEADER_LIMIT = 32 << 20

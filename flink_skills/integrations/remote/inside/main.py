@@ -24,8 +24,6 @@ from typing import Any
 
 from flink_skills.integrations.remote.inside.order import Order, StoredOrder
 
-__all__ = ["main"]
-
 _CONNECT_WITHIN_SECONDS = 2.0
 _STOP_WITHIN_SECONDS = 15.0
 _POLL_SECONDS = (0.005, 0.05)

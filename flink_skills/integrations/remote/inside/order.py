@@ -15,8 +15,6 @@ from flink_skills.integrations.remote.inside.command import order_of, run_order
 from flink_skills.integrations.remote.inside.files import Entry, FolderWriter, entries_of, pack, read_header, scan
 from flink_skills.integrations.remote.inside.paths import PathMap, inside
 
-__all__ = ["PLACE", "Order", "StoredOrder"]
-
 # Below the folder that the sandbox's runtime works in.
 PLACE = ".flink-skills"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 from typing import NamedTuple
 
-__all__ = ["HeadAndTail", "Output"]
-
 _SPARE = 65_536
 
 

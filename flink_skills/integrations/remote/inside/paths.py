@@ -6,8 +6,6 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["PathMap", "inside", "outermost"]
-
 
 def inside(path: str, folder: str) -> bool:
     """Whether ``path`` is ``folder`` or below it, by their names alone.
