@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flink_skills.errors import ConfigError, ResourceError, SourceError
 from flink_skills.manager.scope import Level, SkillScope
 from flink_skills.options import SkillOptions
-from flink_skills.skill import AgentSkill, Diagnostic, LoadResult, Report, find_skills, load_folder
+from flink_skills.skill import AgentSkill, Diagnostic, Found, LoadResult, Report, find_skills, load_found
 from flink_skills.skill.file_rules import walk_files
 from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceSpec, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
@@ -252,8 +252,8 @@ def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> It
         yield from ((_folder_of(result), result) for result in results)
         return
     real = os.path.realpath(tree.path)
-    for folder, skill_file in find_skills(real, report, context.limits):
-        yield folder, _load(folder, skill_file, tree, real, context, strict=report.strict)
+    for found in find_skills(real, report, context.limits):
+        yield found.folder, _load(found, tree, real, context, strict=report.strict)
 
 
 def _indexed(
@@ -266,13 +266,10 @@ def _indexed(
     return read_index(tree, origin=tree.origin, remote=tree.remote, limits=context.limits)
 
 
-def _load(
-    folder: str, skill_file: str, tree: SourceTree, real: str, context: SourceContext, *, strict: bool
-) -> LoadResult:
-    return load_folder(
-        folder,
+def _load(found: Found, tree: SourceTree, real: str, context: SourceContext, *, strict: bool) -> LoadResult:
+    return load_found(
+        found,
         root=real,
-        skill_file=skill_file,
         origin=tree.origin,
         remote=tree.remote,
         strict=strict,
@@ -296,18 +293,19 @@ def _read_folders(
     limits = context.limits
     entries = []
     # By its real path: where a link to the folder is turned to another one, what was loaded stays what it was.
-    for folder, skill_file in find_skills(real, report, limits):
+    for found in find_skills(real, report, limits):
+        folder, root = found.folder, found.root(real)
         last = old.get(folder)
-        signature = folder_signature(folder, real, limits.skill_files)
+        signature = folder_signature(folder, root, limits.skill_files)
         if last is not None and last.signature == signature:
             entries.append(last)
             continue
-        result = _load(folder, skill_file, tree, real, context, strict=strict)
+        result = _load(found, tree, real, context, strict=strict)
         if last is not None and _same_digest(last, result):
             # The object stays the same, because its content did not change.
             entries.append(last.renewed(replace(result, skill=last.skill), signature))
         else:
-            entries.append(Entry(folder, result, root=real, limit=limits.skill_files, signature=signature))
+            entries.append(Entry(folder, result, root=root, limit=limits.skill_files, signature=signature))
     return entries, report.diagnostics
 
 

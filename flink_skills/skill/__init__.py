@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flink_skills.skill.loader import LoadResult as LoadResult
     from flink_skills.skill.loader import find_skills as find_skills
     from flink_skills.skill.loader import load_folder as load_folder
+    from flink_skills.skill.loader import load_found as load_found
     from flink_skills.skill.skill_body import file_references as file_references
     from flink_skills.skill.skill_body import without_code as without_code
     from flink_skills.skill.skill_fields import Fields as Fields
@@ -44,7 +45,7 @@ _NAMES = {
     "frontmatter": "find_block read_front_matter split_body",
     "skill_inspection": "inspect_skill",
     "skill_limits": "Limits",
-    "loader": "Found LoadResult find_skills load_folder",
+    "loader": "Found LoadResult find_skills load_folder load_found",
     "agent_skill": "AgentSkill",
     "skill_body": "file_references without_code",
     "support": "RuntimeEnvironment check_support missing_requirements",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flink_skills.skill.agent_skill import AgentSkill
-from flink_skills.skill.diagnostic import Diagnostic, Report
+from flink_skills.skill.diagnostic import CODES, Diagnostic, Report
 from flink_skills.skill.file_rules import inside, is_generated, link_problem, open_inside, skill_file_in
 from flink_skills.skill.frontmatter import starts_with_front_matter
+from flink_skills.skill.plugins import MANIFEST, Plugin, is_plugin, plugins_in
 from flink_skills.skill.skill_fields import Fields, read_fields
 from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.text import is_utf16
@@ -29,10 +30,15 @@ _DEFAULT_LIMITS = Limits()
 
 
 class Found(NamedTuple):
-    """A folder with a skill file in it."""
+    """A folder with a skill file in it. ``plugin`` is the plugin that it belongs to."""
 
     folder: str
     skill_file: str
+    plugin: Plugin | None = None
+
+    def root(self, real: str) -> str:
+        """Return the real path that links must not leave, in a tree with the real path ``real``."""
+        return real if self.plugin is None else self.plugin.root
 
 
 def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
@@ -66,6 +72,9 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
             continue
         count[0] += 1
         names, folders, links = _entries(folder, real_root, report)
+        if count is outside and is_plugin(names, folders) and (plugins := plugins_in(folder, report)) is not None:
+            yield from _skills_of(plugins, report)
+            continue
         if names and (skill_file := skill_file_in(names)):
             count = [0]
             found = Found(folder, skill_file)
@@ -94,6 +103,27 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
     for _, folders in skipped.values():
         beyond.add(folders, f"the search stopped after {limits.tree_directories:,} folders")
     beyond.add(too_deep, f"folders more than {limits.tree_depth} levels down are not searched", fix=_DEEPER)
+
+
+def _skills_of(plugins: Sequence[Plugin], report: Report) -> Iterator[Found]:
+    """Yield the skills of plugins, each folder once."""
+    seen = set()
+    for plugin in plugins:
+        for folder in plugin.folders:
+            try:
+                names = os.listdir(folder)
+            except OSError as error:
+                report.add("D05", f"the folder cannot be read: {error.strerror}", path=folder)
+                continue
+            skill_file = skill_file_in(names)
+            if skill_file is None or folder in seen or (plugin.is_standard and skill_file != "SKILL.md"):
+                continue
+            seen.add(folder)
+            path = os.path.join(folder, skill_file)
+            if not inside(os.path.realpath(path), plugin.root):
+                report.add("S04", "the skill file is a link that leaves its plugin", path=path)
+            elif os.path.isfile(path) or not plugin.is_standard:
+                yield Found(folder, skill_file, plugin)
 
 
 class _Beyond:
@@ -139,7 +169,9 @@ def _entries(folder: str, real_root: str, report: Report) -> tuple[list[str], li
         with os.scandir(folder) as entries:
             for entry in entries:
                 name = entry.name
-                if entry.is_dir(follow_symlinks=False):
+                if name == MANIFEST:
+                    names.append(name)
+                elif entry.is_dir(follow_symlinks=False):
                     if not is_generated(name):
                         folders.append(name)
                 elif entry.is_symlink():
@@ -220,6 +252,23 @@ def load_folder(
         folder, fields, root=root, skill_file=skill_file, origin=origin, remote=remote, limits=limits, form=form
     )
     return LoadResult(skill, tuple(report.diagnostics), report.strict_valid)
+
+
+def load_found(found: Found, *, root: str, **options: Any) -> LoadResult:
+    """Load a skill that :func:`find_skills` found below the real path ``root``. ``options``: see :func:`load_folder`.
+
+    A skill of a plugin of the standard has to conform to the specification of skills, and is skipped otherwise. Its
+    links must not leave the plugin.
+    """
+    plugin = found.plugin
+    result = load_folder(found.folder, root=found.root(root), skill_file=found.skill_file, **options)
+    if plugin is None or not plugin.is_standard or result.skill is None or result.strict_valid:
+        return result
+    problems = ", ".join(sorted({each.code for each in result.diagnostics if CODES[each.code].strict == "error"}))
+    message = f"plugin {plugin.name!r} omits the skill, because it does not conform to the specification: {problems}"
+    path = os.path.join(found.folder, found.skill_file)
+    skipped = Diagnostic("G05", "error", message, result.skill.name, path, fix=CODES["G05"].fix)
+    return LoadResult(None, (*result.diagnostics, skipped), strict_valid=False)
 
 
 def _has_tool_files(folder: str) -> bool:

@@ -16,13 +16,13 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from flink_skills.errors import ResourceError
-from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
+from flink_skills.skill import AgentSkill, Diagnostic, Found, Limits, LoadResult, Report, find_skills, load_found
 from flink_skills.skill.file_rules import walk_files
 from flink_skills.skill.skill_fields import EMPTY, Fields
 from flink_skills.skill.skill_files import FolderFiles, digest_of
 
 # Goes up when what an index says of the same tree changes: its layout, a rule of the format, a diagnostic.
-_VERSION = 3
+_VERSION = 4
 _BLOCK = 4096
 # The limits on which a catalog depends; those of downloads and archives are kept to before there is a tree.
 _LIMITS = ("skill_file", "front_matter", "yaml_depth", "tree_depth", "tree_directories", "skill_files")
@@ -137,13 +137,13 @@ def write_index(folder: str, target: str, limits: Limits, hashes: _Hashes) -> No
     catalog: list[list[Any]] = []
     lists: list[bytes] = []
     at = 0
-    for found, skill_file in find_skills(folder, report, limits):
-        loaded = load_folder(found, root=root, skill_file=skill_file, limits=limits)
+    for found in find_skills(folder, report, limits):
+        loaded = load_found(found, root=root, limits=limits)
         files, digest = b"", ""
         if loaded.skill is not None:
-            manifest = _manifest(found, root, skill_file, limits, hashes)
+            manifest = _manifest(found, root, limits, hashes)
             files, digest = _packed(manifest), digest_of(manifest)
-        place = [os.path.relpath(found, folder), skill_file, digest, at, len(files)]
+        place = [os.path.relpath(found.folder, folder), found.skill_file, digest, at, len(files)]
         catalog.append([*place, to_record(loaded, folder)])
         lists.append(files)
         at += len(files)
@@ -237,15 +237,16 @@ def _made_for(limits: Limits) -> dict[str, Any]:
     return {"version": _VERSION, "limits": [getattr(limits, name) for name in _LIMITS]}
 
 
-def _manifest(folder: str, root: str, skill_file: str, limits: Limits, hashes: _Hashes) -> _Hashes:
-    found = {
+def _manifest(found: Found, root: str, limits: Limits, hashes: _Hashes) -> _Hashes:
+    inner = found.root(root)
+    listed = {
         path: hashes.get(os.path.relpath(real, root))
-        for path, real, _ in walk_files(folder, root, limits.skill_files, [])
+        for path, real, _ in walk_files(found.folder, inner, limits.skill_files, [])
     }
-    known = {path: entry for path, entry in found.items() if entry is not None}
-    if len(known) == len(found):
+    known = {path: entry for path, entry in listed.items() if entry is not None}
+    if len(known) == len(listed):
         return known
-    return FolderFiles(folder, root, skill_file, limits).manifest()
+    return FolderFiles(found.folder, inner, found.skill_file, limits).manifest()
 
 
 def allocated(folder: str) -> int:

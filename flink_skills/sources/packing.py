@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO, NamedTuple
 
 from flink_skills.errors import ConfigError, ResourceError
-from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, LoadResult, Report, find_skills, load_folder
+from flink_skills.skill import CODES, AgentSkill, Diagnostic, Found, Limits, LoadResult, Report, find_skills, load_found
 from flink_skills.skill.credentials import credential_message, find_credentials
 from flink_skills.skill.diagnostic import Severity
 from flink_skills.skill.file_rules import inside, is_foreign, is_generated, link_problem, skill_file_in, walk_files
@@ -150,23 +150,22 @@ class _Contents:
         report = Report(folder, strict=self._strict)
         wrapping = os.path.basename(root) if skill_file_in(os.listdir(folder)) else ""
         empty = True
-        for place, skill_file in find_skills(folder, report, self._limits):
+        for found in find_skills(folder, report, self._limits):
             empty = False
-            result = self._load(place, root, skill_file, spec.format)
+            place = found.folder
+            result = self._load(found, root, spec.format)
             self.diagnostics.extend(result.diagnostics)
             if result.skill is not None:
                 below = os.path.relpath(place, folder)
                 path = "/".join(part for part in (wrapping, below) if part not in ("", "."))
-                self._add(_Found(place, root, spec.format, path, result.skill))
+                self._add(_Found(place, found.root(root), spec.format, path, result.skill))
         # What loading passes over with a word would be missing in the archive without one.
         self.diagnostics.extend(replace(said, severity="error") for said in report.diagnostics)
         if empty:
             self._error("D04", "there is no skill in the folder", folder, "a skill is a folder with a SKILL.md")
 
-    def _load(self, folder: str, root: str, skill_file: str, form: str) -> LoadResult:
-        return load_folder(
-            folder, root=root, skill_file=skill_file, strict=self._strict, limits=self._limits, format=form
-        )
+    def _load(self, found: Found, root: str, form: str) -> LoadResult:
+        return load_found(found, root=root, strict=self._strict, limits=self._limits, format=form)
 
     def _add(self, found: _Found) -> None:
         for other in self.found:
@@ -264,9 +263,9 @@ class _Contents:
             root, report = os.path.realpath(scratch), Report(strict=self._strict)
             formats = {found.path: found.format for found in self.found}
             loaded: dict[str, AgentSkill | None] = {}
-            for place, skill_file in find_skills(scratch, report, self._limits):
-                path = os.path.relpath(place, scratch)
-                loaded[path] = self._load(place, root, skill_file, formats.get(path, "skill")).skill
+            for place in find_skills(scratch, report, self._limits):
+                path = os.path.relpath(place.folder, scratch)
+                loaded[path] = self._load(place, root, formats.get(path, "skill")).skill
             return [packed for found in self.found if (packed := self._compared(found, loaded.get(found.path)))]
 
     def _compared(self, found: _Found, again: AgentSkill | None) -> PackedSkill | None:

@@ -178,7 +178,7 @@ def _contents(trees: Sequence[SourceTree]) -> dict[str, bytes]:
     """Every file of every skill, by the skill's folder and its path there."""
     found: dict[str, bytes] = {}
     for tree in trees:
-        for folder, _ in find_skills(tree.path, Report(tree.path), SourceContext().limits):
+        for folder, *_ in find_skills(tree.path, Report(tree.path), SourceContext().limits):
             top = Path(folder)
             for file in sorted(top.rglob("*")):
                 if file.is_file():

@@ -494,7 +494,7 @@ def digests_in(folder: str) -> dict[str, str]:
     from flink_skills.skill import Report, find_skills, load_folder
 
     found = {}
-    for place, skill_file in find_skills(folder, Report(), Limits()):
+    for place, skill_file, _ in find_skills(folder, Report(), Limits()):
         skill = load_folder(place, root=folder, skill_file=skill_file).skill
         assert skill is not None
         found[skill.name] = skill.digest

@@ -57,7 +57,7 @@ def read_folder(tree: StoredTree, limits: Limits) -> tuple[list[LoadResult], lis
     report = Report(tree.path)
     results = [
         load_folder(folder, root=tree.path, skill_file=file, origin="o", remote=True, limits=limits)
-        for folder, file in find_skills(tree.path, report, limits)
+        for folder, file, _ in find_skills(tree.path, report, limits)
     ]
     return results, report.diagnostics
 
