@@ -43,6 +43,7 @@ _GROUPS = {
     "F": "The format",
     "L": "Repairs",
     "D": "Search and sources",
+    "G": "Plugins",
     "S": "Safety",
     "X": "Scripts",
     "E": "Tests of a skill",

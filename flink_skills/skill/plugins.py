@@ -37,7 +37,7 @@ _REMOTE = {"url": str, "headers": dict}
 _ROOTS = ("PLUGIN_ROOT", "PLUGIN_DATA")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*(?<![ \t])")
-# What vendors put into a plugin: in its folder, and in its manifest.
+# Other parts of plugins of vendors, as files and as fields of the manifest.
 _PARTS = ("agents", "commands", "hooks", "hooks.json", "rules", "output-styles", "outputStyles", "monitors", "themes")
 _PARTS_OF_VENDORS = (*_PARTS, ".mcp.json", ".lsp.json", ".app.json", "mcpServers", "lspServers", "apps")
 _NAMESPACE = re.compile(r"[a-z]{2,}(?:\.[a-z0-9-]+)+")
@@ -95,17 +95,17 @@ def _read(path: str, root: str) -> tuple[Any, str]:
     try:
         descriptor = open_inside(path, root)
         if descriptor is None:
-            return None, "it is a link that leaves the plugin"
+            return None, "the file is a link that leaves the plugin"
         with os.fdopen(descriptor, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        return None, f"it cannot be read: {error.strerror}"
+        return None, f"the file cannot be read: {error.strerror}"
     if len(content) > _MAX_BYTES:
-        return None, f"it has more than {_MAX_BYTES:,} bytes"
+        return None, f"the file has more than {_MAX_BYTES:,} bytes"
     try:
         return json.loads(content.decode("utf-8-sig"), parse_constant=_no_constant), ""
     except (ValueError, RecursionError) as error:
-        return None, f"it is not JSON: {error}"
+        return None, f"the file is not JSON: {error}"
 
 
 def _no_constant(name: str) -> None:
@@ -173,10 +173,11 @@ def _children(folder: str, root: str, report: Report) -> tuple[str, ...]:
     if not os.path.lexists(folder):
         return ()
     if not inside(os.path.realpath(folder), root) or not os.path.isdir(folder):
-        what = "is not a directory" if os.path.exists(folder) else "points to nothing"
+        name = os.path.basename(folder)
         if not inside(os.path.realpath(folder), root):
-            what = "is a link that leaves the plugin"
-        report.add("G04", f"{os.path.basename(folder)} {what}, so its skills are not read", path=folder)
+            report.add("G04", f"the skills are not read, because {name!r} leaves the plugin", path=folder)
+        else:
+            report.add("G04", f"the skills are not read, because {name!r} is not a directory", path=folder)
         return ()
     try:
         names = sorted(os.listdir(folder))
@@ -203,7 +204,7 @@ def _report_servers(folder: str, root: str, schema: str, report: Report) -> None
     data, reason = _read(path, root)
     problems = [reason] if reason else list(_file_problems(data, schema))
     if problems:
-        report.add("G04", f"no server of the plugin is usable: {'; '.join(problems)}", path=path)
+        report.add("G04", f"the servers of the plugin are not usable: {'; '.join(problems)}", path=path)
         return
     for name, server in data["mcpServers"].items():
         problems = list(_server_problems(server, root))
@@ -230,7 +231,7 @@ def _file_problems(data: Any, schema: str) -> Iterator[str]:
 
 def _server_problems(server: Any, root: str) -> Iterator[str]:
     if not isinstance(server, dict):
-        yield f"it is {_kind(server)} instead of an object"
+        yield f"the server is {_kind(server)} instead of an object"
         return
     kind = server.get("type")
     if kind not in ("stdio", "streamable-http", "sse"):
@@ -249,9 +250,9 @@ def _server_problems(server: Any, root: str) -> Iterator[str]:
         return
     for key in ("env", "headers"):
         if not all(isinstance(value, str) for value in values.get(key, {}).values()):
-            yield f"{key!r} has values that are no strings"
+            yield f"{key!r} contains values other than strings"
     if not all(isinstance(value, str) for value in values.get("args", ())):
-        yield "'args' has values that are no strings"
+        yield "'args' contains values other than strings"
     yield from _program_problems(values, root) if kind == "stdio" else _address_problems(values)
 
 
@@ -272,7 +273,7 @@ def _program_problems(server: Mapping[str, Any], root: str) -> Iterator[str]:
     for name in _ROOTS:
         variable = f"${{{name}}}"
         if place == variable or place.startswith(f"{variable}/"):
-            # Nothing is in the folder for data yet, so that only '..' could leave it.
+            # The folder for data is empty: only '..' leaves it.
             base = root if name == "PLUGIN_ROOT" else "/data"
             if not inside(os.path.realpath(base + place.removeprefix(variable)), base):
                 yield "'cwd' leaves the plugin" if name == "PLUGIN_ROOT" else "'cwd' leaves the folder for data"
@@ -350,7 +351,7 @@ def _selected(folder: str, root: str, listed: Any, report: Report) -> Iterator[s
     for path in [listed] if isinstance(listed, str) else listed if isinstance(listed, list) else [listed]:
         place = os.path.normpath(os.path.join(folder, path)) if isinstance(path, str) and path else ""
         if not place or os.path.isabs(str(path)) or not inside(os.path.realpath(place), root):
-            report.add("G04", f"'skills' names {_shown(path)}, which is no path inside the plugin", path=folder)
+            report.add("G04", f"'skills' names {_shown(path)}, which is not a path inside the plugin", path=folder)
         elif not os.path.isdir(place):
             report.add("G04", f"'skills' names {_shown(path)}, which does not exist", path=folder)
         elif os.path.lexists(os.path.join(place, "SKILL.md")):
@@ -380,7 +381,7 @@ def _listed(folder: str, root: str, path: str, report: Report) -> list[Plugin]:
         place = os.path.normpath(os.path.join(folder, base if isinstance(base, str) else "", source))
         real = os.path.realpath(place)
         if not inside(real, root) or not os.path.isdir(place):
-            report.add("G04", f"plugin {name} has the source {_shown(source)}, which is no folder here", path=path)
+            report.add("G04", f"plugin {name} has the source {_shown(source)}, which is not a folder here", path=path)
             continue
         plugin = (
             _standard(place, real, report)

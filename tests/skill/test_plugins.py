@@ -70,7 +70,7 @@ def test_a_manifest_of_the_standard_is_accepted(plugin: Path, name: str) -> None
 
 
 VIOLATIONS: dict[str, tuple[Any, str]] = {
-    "no JSON": ("{", "it is not JSON"),
+    "no JSON": ("{", "the file is not JSON"),
     "NaN": (
         f'{{"$schema": "{SCHEMA}", "name": "a", "extensions": {{"a.b": {{"n": NaN}}}}}}',
         "NaN is not a JSON value",
@@ -177,7 +177,7 @@ def test_skills_that_are_no_folder_of_the_plugin_are_reported(plugin: Path, tmp_
         (plugin / "skills").symlink_to(tmp_path / "skills")
     names, diagnostics = load(plugin)
     assert names == []
-    assert "skills is" in next(each.message for each in diagnostics if each.code == "G04")
+    assert "the skills are not read" in next(each.message for each in diagnostics if each.code == "G04")
 
 
 def test_a_manifest_that_leaves_the_plugin_rejects_it(plugin: Path, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_manifest_that_leaves_the_plugin_rejects_it(plugin: Path, tmp_path: Pa
     (plugin / "plugin.json").symlink_to(tmp_path / "plugin.json")
     names, diagnostics = load(plugin)
     assert names == []
-    assert "it is a link that leaves the plugin" in diagnostics[0].message
+    assert "the file is a link that leaves the plugin" in diagnostics[0].message
 
 
 def test_plugins_are_found_below_the_root_of_a_source(plugin: Path) -> None:
@@ -214,7 +214,7 @@ GOOD_SERVERS: dict[str, Any] = {
 }
 
 BAD_SERVERS: dict[str, tuple[Any, str]] = {
-    "text": ("server", "a string instead of an object"),
+    "text": ("server", "the server is a string instead of an object"),
     "no type": ({"command": "server"}, "'type' is missing"),
     "another type": ({"type": "http", "url": "https://x.example"}, "'type' is 'http'"),
     "an unknown field": (stdio(timeout=5), "'timeout' is not a field of a server of type stdio"),
@@ -232,8 +232,8 @@ BAD_SERVERS: dict[str, tuple[Any, str]] = {
     "a cwd that leaves the data": (stdio(cwd="${PLUGIN_DATA}/../x"), "'cwd' leaves the folder for data"),
     "a longer variable": (stdio(cwd="${PLUGIN_ROOT}x"), "'cwd' is '${PLUGIN_ROOT}x'"),
     "a reserved variable": (stdio(env={"PLUGIN_ROOT": "/"}), "'env' sets PLUGIN_ROOT"),
-    "a number in env": (stdio(env={"A": 1}), "'env' has values that are no strings"),
-    "a number in args": (stdio(args=[1]), "'args' has values that are no strings"),
+    "a number in env": (stdio(env={"A": 1}), "'env' contains values other than strings"),
+    "a number in args": (stdio(args=[1]), "'args' contains values other than strings"),
     "no url": ({"type": "sse"}, "'url' is missing"),
     "a relative url": (http(url="/mcp"), "'url' is not an absolute address"),
     "another scheme": (http(url="ftp://x.example"), "'url' is not an absolute address"),
@@ -272,7 +272,7 @@ def test_a_wrong_server_costs_that_server(plugin: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("{", "it is not JSON"),
+        ("{", "the file is not JSON"),
         ([], "the file is an array"),
         ({"mcpServers": {}}, "'$schema' is missing"),
         ({"$schema": MCP.replace("1.0.0", "1.9.0"), "mcpServers": {}}, "the version of '$schema' differs"),
