@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "ConfigError",
@@ -149,7 +150,8 @@ class ModelError(SkillsError):
     """A chat model did not answer.
 
     ``retry_after`` is the wait in seconds that the provider asked for, if it did. ``rejects_request`` means that the
-    error is about this request, such as one that is too long, and says nothing about the next one.
+    error is about this request, such as one that is too long, and says nothing about the next one. ``usage`` are the
+    tokens that the provider counted nevertheless, a :class:`flink_skills.models.Usage`, or None.
     """
 
     def __init__(
@@ -160,8 +162,10 @@ class ModelError(SkillsError):
         retry_after: float | None = None,
         rejects_request: bool = False,
         finish_reason: str = "",
+        usage: Any = None,
     ) -> None:
         super().__init__(message)
+        self.usage = usage
         self.retryable = retryable
         self.retry_after = retry_after
         self.rejects_request = rejects_request

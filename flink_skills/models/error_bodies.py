@@ -210,6 +210,8 @@ class AnswerError(Exception):
         self.body = body
         self.inside = inside
         self.is_nameless = not status
+        #: The usage that the events before it stated, as the API writes it.
+        self.counted: Mapping[str, Any] = {}
 
 
 class Said(NamedTuple):

@@ -317,6 +317,8 @@ async def _request_with_retries(
                 clock.note_other(model.name, *failed)
             raise
         except ModelError as error:
+            if error.usage is not None:
+                lost.append(ModelResponse("", usage=error.usage))
             clock.note(model.name, str(error))
             if model.permits is not None:
                 model.permits.failed(error)

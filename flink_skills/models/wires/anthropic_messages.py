@@ -118,6 +118,16 @@ class AnthropicMessages(Wire):
             return message.verbatim.raw[1:-1].encode()
         return dump(_assistant(message))[1:-1]
 
+    def usage(self, stated: Mapping[str, Any]) -> Usage:
+        read, written = (number_of(stated.get(f"cache_{name}_input_tokens")) for name in ("read", "creation"))
+        return counted_usage(
+            number_of(stated.get("input_tokens")) + read + written,
+            stated.get("output_tokens"),
+            read=read,
+            written=written,
+            reasoning=object_of(stated.get("output_tokens_details")).get("thinking_tokens"),
+        )
+
     def response(self, data: Any) -> ModelResponse:
         answer = object_of(data)
         content = answer.get("content")
@@ -130,7 +140,7 @@ class AnthropicMessages(Wire):
         response = ModelResponse(
             text,
             tuple(map(_call, calls)),
-            _usage(object_of(answer.get("usage"))),
+            self.usage(object_of(answer.get("usage"))),
             str(answer.get("stop_reason") or ""),
             self._verbatim(blocks),
             "" if calls or text.strip() else _instead(blocks),
@@ -278,14 +288,3 @@ def _instead(blocks: Sequence[Mapping[str, Any]]) -> str:
     """Return what a message without text and calls has."""
     others = (block.get("type") for block in blocks if block.get("type") not in ("text", "thinking"))
     return instead_of_answer((block.get("thinking") for block in blocks), others)
-
-
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    read, written = (number_of(usage.get(f"cache_{name}_input_tokens")) for name in ("read", "creation"))
-    return counted_usage(
-        number_of(usage.get("input_tokens")) + read + written,
-        usage.get("output_tokens"),
-        read=read,
-        written=written,
-        reasoning=object_of(usage.get("output_tokens_details")).get("thinking_tokens"),
-    )

@@ -179,6 +179,17 @@ class ChatCompletions(Wire):
             return dump(_assistant(message, self._id)), len(said)
         return _results_and_texts(messages, at, self._id)
 
+    def usage(self, stated: Mapping[str, Any]) -> Usage:
+        read = object_of(stated.get("prompt_tokens_details")).get("cached_tokens")
+        if read is None:
+            read = stated.get("prompt_cache_hit_tokens")  # DeepSeek
+        return counted_usage(
+            stated.get("prompt_tokens"),
+            stated.get("completion_tokens"),
+            read=read,
+            reasoning=object_of(stated.get("completion_tokens_details")).get("reasoning_tokens"),
+        )
+
     def response(self, data: Any) -> ModelResponse:
         answer = object_of(data)
         choices = answer.get("choices")
@@ -195,7 +206,7 @@ class ChatCompletions(Wire):
         response = ModelResponse(
             text or refusal,
             tuple(map(_call, calls)),
-            _usage(object_of(answer.get("usage"))),
+            self.usage(object_of(answer.get("usage"))),
             "refusal" if refusal and not text else reason or "",
             self._verbatim(message, calls),
             "" if calls or (text or refusal).strip() else _instead(message),
@@ -342,15 +353,3 @@ def _instead(message: Mapping[str, Any]) -> str:
     )
     others = (name for name, value in message.items() if value and name not in _REASONING | {"role", "content"})
     return instead_of_answer([reasoning], others)
-
-
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    read = object_of(usage.get("prompt_tokens_details")).get("cached_tokens")
-    if read is None:
-        read = usage.get("prompt_cache_hit_tokens")  # DeepSeek
-    return counted_usage(
-        usage.get("prompt_tokens"),
-        usage.get("completion_tokens"),
-        read=read,
-        reasoning=object_of(usage.get("completion_tokens_details")).get("reasoning_tokens"),
-    )

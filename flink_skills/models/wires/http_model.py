@@ -195,7 +195,11 @@ class HttpModel(ChatModel):
     ) -> ModelResponse | None:
         """Return the response of a stream. Return None if the stream ended before the answer did."""
         reader = self.wire.reader()
-        size = await _read_events(pieces, headers, reader, on_delta or _tell_nobody)
+        try:
+            size = await _read_events(pieces, headers, reader, on_delta or _tell_nobody)
+        except AnswerError as error:
+            error.counted = reader.counted
+            raise
         return reader.response() if size <= _MAX_ON_LOOP else await asyncio.to_thread(reader.response)
 
     def _avoid_stream(self) -> None:
@@ -245,13 +249,17 @@ class HttpModel(ChatModel):
         return self._merged
 
     def _explained(self, error: Exception, request: ModelRequest) -> ModelError:
-        return explain(
+        explained = explain(
             error,
             model=self.name,
             place=getattr(error, "address", self._connections[0].address).removesuffix(self.wire.path),
             timeout=request.timeout,
             key_variable=self._key_variable,
         )
+        if isinstance(error, AnswerError):
+            stated = {**error.counted, **object_of(object_of(error.body).get("usage"))}
+            explained.usage = self.wire.usage(stated) if stated else None
+        return explained
 
 
 # The model whose stream the last attempt in this task could not read.

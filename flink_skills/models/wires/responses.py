@@ -179,6 +179,16 @@ class Responses(Wire):
             return message.verbatim.raw[1:-1].encode()
         return b",".join(map(dump, _assistant(message)))
 
+    def usage(self, stated: Mapping[str, Any]) -> Usage:
+        details = object_of(stated.get("input_tokens_details"))
+        return counted_usage(
+            stated.get("input_tokens"),
+            stated.get("output_tokens"),
+            read=details.get("cached_tokens"),
+            written=details.get("cache_write_tokens"),
+            reasoning=object_of(stated.get("output_tokens_details")).get("reasoning_tokens"),
+        )
+
     def response(self, data: Any) -> ModelResponse:
         response = object_of(data)
         if (failed := failure(response, {})) is not None:
@@ -201,7 +211,7 @@ class Responses(Wire):
         answer = ModelResponse(
             text,
             tuple(map(_call, calls)),
-            _usage(object_of(response.get("usage"))),
+            self.usage(object_of(response.get("usage"))),
             reason,
             self._verbatim(items),
             "" if calls or text.strip() else _instead(items),
@@ -271,14 +281,3 @@ def _instead(items: Sequence[Mapping[str, Any]]) -> str:
     texts = [object_of(part).get("text") for parts in lists if isinstance(parts, list) for part in parts]
     others = (item.get("type") for item in items if item.get("type") not in ("message", "reasoning"))
     return instead_of_answer(texts, others)
-
-
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    details = object_of(usage.get("input_tokens_details"))
-    return counted_usage(
-        usage.get("input_tokens"),
-        usage.get("output_tokens"),
-        read=details.get("cached_tokens"),
-        written=details.get("cache_write_tokens"),
-        reasoning=object_of(usage.get("output_tokens_details")).get("reasoning_tokens"),
-    )

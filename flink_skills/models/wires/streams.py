@@ -44,6 +44,10 @@ class _Reader(StreamReader):
         body = self.body()
         return None if body is None else self._read(body)
 
+    @property
+    def counted(self) -> Mapping[str, Any]:
+        return self._usage
+
     def _identify(self, id_: Any) -> None:
         if id_ and not self._id:
             self._id = str(id_)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from flink_skills.models.messages import AssistantMessage, Message, ModelRequest, ModelResponse
+from flink_skills.models.messages import AssistantMessage, Message, ModelRequest, ModelResponse, Usage
 from flink_skills.telemetry import OnDelta
 from flink_skills.tools.base import ToolSpec
 
@@ -104,6 +104,11 @@ class StreamReader(ABC):
     def response(self) -> ModelResponse | None:
         """Return the response of the body. Return None if the stream ended before the answer did."""
 
+    @property
+    @abstractmethod
+    def counted(self) -> Mapping[str, Any]:
+        """The usage that the events stated so far, as the API writes it."""
+
 
 class Wire(ABC):
     """One HTTP API. It has no state of a conversation, and serves all requests of one model.
@@ -123,6 +128,10 @@ class Wire(ABC):
         self.rejects_cache_keys = False
         #: Makes the digests different for each API key.
         self.salt = b""
+
+    @abstractmethod
+    def usage(self, stated: Mapping[str, Any]) -> Usage:
+        """Return the usage that a body states in ``usage``."""
 
     @abstractmethod
     def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
