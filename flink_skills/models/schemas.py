@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 from flink_skills.models.messages import ModelRequest
 from flink_skills.tools.schemas import resolve
@@ -84,12 +85,14 @@ def tool_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return a tool's schema as every provider accepts it. The tool itself reads calls by its own schema.
 
     MCP servers and other packages write schemas of any draft. Anthropic reads only draft 2020-12, OpenAI requires
-    ``items``, and neither accepts alternatives at the top level (:func:`object_schema`).
+    ``items``, and neither accepts alternatives at the top level (:func:`object_schema`). Providers fetch nothing: a
+    reference to another document, or to nothing, is omitted, so that any value fits there.
 
     >>> tool_schema({"properties": {"a": {"type": "array"}, "b": True}})
     {'properties': {'a': {'type': 'array', 'items': {}}, 'b': {}}, 'type': 'object'}
     """
-    return _accepted(object_schema(parameters), 0)
+    schema = object_schema(parameters)
+    return _accepted(schema, schema, 0)
 
 
 def object_schema(parameters: Any) -> Mapping[str, Any]:
@@ -163,13 +166,26 @@ def _listed(schema: Mapping[str, Any], word: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _accepted(schema: Any, depth: int) -> dict[str, Any]:
+def _is_known(reference: Any, root: Any) -> bool:
+    """Return True if a reference names a part of ``root``, by a pointer (RFC 6901)."""
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return False
+    for word in unquote(reference).split("/")[1:]:
+        part = word.replace("~1", "/").replace("~0", "~")
+        if isinstance(root, list):
+            root = root[int(part)] if part.isdecimal() and int(part) < len(root) else None
+        else:
+            root = root.get(part) if isinstance(root, Mapping) else None
+    return isinstance(root, (Mapping, bool))
+
+
+def _accepted(schema: Any, root: Mapping[str, Any], depth: int) -> dict[str, Any]:
     """Return a schema in draft 2020-12, without keywords that no draft has in this form."""
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return {"not": {}} if schema is False else {}
     found: dict[str, Any] = {}
     for key, value in schema.items():
-        read = value if key in _VALUES else _keyword(key, value, depth + 1)
+        read = value if key in _VALUES else _keyword(key, value, root, depth + 1)
         if read is not None or key in _VALUES:
             found[key] = read
     if not isinstance(found.get("enum", [None]), list) or found.get("enum") == []:
@@ -186,21 +202,23 @@ def _accepted(schema: Any, depth: int) -> dict[str, Any]:
     return found
 
 
-def _keyword(key: str, value: Any, depth: int) -> Any:
+def _keyword(key: str, value: Any, root: Mapping[str, Any], depth: int) -> Any:
     """Return the value of a keyword in draft 2020-12. Return None for one without a meaning there."""
     if key == "type":
         kinds = [kind for kind in ([value] if isinstance(value, str) else value or ()) if kind in _TYPES]
         return (value if isinstance(value, str) else kinds) if kinds else None
+    if key == "$ref":
+        return value if _is_known(value, root) else None
     if key == "required":
         return [name for name in value if isinstance(name, str)] if isinstance(value, list) else None
     if key == "items" and isinstance(value, list):
         # A tuple of earlier drafts.
-        members = [_accepted(member, depth) for member in value]
+        members = [_accepted(member, root, depth) for member in value]
         return members[0] if len(members) == 1 else {"anyOf": members} if members else {}
     if key in _SCHEMA or (key in ("additionalProperties", "unevaluatedProperties") and isinstance(value, Mapping)):
-        return _accepted(value, depth)
+        return _accepted(value, root, depth)
     if key in _SCHEMAS:
-        return [_accepted(member, depth) for member in value] if isinstance(value, list) and value else None
+        return [_accepted(member, root, depth) for member in value] if isinstance(value, list) and value else None
     if key in _NAMED:
-        return {name: _accepted(of, depth) for name, of in value.items()} if isinstance(value, Mapping) else None
+        return {name: _accepted(of, root, depth) for name, of in value.items()} if isinstance(value, Mapping) else None
     return None if key == "additionalItems" else value

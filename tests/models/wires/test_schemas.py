@@ -125,6 +125,22 @@ def test_the_schema_that_is_sent(schema: Any, sent: Any) -> None:
     assert tool_schema(schema) == sent
 
 
+@pytest.mark.parametrize(
+    "reference",
+    ["https://example.com/address.json", "#/$defs/none", "address", "#/properties/a/b", "#/$defs/f~1g/x", 5],
+)
+def test_a_reference_to_nothing_is_omitted(reference: Any) -> None:
+    about = {"$ref": reference, "description": "Where it goes."}
+    sent = tool_schema({**holding({"type": "array", "items": about}), "$defs": {"f/g": TEXT}})
+    assert sent == {**holding({"type": "array", "items": {"description": "Where it goes."}}), "$defs": {"f/g": TEXT}}
+
+
+@pytest.mark.parametrize("reference", ["#", "#/$defs/f~1g", "#/%24defs/f~1g", "#/$defs/g/anyOf/1", "#/properties/a"])
+def test_a_reference_to_a_part_is_sent(reference: str) -> None:
+    schema = {**holding({"$ref": reference}), "$defs": {"f/g": TEXT, "g": {"anyOf": [TEXT, {"type": "null"}]}}}
+    assert tool_schema(schema) == schema
+
+
 def test_names_that_anthropic_rejects_are_replaced() -> None:
     schema = {"type": "object", "properties": {"order id": TEXT, "b": TEXT}, "required": ["order id"]}
     request = ModelRequest("s", [UserMessage("q")], [ToolSpec("look", "Looks.", schema)])
