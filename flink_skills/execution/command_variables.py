@@ -40,15 +40,16 @@ def is_blocked(name: str) -> bool:
     return name in _BLOCKED or name.startswith(_BLOCKED_PREFIXES)
 
 
-def check_name(option: str, name: str) -> None:
-    """Raise :class:`ConfigError`, which names ``option``, for a variable that is never passed to commands."""
+def name_problem(name: str) -> str:
+    """Return why a variable is never passed to commands. Return an empty string for one that can be passed."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"option {option}: {name!r} is not a valid name of a variable: use letters, digits and '_'")
+        return f"{name!r} is not a valid name of a variable: use letters, digits and '_'"
     if is_blocked(name):
-        raise ConfigError(
-            f"option {option}: {name!r} is never passed on to commands, because variables of this name change what "
-            "programs load or run: remove it, or choose another name"
+        return (
+            f"{name!r} is never passed on to commands, because variables of this name change what programs load or "
+            "run: remove it, or choose another name"
         )
+    return ""
 
 
 def base_environment(source: Mapping[str, str], python: str = "") -> dict[str, str]:
@@ -70,9 +71,9 @@ def base_environment(source: Mapping[str, str], python: str = "") -> dict[str, s
 def passed_on(source: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """Return those of the variables ``names`` that are set in ``source`` (option ``skills.shell.env``).
 
-    Raises :class:`ConfigError` for a name that is never passed on.
+    Raises :class:`ConfigError` for all names that are never passed on.
     """
     wanted = list(names)
-    for name in wanted:
-        check_name("skills.shell.env", name)
+    if problems := [problem for name in wanted if (problem := name_problem(name))]:
+        raise ConfigError(f"option skills.shell.env: {'; '.join(problems)}")
     return {name: source[name] for name in wanted if name in source}

@@ -113,6 +113,9 @@ def test_commands_that_are_not_run_are_errors(manager_of_greet: AgentSkillManage
         execute_shell_command("ls", cwd="/etc", config=HYGIENE)
     with pytest.raises(ExecutionError, match="HOME is set for every command"):
         execute_shell_command("ls", env={"HOME": "/"}, config=HYGIENE)
+    # As in env=os.environ.copy(): one message has all of them.
+    with pytest.raises(ExecutionError, match=r"HOME is set.*; PATH is set.*; 'PYTHONPATH' is never passed on"):
+        execute_shell_command("ls", env={"HOME": "/", "A": "b", "PATH": "/bin", "PYTHONPATH": "/x"}, config=HYGIENE)
     only_ls = SkillConfig({"skills.shell.allowed-commands": "/bin/ls"}).merged_over(HYGIENE)
     with pytest.raises(ExecutionError, match="/bin/ls"):
         execute_shell_command("id", config=only_ls)

@@ -8,8 +8,7 @@ from collections.abc import Container, Mapping
 from contextlib import suppress
 
 from flink_skills.errors import ConfigError
-from flink_skills.execution import Workspace
-from flink_skills.execution.command_variables import check_name
+from flink_skills.execution import Workspace, command_variables
 from flink_skills.execution.host import is_within
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
@@ -45,15 +44,14 @@ class SkillVariables:
         self._hidden = hidden
         self._references: dict[str, dict[str, str]] = {}
         family = SkillOptions.SKILL_ENV
+        problems = []
         for key, reference in config.family(family).items():
             skill, _, name = key.rpartition(".")
-            option = family.prefix + key
-            check_name(option, name)
-            if name in _RESERVED:
-                raise ConfigError(
-                    f"option {option}: {name} is set for every command to a value of its workspace; choose another name"
-                )
+            if problem := name_problem(name) or (_of_workspace(name) if name == _OUTPUT_DIR else ""):
+                problems.append(f"option {family.prefix + key}: {problem}")
             self._references.setdefault(skill, {})[name] = reference
+        if problems:
+            raise ConfigError("; ".join(problems))
 
     def __contains__(self, skill: object) -> bool:
         return skill in self._references
@@ -96,37 +94,33 @@ def name_problem(name: str, taken: Container[str] = ()) -> str:
     """Return why a call cannot set the variable ``name``. Return an empty string if it can.
 
     >>> name_problem("HOME")
-    'HOME is set for every command, to what belongs to its workspace: leave it out, or choose another name'
+    'HOME is set for every command to a value of its workspace: leave it out, or choose another name'
     """
-    try:
-        check_name("env", name)
-    except ConfigError as error:
-        return str(error).removeprefix("option env: ")
+    if problem := command_variables.name_problem(name):
+        return problem
     if name in taken:
         return f"{name} is set for this skill by the job: leave it out"
-    if name in _RESERVED and name != _OUTPUT_DIR:
-        return (
-            f"{name} is set for every command, to what belongs to its workspace: leave it out, or choose another name"
-        )
-    return ""
+    return _of_workspace(name) if name in _RESERVED and name != _OUTPUT_DIR else ""
+
+
+def _of_workspace(name: str) -> str:
+    return f"{name} is set for every command to a value of its workspace: leave it out, or choose another name"
 
 
 def call_variables(env: Mapping[str, str], workspace: Workspace, taken: Container[str] = ()) -> dict[str, str]:
     """Check and return the variables that a model requests for one call.
 
     ``taken`` are names that the job sets for the skill. ``OUTPUT_DIR`` can be another folder in the workspace that
-    commands can write, also relative to the workspace. Raises :class:`ArgumentError`.
+    commands can write, also relative to the workspace. Raises :class:`ArgumentError`, which has all problems.
 
     >>> call_variables({"MODE": "fast", "OUTPUT_DIR": "out/today"}, workspace)
     {'MODE': 'fast', 'OUTPUT_DIR': '/tmp/job-7/ws_4f2a/out/today'}
     """
-    found: dict[str, str] = {}
-    for name, value in env.items():
-        if problem := name_problem(name, taken):
-            raise ArgumentError(f"env: {problem}")
-        if "\0" in value:
-            raise ArgumentError(f"env: the value of {name} holds a NUL character: remove it")
-        found[name] = value
+    problems = [problem for name in env if (problem := name_problem(name, taken))]
+    problems += [f"the value of {name} contains a NUL character: remove it" for name in env if "\0" in env[name]]
+    if problems:
+        raise ArgumentError(f"env: {'; '.join(problems)}")
+    found = dict(env)
     if _OUTPUT_DIR in found:
         value = found[_OUTPUT_DIR]
         found[_OUTPUT_DIR] = os.path.normpath(workspace.root / value)

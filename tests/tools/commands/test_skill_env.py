@@ -76,6 +76,14 @@ def test_names_of_the_workspace_are_refused(name: str) -> None:
         variables(**{f"report__{name}": "${env:X}"})
 
 
+def test_all_names_are_reported_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        variables(report__LD_PRELOAD="${env:X}", report__A="${env:X}", other__HOME="${env:X}")
+    message = str(caught.value)
+    assert "option skills.env.report.LD_PRELOAD: 'LD_PRELOAD' is never passed on" in message
+    assert "; option skills.env.other.HOME: HOME is set for every command" in message
+
+
 @pytest.mark.parametrize("name", ["A-B", "1A", "A B", "Ä"])
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="is not a valid name of a variable"):
