@@ -5,10 +5,23 @@ A declaration that uses such a word is an error that gives the right one, becaus
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
-__all__ = ["AGENT_WORDS", "CONTEXT_WORDS", "IMPORTS", "RESOURCES", "SETUP_WORDS", "TOOL_WORDS", "check_words"]
+__all__ = [
+    "AGENT_WORDS",
+    "CONTEXT_WORDS",
+    "IMPORTS",
+    "RESOURCES",
+    "SETUP_WORDS",
+    "TOOL_WORDS",
+    "advised",
+    "check_words",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _INSTRUCTIONS = "use instructions, or a method with @prompt"
 _SETTING = "set it on a chat model: ResourceDescriptor(…) of a method with @chat_model_setup"
@@ -260,6 +273,21 @@ def check_words(owner: type, given: Iterable[str], words: Mapping[str, str]) -> 
     Raises:
         TypeError: An argument is one of ``words``. The message has its replacement.
     """
-    for name in given:
-        if name in words and name not in inspect.signature(owner.__init__).parameters:  # type: ignore[misc]
-            raise TypeError(f"{owner.__name__} has no argument {name!r}: {words[name]}")
+    _check(owner.__name__, owner.__init__, given, words)  # type: ignore[misc]
+
+
+def advised(function: F) -> F:
+    """Return ``function``, a function for tools that rejects arguments of other frameworks with their replacement."""
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        _check(function.__name__, function, named, TOOL_WORDS)
+        return function(*arguments, **named)
+
+    return cast(F, checked)
+
+
+def _check(name: str, called: Callable[..., Any], given: Iterable[str], words: Mapping[str, str]) -> None:
+    for argument in given:
+        if argument in words and argument not in inspect.signature(called).parameters:
+            raise TypeError(f"{name} has no argument {argument!r}: {words[argument]}")

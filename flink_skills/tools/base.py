@@ -438,7 +438,10 @@ class Tool(Resource, ABC):
 
     @abstractmethod
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run the tool. In a turn ``arguments`` are the result of :meth:`canonical`."""
+        """Run the tool. In a turn ``arguments`` are the result of :meth:`canonical`.
+
+        A value that is not a result becomes one, as that of a function does: a dict is JSON for the model.
+        """
 
     async def on_arguments(self, streamed: StreamedArguments, context: ToolContext) -> None:
         """Receive the arguments of a call that a model has written so far, if the tool ``is_streaming``.

@@ -11,6 +11,7 @@ from flink_skills.errors import ConfigError, LimitError, UnknownNameError
 from flink_skills.tools.arguments import ArgumentError, Canonical, model_json
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
 from flink_skills.tools.calling import CallGuard, read_canonical
+from flink_skills.tools.function import result_of
 from flink_skills.tools.tool_names import suggestion
 
 _log = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class ToolSet:
         context.arguments = arguments
         try:
             if self._guard is None:
-                return await tool.call(arguments.passed(), context)
+                return result_of(await tool.call(arguments.passed(), context))
             return await self._guard.call(name, tool, arguments, context)
         except (LimitError, TurnInterruptedError):
             raise  # of an agent that is a tool: the limits and the journal are those of the whole turn

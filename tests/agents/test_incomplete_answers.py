@@ -342,28 +342,6 @@ def test_answers_that_fail_until_the_end_are_billed(lab: Callable[..., Lab]) -> 
     assert response.usage.output_tokens == 10
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("api", ["openai-compatible", "openai-responses"])
-def test_an_error_inside_an_answer_is_billed(api: str, stream: bool, lab: Callable[..., Lab]) -> None:
-    error = {"code": 502, "message": "The upstream server is gone."}
-    failed = reply(api, "half", "error" if api == "openai-compatible" else "failed", stream=stream)
-    if api == "openai-responses":
-        (failed[-1]["response"] if stream else failed)["error"] = error
-    elif stream:
-        # The usage comes before the error.
-        failed = [failed[-1], {"choices": [{"index": 0, "error": error, "finish_reason": "error"}]}]
-    else:
-        failed["choices"][0]["error"] = error
-    tried = lab(api, failed, reply(api, "done", STOP[api], stream=stream), stream=stream)
-    assert tried.run()[0][0]["answer"] == "done"
-    [(_, response)] = tried.responses
-    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.requests) == (20, 10, 2)
-    for_good = lab(api, failed, stream=stream, options={"skills.model.max-retries": 0})
-    _, [record] = for_good.run()
-    assert "The upstream server is gone." in record["error"]
-    assert (record["usage"]["output_tokens"], record["usage"]["requests"]) == (5, 1)
-
-
 @pytest.mark.parametrize("reason", [None, "load"])
 def test_an_answer_without_reason_and_content_is_a_failed_one(reason: str | None, lab: Callable[..., Lab]) -> None:
     api = "openai-compatible"

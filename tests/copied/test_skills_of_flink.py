@@ -29,16 +29,10 @@ from flink_skills import (
 )
 from flink_skills.manager import parse_menu
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer, call, calls
-from tests.kit.models import Script, scripted_provider
+from tests.kit.models import Script
 from tests.sources.web import Page, Web
 
 NAMES = ["my_skill_1", "my_skill_2", "my_skill_3"]
-
-
-@pytest.fixture
-def script() -> Any:
-    with scripted_provider("copied") as use:
-        yield use
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from flink_skills.errors import ConfigError
+from flink_skills.other_frameworks import advised
 from flink_skills.resource import MARK_ATTRIBUTE, Mark
 
 F = TypeVar("F", bound=Any)
@@ -85,6 +86,7 @@ def tool(
     approve: bool = False,
     around: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]: ...
+@advised
 def tool(
     target: Any = None,
     *,
@@ -156,6 +158,7 @@ def tool(
     return _set(target, Mark("tool", name, description, dynamic, limits))
 
 
+@advised
 def tool_set(target: F) -> F:
     """Mark a method that returns tools which models always have.
 
@@ -171,6 +174,7 @@ def tool_set(target: F) -> F:
     return _set(target, Mark("tool_set"))
 
 
+@advised
 def tool_pool(target: F) -> F:
     """Mark a method that returns tools which models get only through skills.
 
@@ -199,6 +203,7 @@ def mcp_server(
     required: bool = True,
     approve: bool | Sequence[str] = False,
 ) -> Callable[[F], F]: ...
+@advised
 def mcp_server(
     target: Any = None,
     *,
@@ -250,6 +255,7 @@ def agent_tool(
     sessions: bool = False,
     approve: bool = False,
 ) -> Callable[[F], F]: ...
+@advised
 def agent_tool(
     target: Any = None,
     *,

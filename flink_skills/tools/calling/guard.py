@@ -17,6 +17,7 @@ from flink_skills.tools.arguments import ArgumentError, Canonical
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
 from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver
 from flink_skills.tools.calling.truncation import truncate
+from flink_skills.tools.function import result_of
 from flink_skills.tools.tool_names import matches
 
 T = TypeVar("T")
@@ -249,7 +250,7 @@ class CallGuard:
         self, name: str, tool: Tool, arguments: Mapping[str, Any], context: ToolContext, timeout: float
     ) -> ToolResult:
         if not timeout:
-            return await tool.call(arguments, context)
+            return result_of(await tool.call(arguments, context))
         task = asyncio.ensure_future(tool.call(arguments, context))
         task.add_done_callback(_retrieve)
         now, waits = asyncio.get_running_loop().time, context.waits
@@ -266,7 +267,7 @@ class CallGuard:
             task.cancel()
             raise
         if done:
-            return task.result()
+            return result_of(task.result())
         task.cancel()
         return ToolResult(
             f"{name} gave no result within {timeout:g} s. The call may still have effects. Request less per "

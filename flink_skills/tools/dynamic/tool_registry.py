@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from flink_skills.errors import ConfigError
+from flink_skills.other_frameworks import advised
 from flink_skills.tools.base import Tool
 from flink_skills.tools.function import FunctionTool
 
@@ -55,6 +56,7 @@ def register_tool(
 def register_tool(target: T) -> T: ...
 @overload
 def register_tool(target: F, *, name: str = "", description: str = "", approve: bool | None = None) -> F: ...
+@advised
 def register_tool(
     target: Any = "", tool: Any = None, *, name: str = "", description: str = "", approve: bool | None = None
 ) -> Any:
@@ -90,6 +92,7 @@ def register_tool(
     return target
 
 
+@advised
 def register_tools(tools: Mapping[str, Callable[..., Any] | Tool]) -> None:
     """Register several tools by name: all, or none if one is invalid. Raises as :func:`register_tool`."""
     if not isinstance(tools, Mapping):
