@@ -77,7 +77,7 @@ def test_the_tools_for_files(script: Script) -> None:
     assert "none.txt" in json.dumps(missing)
 
 
-# Single tools, each with a folder of its own.
+# Single tools with different folders.
 def test_single_tools_for_files(script: Script) -> None:
     run = Run(
         script,
@@ -158,7 +158,7 @@ def test_a_streaming_tool(form: str, script: Script) -> None:
     assert (StreamingFunctionTool(write_file).is_streaming, FunctionTool(write_file).is_streaming) == (True, False)
 
 
-# The arguments of the web tools: what the agent fixes is no argument of a call.
+# The arguments of the web tools: calls cannot change what the agent sets.
 def test_the_web_tools(script: Script) -> None:
     def web_tools() -> list[Tool]:
         return [web_fetch(), web_search()]

@@ -139,7 +139,7 @@ def test_types_of_arguments_and_results(script: Script) -> None:
 # A docstring with two paragraphs and an example, defaults, and a function without types and docstring.
 def test_docstrings_reach_the_model_whole(script: Script) -> None:
     async def analyze_sentiment(text: str, language: str = "zh") -> dict[str, Any]:
-        """Analyze the sentiment of a text
+        """Analyze the sentiment of some text
 
         This tool knows two languages.
 
