@@ -203,7 +203,7 @@ LLMModel OpenAIModel Runner InMemorySessionService InvocationContext MCPToolset 
 patch_mcp_cancel_scope_exit_issue ReadTool BashTool"""
 
 
-# What has another form here is named where it is imported.
+# Hints for imported names that have another form here.
 @pytest.mark.parametrize("name", NAMES.split())
 def test_names_without_a_counterpart_are_explained(name: str) -> None:
     with pytest.raises(ImportError, match=f"has no {name}: "):
