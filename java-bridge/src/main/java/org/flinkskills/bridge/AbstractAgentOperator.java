@@ -35,9 +35,6 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
     implements Triggerable<String, String> {
   private static final long serialVersionUID = 1L;
 
-  /** The side output for the events of turns. */
-  static final String EVENTS_OUTPUT = "events";
-
   private final transient AgentPlan plan;
   private final transient AgentSettings settings;
   private final transient Configuration pythonConfig;
@@ -97,7 +94,7 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
   public void open() throws Exception {
     super.open();
     if (getKeyedStateBackend() instanceof BatchExecutionKeyedStateBackend) {
-      throw new AgentRejectedException(AgentStream.noBatchMode("BATCH"));
+      throw new AgentRejectedException(AgentOperatorFactory.noBatchMode("BATCH"));
     }
     watermark = Long.MIN_VALUE;
     LongSupplier clock = getProcessingTimeService()::getCurrentProcessingTime;

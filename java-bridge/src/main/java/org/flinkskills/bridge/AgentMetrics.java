@@ -13,9 +13,9 @@ import org.apache.flink.metrics.MetricGroup;
 
 /**
  * The operator's metrics: counters {@code turns}, {@code failures} (turns that ended in an error
- * record) and {@code workerRestarts}, gauges {@code inFlight} and {@code pending}, and what the
- * workers report: gauges {@code worker.<index>.<name>}, and counters and histograms in groups of
- * their labels, such as {@code skill.<name>.commands}. They are listed in
+ * record) and {@code workerRestarts}, gauges {@code inFlight} and {@code pending}, and the metrics
+ * that workers report: gauges {@code worker.<index>.<name>}, and counters and histograms in groups
+ * of their labels, such as {@code skill.<name>.commands}. They are listed in
  * docs/reference/metrics.md. Custom metrics are in the group {@code agent.<id>.user}, their gauges
  * in {@code worker.<index>.agent.<id>.user}.
  */
@@ -34,11 +34,9 @@ final class AgentMetrics {
   final Counter unusedAnswers;
 
   private final MetricGroup group;
-  private final Map<String, Number> figures = new ConcurrentHashMap<>();
+  private final Map<List<String>, Number> gauges = new ConcurrentHashMap<>();
   private final Map<List<String>, Counter> counters = new HashMap<>();
   private final Map<List<String>, SampledHistogram> histograms = new HashMap<>();
-  private final Map<List<String>, Number> levels = new ConcurrentHashMap<>();
-  private final Map<List<String>, ValueHistogram> values = new HashMap<>();
 
   AgentMetrics(MetricGroup group, IntSupplier inFlight, IntSupplier pending) {
     this.group = group;
@@ -58,7 +56,11 @@ final class AgentMetrics {
     group.gauge("oldestWait", (Gauge<Long>) oldestMs::getAsLong);
   }
 
-  /** Counts a turn; a failed one has ended in an error record. */
+  /**
+   * Count a turn.
+   *
+   * @param failed whether the turn ended in an error record
+   */
   void ended(boolean failed) {
     turns.inc();
     if (failed) {
@@ -66,32 +68,24 @@ final class AgentMetrics {
     }
   }
 
-  /** Takes a worker's report; a name that is new becomes a metric. */
+  /** Add a worker's report. A new name becomes a metric. */
   void report(int worker, WorkerReport report) {
-    gauges(worker, report.gauges());
-    for (WorkerReport.Increase increase : report.increases()) {
+    report
+        .workerGauges()
+        .forEach((name, value) -> level(worker, new WorkerReport.Level(name, List.of(), value)));
+    report.gauges().forEach(level -> level(worker, level));
+    for (WorkerReport.Increase increase : report.counters()) {
       counters
           .computeIfAbsent(
               path(increase.name(), increase.labels()),
-              path -> labelled(increase.labels()).counter(increase.name()))
+              path -> groupOf(increase.labels()).counter(increase.name()))
           .inc(increase.by());
     }
-    for (WorkerReport.Durations durations : report.durations()) {
+    for (WorkerReport.Samples more : report.histograms()) {
       histograms
           .computeIfAbsent(
-              path(durations.name(), durations.labels()),
-              path ->
-                  labelled(durations.labels()).histogram(durations.name(), new SampledHistogram()))
-          .update(durations.count(), durations.samples());
-    }
-    for (WorkerReport.Level level : report.levels()) {
-      level(worker, level);
-    }
-    for (WorkerReport.Values more : report.values()) {
-      values
-          .computeIfAbsent(
               path(more.name(), more.labels()),
-              path -> labelled(more.labels()).histogram(more.name(), new ValueHistogram()))
+              path -> groupOf(more.labels()).histogram(more.name(), new SampledHistogram()))
           .update(more.count(), more.samples());
     }
   }
@@ -100,8 +94,8 @@ final class AgentMetrics {
     List<String> labels = new ArrayList<>(List.of("worker", Integer.toString(worker)));
     labels.addAll(level.labels());
     List<String> path = path(level.name(), labels);
-    if (levels.put(path, level.value()) == null) {
-      labelled(labels).gauge(level.name(), (Gauge<Number>) () -> levels.get(path));
+    if (gauges.put(path, level.value()) == null) {
+      groupOf(labels).gauge(level.name(), (Gauge<Number>) () -> gauges.get(path));
     }
   }
 
@@ -112,10 +106,10 @@ final class AgentMetrics {
   }
 
   /**
-   * The group of labels, keys and values in turn, by which reporters know them as such. A key with
-   * an empty value is a group without a value.
+   * Return the group of labels. Reporters export its keys and values as labels. A key with an empty
+   * value is a group without a value.
    */
-  private MetricGroup labelled(List<String> labels) {
+  private MetricGroup groupOf(List<String> labels) {
     MetricGroup found = group;
     for (int i = 0; i + 1 < labels.size(); i += 2) {
       String value = labels.get(i + 1);
@@ -123,17 +117,5 @@ final class AgentMetrics {
       found = value.isEmpty() ? found.addGroup(key) : found.addGroup(key, value);
     }
     return found;
-  }
-
-  private void gauges(int worker, Map<String, Number> latest) {
-    latest.forEach(
-        (name, value) -> {
-          String key = worker + "/" + name;
-          if (figures.put(key, value) == null) {
-            group
-                .addGroup("worker", Integer.toString(worker))
-                .gauge(name, (Gauge<Number>) () -> figures.get(key));
-          }
-        });
   }
 }

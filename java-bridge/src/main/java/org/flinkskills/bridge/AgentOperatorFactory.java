@@ -56,6 +56,14 @@ public final class AgentOperatorFactory extends AbstractStreamOperatorFactory<by
     this.pythonConfig = new Configuration();
   }
 
+  /** Return the error message for batch mode, which stores the state of one key at a time. */
+  static String noBatchMode(String mode) {
+    return "execution.runtime-mode is "
+        + mode
+        + ", but agents are streaming operators. Set it to STREAMING: a streaming job also ends"
+        + " after its bounded sources.";
+  }
+
   /** Emit the events of turns. Call this before the job is submitted. */
   void enableEvents() {
     plan = plan.withEvents();

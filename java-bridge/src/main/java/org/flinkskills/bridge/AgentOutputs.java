@@ -12,6 +12,9 @@ import org.apache.flink.util.OutputTag;
 
 /** Outputs of an agent, to which the operator emits the records of workers. */
 final class AgentOutputs {
+  /** The side output for the events of turns. */
+  static final String EVENTS = "events";
+
   private static final String MAIN_OUTPUT = "";
 
   private final Output<StreamRecord<byte[]>> output;
@@ -91,11 +94,7 @@ final class AgentOutputs {
 
   /** Emit events of an agent without a timestamp. */
   void emitEvents(List<byte[]> events) {
-    emit(
-        null,
-        events.stream()
-            .map(event -> new Frame.Output(AgentOperator.EVENTS_OUTPUT, event))
-            .toList());
+    emit(null, events.stream().map(event -> new Frame.Output(EVENTS, event)).toList());
   }
 
   /** Return the tag of a side output, as a Python job declares it. */

@@ -179,14 +179,6 @@ public final class AgentStream {
     return batch ? mode.name() : null;
   }
 
-  /** Return the error message for batch mode, which stores the state of one key at a time. */
-  static String noBatchMode(String mode) {
-    return "execution.runtime-mode is "
-        + mode
-        + ", but agents are streaming operators. Set it to STREAMING: a streaming job also ends"
-        + " after its bounded sources.";
-  }
-
   private static boolean isUnbounded(Transformation<?> transformation) {
     return transformation instanceof WithBoundedness source
         && source.getBoundedness() != Boundedness.BOUNDED;
@@ -215,7 +207,7 @@ public final class AgentStream {
       String secretsJson) {
     String mode = batchModeOf(env, keyed);
     if (mode != null) {
-      throw new IllegalArgumentException(noBatchMode(mode));
+      throw new IllegalArgumentException(AgentOperatorFactory.noBatchMode(mode));
     }
     AgentOperatorFactory factory =
         new AgentOperatorFactory(
@@ -289,7 +281,7 @@ public final class AgentStream {
   }
 
   /**
-   * Emit the events of an agent's turns to the side output {@value AgentOperator#EVENTS_OUTPUT}.
+   * Emit the events of an agent's turns to the side output {@value AgentOutputs#EVENTS}.
    *
    * @param agent the result of {@link #apply}
    */

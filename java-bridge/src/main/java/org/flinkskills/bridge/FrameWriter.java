@@ -1,5 +1,7 @@
 package org.flinkskills.bridge;
 
+import java.io.ByteArrayOutputStream;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
 
@@ -55,9 +57,9 @@ final class FrameWriter {
     return this;
   }
 
-  /** Write a string, see {@link FrameText#encode}. */
+  /** Write a string, see {@link #utf8}. */
   FrameWriter str(String value) {
-    return bytes(FrameText.encode(value));
+    return bytes(utf8(value));
   }
 
   FrameWriter list(List<byte[]> values) {
@@ -66,10 +68,6 @@ final class FrameWriter {
       bytes(value);
     }
     return this;
-  }
-
-  FrameWriter answer(String waitId, WaitState.Answer answer) {
-    return str(waitId).u8(answer.kind()).u64(answer.at()).bytes(answer.value());
   }
 
   byte[] frame() {
@@ -92,5 +90,39 @@ final class FrameWriter {
           Math.min(buffer.length * 2L, Frames.MAX_FRAME_BYTES + (long) Frames.LENGTH_BYTES);
       buffer = Arrays.copyOf(buffer, (int) Math.max(doubled, needed));
     }
+  }
+
+  /**
+   * Encode a string as UTF-8. A lone surrogate becomes three bytes, as with Python's
+   * "surrogatepass".
+   */
+  static byte[] utf8(String text) {
+    return hasSurrogates(text) ? encodeCodePoints(text) : text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  private static boolean hasSurrogates(String text) {
+    for (int i = 0; i < text.length(); i++) {
+      if (Character.isSurrogate(text.charAt(i))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Java itself encodes a lone surrogate as "?", so that two keys would become equal. */
+  private static byte[] encodeCodePoints(String text) {
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream(text.length() + 16);
+    text.codePoints()
+        .forEach(
+            c -> {
+              if (c >= Character.MIN_SURROGATE && c <= Character.MAX_SURROGATE) {
+                bytes.write(0xE0 | c >> 12);
+                bytes.write(0x80 | c >> 6 & 0x3F);
+                bytes.write(0x80 | c & 0x3F);
+              } else {
+                bytes.writeBytes(Character.toString(c).getBytes(StandardCharsets.UTF_8));
+              }
+            });
+    return bytes.toByteArray();
   }
 }

@@ -92,11 +92,6 @@ final class Frames {
         .frame();
   }
 
-  /** Return a frame with an answer to a wait of a turn that the worker runs. */
-  static byte[] answer(int operator, long turn, String waitId, WaitState.Answer answer) {
-    return new FrameWriter(ANSWER).u32(operator).u64(turn).answer(waitId, answer).frame();
-  }
-
   static boolean isTurn(byte[] frame) {
     return frame.length > LENGTH_BYTES && frame[LENGTH_BYTES] == TURN;
   }

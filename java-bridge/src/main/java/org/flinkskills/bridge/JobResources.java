@@ -16,6 +16,8 @@ import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Enumeration;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -43,7 +45,15 @@ import java.util.zip.ZipOutputStream;
 final class JobResources {
   private static final LocalDateTime NO_TIME = LocalDateTime.of(1980, 1, 1, 0, 0);
 
-  private JobResources() {}
+  private final Path target;
+  private final Map<String, List<String>> copies = new HashMap<>();
+
+  /**
+   * @param target the directory of the copies
+   */
+  JobResources(Path target) {
+    this.target = target;
+  }
 
   /**
    * Limits of the copies out of one jar.
@@ -58,6 +68,20 @@ final class JobResources {
     }
   }
 
+  /** Copy each resource one time. Return the paths of the copies of each resource. */
+  synchronized Map<String, List<String>> copy(
+      List<String> names, Limits limits, ClassLoader classLoader)
+      throws IOException, AgentOpenException {
+    Map<String, List<String>> paths = new LinkedHashMap<>();
+    for (String name : names) {
+      if (!copies.containsKey(name)) {
+        copies.put(name, copy(name, copies.size(), classLoader, target, limits));
+      }
+      paths.put(name, copies.get(name));
+    }
+    return paths;
+  }
+
   /**
    * Copy the resource to {@code <target>/<number>-<i>/<last part of its name>}, a folder with
    * {@code .zip} at the end.
@@ -67,10 +91,10 @@ final class JobResources {
    * @throws AgentRejectedException if no jar has the resource, or a worker could not use the
    *     resource of a jar
    */
-  static List<String> materialise(
+  static List<String> copy(
       String name, int number, ClassLoader classLoader, Path target, Limits limits)
       throws IOException, AgentOpenException {
-    String wanted = normalise(name);
+    String wanted = normalize(name);
     Set<Path> classPath = classPath(wanted, classLoader);
     List<String> copies = new ArrayList<>();
     for (Path place : classPath) {
@@ -91,7 +115,7 @@ final class JobResources {
     return copies;
   }
 
-  private static String normalise(String name) throws AgentOpenException {
+  private static String normalize(String name) throws AgentOpenException {
     String wanted = name;
     while (wanted.endsWith("/")) {
       wanted = wanted.substring(0, wanted.length() - 1);

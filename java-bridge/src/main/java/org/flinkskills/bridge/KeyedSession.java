@@ -1,7 +1,9 @@
 package org.flinkskills.bridge;
 
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.function.LongSupplier;
 import org.apache.flink.api.common.state.ListState;
 
@@ -11,10 +13,10 @@ import org.apache.flink.api.common.state.ListState;
  * <p>With a time to live, all chunks are written again before the first of them expires.
  */
 final class KeyedSession {
-  private static final int KNOWN_SESSIONS = 10_000;
+  private static final int MAX_SENT_SESSIONS = 10_000;
 
   private final ListState<byte[]> chunks;
-  private final KnownSessions known = new KnownSessions(KNOWN_SESSIONS);
+  private final Map<String, Sent> sent = new SentSessions();
   private final LongSupplier clock;
   private final long ttlMs;
 
@@ -30,7 +32,7 @@ final class KeyedSession {
 
   /** Start a key without a session. */
   void begin(String name) {
-    known.forget(name);
+    sent.remove(name);
     if (ttlMs > 0) {
       chunks.clear();
     }
@@ -39,8 +41,7 @@ final class KeyedSession {
   /** Remember which session the worker of a process has. */
   void remember(ActiveKey key, int epoch) {
     if (key.sessionVersion > 0) {
-      known.put(
-          key.name, new KnownSessions.Known(epoch, key.sessionVersion, key.sessionRefreshedAt));
+      sent.put(key.name, new Sent(epoch, key.sessionVersion, key.sessionRefreshedAt));
     }
   }
 
@@ -54,11 +55,11 @@ final class KeyedSession {
     if (key.sessionVersion == 0) {
       return null;
     }
-    KnownSessions.Known there = known.find(key.name, epoch, key.sessionVersion);
-    if (there == null) {
+    Sent last = sent.get(key.name);
+    if (last == null || last.epoch != epoch || last.version != key.sessionVersion) {
       return read(key);
     }
-    key.sessionRefreshedAt = there.refreshedAt();
+    key.sessionRefreshedAt = last.refreshedAt;
     refresh(key);
     return null;
   }
@@ -74,18 +75,18 @@ final class KeyedSession {
   }
 
   /** Apply an operation of a turn that has ended. */
-  void apply(ActiveKey key, int op, List<byte[]> given) throws Exception {
+  void apply(ActiveKey key, int op, List<byte[]> changed) throws Exception {
     switch (op) {
       case Frames.SESSION_KEEP -> refresh(key);
       case Frames.SESSION_APPEND -> {
-        chunks.addAll(given);
+        chunks.addAll(changed);
         if (key.sessionVersion == 0) {
           key.sessionRefreshedAt = clock.getAsLong();
         }
         refresh(key);
       }
       case Frames.SESSION_REPLACE -> {
-        chunks.update(given);
+        chunks.update(changed);
         key.sessionRefreshedAt = clock.getAsLong();
       }
       case Frames.SESSION_CLEAR -> {
@@ -123,5 +124,32 @@ final class KeyedSession {
       found.forEach(values::add);
     }
     return values;
+  }
+
+  /**
+   * The session that a worker has.
+   *
+   * @param epoch the epoch of the worker
+   * @param refreshedAt the time of the last complete write of the session to the state, in
+   *     milliseconds
+   */
+  private record Sent(int epoch, long version, long refreshedAt) {}
+
+  /**
+   * Bounded cache of the sessions that the workers have, by key, so that a long conversation is not
+   * sent with each turn. It evicts the keys without a recent turn. A worker that has evicted a
+   * session requests it.
+   */
+  private static final class SentSessions extends LinkedHashMap<String, Sent> {
+    private static final long serialVersionUID = 1L;
+
+    SentSessions() {
+      super(16, 0.75f, true);
+    }
+
+    @Override
+    protected boolean removeEldestEntry(Map.Entry<String, Sent> eldest) {
+      return size() > MAX_SENT_SESSIONS;
+    }
   }
 }

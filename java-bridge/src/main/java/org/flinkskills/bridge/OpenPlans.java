@@ -92,7 +92,8 @@ final class OpenPlans {
           throw new AgentOpenException(
               String.format(
                   "%d of %d agent workers have not opened the agent within %d ms; its skills may be"
-                      + " slow to fetch. See the TaskManager's log, or set skills.worker.open-timeout.",
+                      + " slow to fetch. See the TaskManager's log, or set"
+                      + " skills.worker.open-timeout.",
                   workers.length - plan.openedBy.size(), workers.length, timeoutMs));
         }
         lock.wait(left);
@@ -324,11 +325,13 @@ final class OpenPlans {
         return;
       }
       // A worker reports before the operators that wait for it are attached.
-      plan.gauges.computeIfAbsent(worker.index(), index -> new HashMap<>()).putAll(report.gauges());
+      plan.gauges
+          .computeIfAbsent(worker.index(), index -> new HashMap<>())
+          .putAll(report.workerGauges());
       WorkerListener first = operators.firstOf(planId);
       if (first != null) {
         first.onMetrics(worker.index(), report);
-      } else if (!report.increases().isEmpty()) {
+      } else if (!report.counters().isEmpty()) {
         plan.reports.add(Map.entry(worker.index(), report));
       }
     }

@@ -59,27 +59,27 @@ final class PoolConnection {
   }
 
   /** Count a turn as running, see {@link WorkerLane#tryStart}. */
-  boolean tryStart(WorkerSlot slot) {
-    return pool.lane(slot.worker).tryStart(operator, slot.epoch);
+  boolean tryStart(int worker, int epoch) {
+    return pool.lane(worker).tryStart(operator, epoch);
   }
 
   /** Count a turn as ended that no frame starts. */
-  void cancelStart(WorkerSlot.Turn turn) {
-    pool.lane(turn.slot.worker).ended(operator, turn.epoch);
+  void cancelStart(int worker, int epoch) {
+    pool.lane(worker).ended(operator, epoch);
   }
 
   /** Request the worker alone, see {@link WorkerLane#requestExclusive}. */
-  void requestExclusive(WorkerSlot slot) {
-    pool.lane(slot.worker).requestExclusive(operator, slot.epoch);
+  void requestExclusive(int worker, int epoch) {
+    pool.lane(worker).requestExclusive(operator, epoch);
   }
 
   /** Use the worker alone, see {@link WorkerLane#startExclusive}. */
-  void startExclusive(WorkerSlot slot, int turns) {
-    pool.lane(slot.worker).startExclusive(operator, slot.epoch, turns);
+  void startExclusive(int worker, int epoch, int turns) {
+    pool.lane(worker).startExclusive(operator, epoch, turns);
   }
 
-  /** Send a frame to the process that runs a turn. */
-  void send(WorkerSlot.Turn turn, byte[] frame) {
-    pool.send(turn.slot.worker, turn.epoch, frame);
+  /** Send a frame to the process of a worker in that epoch. */
+  void send(int worker, int epoch, byte[] frame) {
+    pool.send(worker, epoch, frame);
   }
 }

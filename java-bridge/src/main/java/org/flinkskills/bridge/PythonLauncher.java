@@ -112,8 +112,8 @@ final class PythonLauncher implements WorkerLauncher {
     } catch (IOException e) {
       throw new IOException(
           String.format(
-              "The Python interpreter '%s' for the agent workers cannot be started (%s). Set one that"
-                  + " exists on every TaskManager by flink run -pyexec, python.executable or"
+              "The Python interpreter '%s' for the agent workers cannot be started (%s). Set one"
+                  + " that exists on every TaskManager by flink run -pyexec, python.executable or"
                   + " env.set_python_executable(...).",
               interpreter, e.getMessage()),
           e);

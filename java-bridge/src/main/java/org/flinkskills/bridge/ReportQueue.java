@@ -11,24 +11,47 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.flink.util.function.ThrowingRunnable;
 
 /**
  * Queue of the reports of workers to one operator.
  *
  * <p>An operator handles no reports while its outputs accept no records, but its turns continue. So
- * the queue writes frames that exceed the budget of memory to a file, and reads them in order.
+ * the queue writes frames that exceed their share of the memory to a file, and reads them in order.
  */
 final class ReportQueue implements AutoCloseable {
   /** The size of a frame's objects in bytes, without its content. */
   private static final int OBJECT_BYTES = 64;
 
-  private final MemoryBudget budget;
+  private final Memory memory;
   private final Path folder;
   private final Deque<Report> reports = new ArrayDeque<>();
   private FileChannel file;
   private int inFile;
   private boolean closed;
+
+  /** Bytes of the heap that the queues of a pool share. */
+  static final class Memory {
+    /** Flink derives the heap of a TaskManager from its memory settings. */
+    private static final int SHARE_OF_HEAP = 16;
+
+    private final long limit = Runtime.getRuntime().maxMemory() / SHARE_OF_HEAP;
+    private final AtomicLong used = new AtomicLong();
+
+    /** Reserve bytes. Return false if the remaining memory does not suffice. */
+    private boolean reserve(long bytes) {
+      if (used.addAndGet(bytes) <= limit) {
+        return true;
+      }
+      used.addAndGet(-bytes);
+      return false;
+    }
+
+    private void release(long bytes) {
+      used.addAndGet(-bytes);
+    }
+  }
 
   /** Frames of one worker, or another report as a {@code change}. */
   static final class Report {
@@ -67,8 +90,8 @@ final class ReportQueue implements AutoCloseable {
   /**
    * @param folder the directory in which the queue creates its file when it requires one
    */
-  ReportQueue(MemoryBudget budget, Path folder) {
-    this.budget = budget;
+  ReportQueue(Memory memory, Path folder) {
+    this.memory = memory;
     this.folder = folder;
   }
 
@@ -85,7 +108,7 @@ final class ReportQueue implements AutoCloseable {
       if (closed) {
         return;
       }
-      boolean fits = budget.reserve(report.bytes);
+      boolean fits = memory.reserve(report.bytes);
       if (!fits && reports.isEmpty()) {
         // The operator handles this report next, and has its frames in memory in any case.
         report.bytes = 0;
@@ -112,7 +135,7 @@ final class ReportQueue implements AutoCloseable {
     synchronized (reports) {
       Report first = reports.pollFirst();
       if (first != null) {
-        budget.release(first.bytes);
+        memory.release(first.bytes);
       }
     }
   }
@@ -176,7 +199,7 @@ final class ReportQueue implements AutoCloseable {
   public void close() throws IOException {
     synchronized (reports) {
       closed = true;
-      reports.forEach(report -> budget.release(report.bytes));
+      reports.forEach(report -> memory.release(report.bytes));
       reports.clear();
       if (file != null) {
         file.close();

@@ -1,39 +1,44 @@
 package org.flinkskills.bridge;
 
+import java.util.Arrays;
 import org.apache.flink.metrics.Histogram;
 import org.apache.flink.metrics.HistogramStatistics;
-import org.apache.flink.runtime.metrics.DescriptiveStatisticsHistogram;
+import org.apache.flink.runtime.metrics.DescriptiveStatisticsHistogramStatistics;
 
 /**
- * Histogram of durations that workers measure. It counts all of them, and its statistics are those
- * of the last thousand samples.
+ * Histogram of values that workers measure, fractions included. It counts all of them, and its
+ * statistics are those of the last thousand samples.
  */
 final class SampledHistogram implements Histogram {
-  private static final int KEPT = 1000;
+  private static final int MAX_SAMPLES = 1000;
 
-  private final DescriptiveStatisticsHistogram samples = new DescriptiveStatisticsHistogram(KEPT);
-  private volatile long count;
+  private final double[] samples = new double[MAX_SAMPLES];
+  private int size;
+  private int next;
+  private long count;
 
-  /** Add {@code number} values, some of them as samples. Only one thread calls this. */
-  void update(long number, long[] known) {
-    for (long value : known) {
-      samples.update(value);
+  /** Add {@code number} values, some of them as samples. */
+  synchronized void update(long number, double[] sampled) {
+    for (double value : sampled) {
+      samples[next] = value;
+      next = (next + 1) % MAX_SAMPLES;
+      size = Math.min(size + 1, MAX_SAMPLES);
     }
-    count = count + number;
+    count += number;
   }
 
   @Override
   public void update(long value) {
-    update(1, new long[] {value});
+    update(1, new double[] {value});
   }
 
   @Override
-  public long getCount() {
+  public synchronized long getCount() {
     return count;
   }
 
   @Override
-  public HistogramStatistics getStatistics() {
-    return samples.getStatistics();
+  public synchronized HistogramStatistics getStatistics() {
+    return new DescriptiveStatisticsHistogramStatistics(Arrays.copyOf(samples, size));
   }
 }

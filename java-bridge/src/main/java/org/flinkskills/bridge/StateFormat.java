@@ -9,9 +9,9 @@ import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
  *
  * <p>A release ignores keyed states that it does not have, and would lose what is in them. It reads
  * the counters of each key with unfinished events when it opens, and the event when it starts the
- * turn. The marker is a key with one such event. Its counters and its event have the version of
- * the format instead of that of their bytes. Each subtask has at least one marker, so a release
- * finds one with any parallelism.
+ * turn. The marker is a key with one such event. Its counters and its event have the version of the
+ * format instead of that of their bytes. Each subtask has at least one marker, so a release finds
+ * one with any parallelism.
  *
  * <p>Increase {@link #VERSION} if a release with the present version must not ignore a change.
  */
@@ -59,9 +59,9 @@ final class StateFormat {
     if (marker == null || marker.length == 0 || marker[0] > VERSION) {
       throw new AgentRejectedException(
           String.format(
-              "The keyed state of this agent has format version %s, and this release of flink_skills"
-                  + " reads versions up to %d. Restore with the release that wrote the savepoint, or a"
-                  + " newer one.",
+              "The keyed state of this agent has format version %s, and this release of"
+                  + " flink_skills reads versions up to %d. Restore with the release that wrote the"
+                  + " savepoint, or a newer one.",
               marker == null || marker.length == 0 ? "unknown" : marker[0], VERSION));
     }
   }

@@ -3,7 +3,7 @@ package org.flinkskills.bridge;
 import java.util.List;
 import java.util.Map;
 
-/** Frame that starts a turn in a worker. */
+/** Frames that start a turn in a worker, and that pass an answer to it. */
 final class TurnFrame {
   private TurnFrame() {}
 
@@ -19,7 +19,7 @@ final class TurnFrame {
     private long size() {
       long size = answers.isEmpty() ? 0 : Frames.LENGTH_BYTES;
       for (Map.Entry<String, WaitState.Answer> answer : answers) {
-        size += 4 + FrameText.encode(answer.getKey()).length + 1 + 8 + 4;
+        size += 4 + FrameWriter.utf8(answer.getKey()).length + 1 + 8 + 4;
         size += answer.getValue().value().length;
       }
       return base == null ? size : size + Frames.sizeOf(base);
@@ -76,11 +76,18 @@ final class TurnFrame {
     frame.list(chunks).list(journal);
     if (!resumed.answers.isEmpty()) {
       frame.u32(resumed.answers.size());
-      resumed.answers.forEach(answer -> frame.answer(answer.getKey(), answer.getValue()));
+      resumed.answers.forEach(answer -> answer.getValue().writeTo(frame, answer.getKey()));
     }
     if (resumed.base != null) {
       frame.list(resumed.base);
     }
+    return frame.frame();
+  }
+
+  /** Return a frame with an answer to a wait of a turn that the worker runs. */
+  static byte[] answer(int operator, long turn, String waitId, WaitState.Answer answer) {
+    FrameWriter frame = new FrameWriter(Frames.ANSWER).u32(operator).u64(turn);
+    answer.writeTo(frame, waitId);
     return frame.frame();
   }
 }

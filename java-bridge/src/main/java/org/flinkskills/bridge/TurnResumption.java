@@ -130,8 +130,9 @@ final class TurnResumption {
       Turn turn = key.started;
       if (turn.epoch != 0) {
         connection.send(
-            turn,
-            Frames.answer(connection.operator(), turn.id, delivery.waitId(), delivery.answer()));
+            turn.slot.worker,
+            turn.epoch,
+            TurnFrame.answer(connection.operator(), turn.id, delivery.waitId(), delivery.answer()));
       }
       return;
     }

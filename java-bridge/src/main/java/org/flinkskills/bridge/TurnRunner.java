@@ -210,11 +210,12 @@ final class TurnRunner {
     List<byte[]> journal = state.journal(key);
     long size = TurnFrame.size(turn, event, session, journal, resumed);
     if (size > Frames.MAX_FRAME_BYTES) {
-      connection.cancelStart(turn);
-      endWithoutWorker(turn, ErrorRecord.ofSize(connection.plan().json(), turn, size));
+      connection.cancelStart(turn.slot.worker, turn.epoch);
+      endWithoutWorker(
+          turn, ErrorRecord.ofSize(connection.plan().json(), key.name, turn.number + 1, size));
       return;
     }
-    connection.send(turn, TurnFrame.of(connection, turn, event, session, journal, resumed));
+    send(turn, TurnFrame.of(connection, turn, event, session, journal, resumed));
   }
 
   /** Read the event of a turn, and set its current key and its timestamp. */
@@ -238,7 +239,11 @@ final class TurnRunner {
     scheduler.workerLost(
         worker,
         epoch,
-        turn -> endWithoutWorker(turn, ErrorRecord.ofCrashes(connection.plan().json(), turn)));
+        turn ->
+            endWithoutWorker(
+                turn,
+                ErrorRecord.ofCrashes(
+                    connection.plan().json(), turn.key.name, turn.number + 1, turn.crashes)));
     startTurns();
   }
 
@@ -266,8 +271,11 @@ final class TurnRunner {
 
   private void sendSession(Turn turn) throws Exception {
     List<byte[]> chunks = state.session().read(turn.key);
-    connection.send(
-        turn, Frames.session(connection.operator(), turn.id, turn.key.sessionVersion, chunks));
+    send(turn, Frames.session(connection.operator(), turn.id, turn.key.sessionVersion, chunks));
+  }
+
+  private void send(Turn turn, byte[] frame) {
+    connection.send(turn.slot.worker, turn.epoch, frame);
   }
 
   private void step(Turn turn, Frame frame) throws Exception {

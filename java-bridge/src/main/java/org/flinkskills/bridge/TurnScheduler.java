@@ -144,7 +144,7 @@ final class TurnScheduler {
       slot.setAvailable(accepts);
       if (accepts && !slot.suspects.isEmpty() && !slot.exclusiveRequested) {
         slot.exclusiveRequested = true;
-        connection.requestExclusive(slot);
+        connection.requestExclusive(slot.worker, slot.epoch);
       }
     }
   }
@@ -153,13 +153,13 @@ final class TurnScheduler {
   private boolean startTurns(WorkerSlot slot, ThrowingConsumer<Turn, Exception> start)
       throws Exception {
     while (!slot.again.isEmpty() && inFlight < settings.maxInFlight()) {
-      if (!connection.tryStart(slot)) {
+      if (!connection.tryStart(slot.worker, slot.epoch)) {
         return false;
       }
       start(slot.again.removeFirst(), start);
     }
     while (!slot.ready.isEmpty() && inFlight < settings.maxInFlight()) {
-      if (!connection.tryStart(slot)) {
+      if (!connection.tryStart(slot.worker, slot.epoch)) {
         return false;
       }
       ActiveKey key = slot.ready.removeFirst();
@@ -257,11 +257,11 @@ final class TurnScheduler {
     Turn first = slot.suspects.peekFirst();
     if (first == null) {
       slot.exclusiveRequested = false;
-      connection.startExclusive(slot, 0);
+      connection.startExclusive(worker, epoch, 0);
       return;
     }
     int share = Math.min(Math.max(1, first.company / QUARANTINE_SHARES), slot.suspects.size());
-    connection.startExclusive(slot, share);
+    connection.startExclusive(worker, epoch, share);
     for (int i = 0; i < share; i++) {
       Turn turn = slot.suspects.removeFirst();
       turn.quarantined = true;

@@ -74,8 +74,8 @@ final class TurnState {
       throw new IllegalStateException(
           String.format(
               "The keyed state '%s' of this agent has format version %d, and this release of"
-                  + " flink_skills reads version %d. Restore with the release that wrote the savepoint,"
-                  + " or a newer one.",
+                  + " flink_skills reads version %d. Restore with the release that wrote the"
+                  + " savepoint, or a newer one.",
               state, version & 0xFF, VERSION));
     }
     if (bytes.length < leastBytes) {

@@ -131,7 +131,7 @@ final class TurnWaits {
     if (wait == null || !wait.isOpen() || wait.answer() == null) {
       return null;
     }
-    if (!wait.answer().isGiven()) {
+    if (!wait.answer().isSent()) {
       // Otherwise the operator would send the same end again.
       throw new AgentTurnException(
           String.format(
@@ -167,7 +167,7 @@ final class TurnWaits {
       rejectAll(key, id, wait, ending(TURN_ENDED));
       end(id, wait, TURN_ENDED);
       if (!recorded && !wait.isSleep()) {
-        outputs.emit(null, ErrorRecord.ofWait(planJson, key, id, wait, clock.getAsLong()));
+        outputs.emit(null, WaitRecord.outputs(planJson, key, id, wait, clock.getAsLong()));
       }
     }
     state.removeTurn(turn);
@@ -176,7 +176,7 @@ final class TurnWaits {
   private void rejectAll(String key, String id, WaitState.Wait wait, String reason)
       throws Exception {
     for (WaitState.Answer answer : wait.answers()) {
-      if (answer.isGiven()) {
+      if (answer.isSent()) {
         reject(key, id, wait, reason);
       }
     }
@@ -214,7 +214,7 @@ final class TurnWaits {
       keepEarly(key, id, wait, answer);
       return null;
     }
-    if (wait.isSleep() && answer.isGiven()) {
+    if (wait.isSleep() && answer.isSent()) {
       reject(key, given, wait, IS_SLEEP);
       return null;
     }
@@ -223,7 +223,7 @@ final class TurnWaits {
       return new Delivery(wait.turn(), id, answer);
     }
     // An ended wait has the kind of its end as its answer.
-    if (!wait.isOpen() || !wait.answer().isGiven() || !answer.isGiven()) {
+    if (!wait.isOpen() || !wait.answer().isSent() || !answer.isSent()) {
       reject(key, given, wait, ending(wait.answer().kind()));
     } else if (wait.answers().size() > settings.waitsMaxEarly()) {
       reject(
@@ -248,7 +248,7 @@ final class TurnWaits {
     }
     String id = state.oldest(name, false);
     String approval = state.oldest(name, true);
-    if (id == null && !answer.isGiven()) {
+    if (id == null && !answer.isSent()) {
       // The code of the agent cancels it.
       id = approval;
     }
@@ -264,7 +264,7 @@ final class TurnWaits {
 
   private void keepEarly(String key, String id, WaitState.Wait known, WaitState.Answer answer)
       throws Exception {
-    if (inputEnded || !answer.isGiven()) {
+    if (inputEnded || !answer.isSent()) {
       reject(key, id, null, "No turn waits for it.");
       return;
     }

@@ -67,8 +67,12 @@ final class WaitState {
     }
 
     /** Return true if a person or program has sent the answer. */
-    boolean isGiven() {
+    boolean isSent() {
       return kind == Frames.ANSWERED;
+    }
+
+    void writeTo(FrameWriter frame, String waitId) {
+      frame.str(waitId).u8(kind).u64(at).bytes(value);
     }
   }
 
@@ -159,7 +163,7 @@ final class WaitState {
     }
 
     byte[] encode() {
-      byte[] text = FrameText.encode(name);
+      byte[] text = FrameWriter.utf8(name);
       int size = 1 + 1 + 8 + 4 + text.length + 1 + 8 + 8 + 8 + 8 + 4;
       for (Answer answer : answers) {
         size += 1 + 8 + 4 + answer.value.length;
@@ -235,7 +239,7 @@ final class WaitState {
   }
 
   static byte[] encodeText(String text) {
-    byte[] encoded = FrameText.encode(text);
+    byte[] encoded = FrameWriter.utf8(text);
     return ByteBuffer.allocate(1 + encoded.length).put(VERSION).put(encoded).array();
   }
 

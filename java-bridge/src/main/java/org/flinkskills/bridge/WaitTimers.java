@@ -100,8 +100,8 @@ final class WaitTimers {
     long last = watermark.getAsLong();
     return String.format(
         "The wait '%s' (%s) of key %s, turn %d, continues to block its turn: it ends at %d in event"
-            + " time, and no watermark has arrived for %d s (%s). Assign timestamps and watermarks to"
-            + " the events, with_idleness included if sources can be idle, or wait without"
+            + " time, and no watermark has arrived for %d s (%s). Assign timestamps and watermarks"
+            + " to the events, with_idleness included if sources can be idle, or wait without"
             + " event_time=True.",
         wait.name(),
         id,

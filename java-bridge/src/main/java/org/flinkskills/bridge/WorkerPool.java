@@ -4,6 +4,8 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.JobID;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
@@ -39,11 +41,15 @@ final class WorkerPool {
   private final WorkerLauncher launcher;
   private final WorkerProcess[] workers;
   private final WorkerLane[] lanes;
-  private final WorkerMonitor monitor;
+
+  /** Checks the time limits of the workers until the pool closes. */
+  private final Thread monitor;
+
+  private final CountDownLatch closed = new CountDownLatch(1);
   private final PoolOperators operators = new PoolOperators();
   private final OpenPlans plans;
-  private final PoolResources resources;
-  private final MemoryBudget answers = MemoryBudget.ofHeap();
+  private final JobResources resources;
+  private final ReportQueue.Memory reportMemory = new ReportQueue.Memory();
   private Thread shutdownHook;
 
   /** Prepare the launcher, and start the workers. */
@@ -66,12 +72,12 @@ final class WorkerPool {
     this.jobId = jobId;
     this.scratch = scratch;
     this.launcher = launcher;
-    this.resources = new PoolResources(scratch.path().resolve("resources"));
+    this.resources = new JobResources(scratch.path().resolve("resources"));
     this.workers = new WorkerProcess[blueprint.workers()];
     this.lanes = new WorkerLane[blueprint.workers()];
     this.plans = new OpenPlans(jobId, config(blueprint), workers, lanes, operators);
     String name = "agent-worker-" + jobId.toString().substring(0, 8) + "-";
-    this.monitor = new WorkerMonitor(workers, name + "monitor", plans::fail);
+    this.monitor = WorkerProcess.daemon(this::monitor, name + "monitor");
     WorkerFrames frames = new WorkerFrames(plans, operators, lanes);
     for (int i = 0; i < workers.length; i++) {
       lanes[i] = new WorkerLane(i, operators);
@@ -102,6 +108,20 @@ final class WorkerPool {
     monitor.start();
   }
 
+  private void monitor() {
+    try {
+      while (!closed.await(WorkerProcess.TICK_MS, TimeUnit.MILLISECONDS)) {
+        for (WorkerProcess worker : workers) {
+          worker.tick();
+        }
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    } catch (RuntimeException | Error e) {
+      plans.fail(new AgentWorkerException("The monitor of the agent workers failed: " + e, e));
+    }
+  }
+
   int workers() {
     return workers.length;
   }
@@ -112,7 +132,7 @@ final class WorkerPool {
 
   /** Return a queue for the reports to one operator. The queues of a pool share their memory. */
   ReportQueue reports() {
-    return new ReportQueue(answers, scratch.path());
+    return new ReportQueue(reportMemory, scratch.path());
   }
 
   /** Send a frame. The frame is dropped if the worker's process of that epoch has exited. */
@@ -129,7 +149,7 @@ final class WorkerPool {
   PoolConnection connect(AgentPlan plan, AgentSettings settings, ClassLoader classLoader)
       throws Exception {
     Map<String, List<String>> paths =
-        resources.paths(settings.resources(), settings.resourceLimits(), classLoader);
+        resources.copy(settings.resources(), settings.resourceLimits(), classLoader);
     List.of(workers).forEach(worker -> worker.allowSilence(settings.maxSilenceMs()));
     int planId = plans.open(plan, paths, settings.openTimeoutMs());
     return new PoolConnection(this, plan, planId);
@@ -153,14 +173,14 @@ final class WorkerPool {
     if (!plans.close()) {
       return;
     }
-    monitor.close();
+    closed.countDown();
     for (WorkerProcess worker : workers) {
       worker.beginClose(CLOSE_GRACE_MS);
     }
     for (WorkerProcess worker : workers) {
       worker.awaitClosed();
     }
-    WorkerProcess.join(monitor.thread(), CLOSE_GRACE_MS);
+    WorkerProcess.join(monitor, CLOSE_GRACE_MS);
     try {
       launcher.close();
     } catch (IOException e) {

@@ -10,75 +10,65 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
  * Report of a worker about a plan: the current gauges, and the changes of counters and histograms
  * since the last report. Labels alternate between keys and values. A key with an empty value is a
  * group without a value.
+ *
+ * @param workerGauges gauges without labels, by name
+ * @param gauges gauges that have labels in addition to their worker
  */
 record WorkerReport(
-    Map<String, Number> gauges,
-    List<Increase> increases,
-    List<Durations> durations,
-    List<Level> levels,
-    List<Values> values) {
+    Map<String, Number> workerGauges,
+    List<Level> gauges,
+    List<Increase> counters,
+    List<Samples> histograms) {
+
+  /** The value of a gauge. */
+  record Level(String name, List<String> labels, Number value) {}
 
   record Increase(String name, List<String> labels, long by) {}
 
-  /** Durations in milliseconds: their number, and samples. */
-  record Durations(String name, List<String> labels, long count, long[] samples) {}
+  /** The number of values of a histogram, and samples of them. */
+  record Samples(String name, List<String> labels, long count, double[] samples) {}
 
-  /** The value of a gauge that has labels in addition to its worker. */
-  record Level(String name, List<String> labels, Number value) {}
-
-  /** Values of a histogram of fractions: their number, and samples. */
-  record Values(String name, List<String> labels, long count, double[] samples) {}
-
-  static WorkerReport ofGauges(Map<String, Number> gauges) {
-    return new WorkerReport(Map.copyOf(gauges), List.of(), List.of(), List.of(), List.of());
+  static WorkerReport ofGauges(Map<String, Number> workerGauges) {
+    return new WorkerReport(Map.copyOf(workerGauges), List.of(), List.of(), List.of());
   }
 
   /** Read a report. Unknown fields are omitted. */
   static WorkerReport of(JsonNode json) {
-    Map<String, Number> gauges = new LinkedHashMap<>();
-    for (Map.Entry<String, JsonNode> figure : json.properties()) {
-      if (figure.getValue().isNumber()) {
-        gauges.put(figure.getKey(), figure.getValue().numberValue());
+    Map<String, Number> workerGauges = new LinkedHashMap<>();
+    for (Map.Entry<String, JsonNode> field : json.properties()) {
+      if (field.getValue().isNumber()) {
+        workerGauges.put(field.getKey(), field.getValue().numberValue());
       }
     }
-    List<Increase> increases = new ArrayList<>();
-    for (JsonNode row : json.path("counters")) {
-      increases.add(
-          new Increase(
-              row.path(0).asText(), texts(row.path(1)), Math.max(0, row.path(2).asLong())));
-    }
-    List<Durations> durations = new ArrayList<>();
-    for (JsonNode row : json.path("histograms")) {
-      JsonNode values = row.path(3);
-      long[] samples = new long[values.size()];
-      for (int i = 0; i < samples.length; i++) {
-        samples[i] = values.get(i).asLong();
-      }
-      durations.add(
-          new Durations(row.path(0).asText(), texts(row.path(1)), row.path(2).asLong(), samples));
-    }
-    List<Level> levels = new ArrayList<>();
+    List<Level> gauges = new ArrayList<>();
     for (JsonNode row : json.path("gauges")) {
       if (row.path(2).isNumber()) {
-        levels.add(new Level(row.path(0).asText(), texts(row.path(1)), row.path(2).numberValue()));
+        gauges.add(new Level(row.path(0).asText(), labels(row), row.path(2).numberValue()));
       }
     }
-    List<Values> values = new ArrayList<>();
-    for (JsonNode row : json.path("values")) {
-      JsonNode known = row.path(3);
-      double[] samples = new double[known.size()];
-      for (int i = 0; i < samples.length; i++) {
-        samples[i] = known.get(i).asDouble();
-      }
-      values.add(
-          new Values(row.path(0).asText(), texts(row.path(1)), row.path(2).asLong(), samples));
+    List<Increase> counters = new ArrayList<>();
+    for (JsonNode row : json.path("counters")) {
+      counters.add(
+          new Increase(row.path(0).asText(), labels(row), Math.max(0, row.path(2).asLong())));
     }
-    return new WorkerReport(gauges, increases, durations, levels, values);
+    List<Samples> histograms = new ArrayList<>();
+    // Durations in milliseconds, and the histograms of user code.
+    for (String field : List.of("histograms", "values")) {
+      for (JsonNode row : json.path(field)) {
+        double[] samples = new double[row.path(3).size()];
+        for (int i = 0; i < samples.length; i++) {
+          samples[i] = row.path(3).get(i).asDouble();
+        }
+        histograms.add(
+            new Samples(row.path(0).asText(), labels(row), row.path(2).asLong(), samples));
+      }
+    }
+    return new WorkerReport(workerGauges, gauges, counters, histograms);
   }
 
-  private static List<String> texts(JsonNode array) {
-    List<String> texts = new ArrayList<>();
-    array.forEach(text -> texts.add(text.asText()));
-    return texts;
+  private static List<String> labels(JsonNode row) {
+    List<String> labels = new ArrayList<>();
+    row.path(1).forEach(label -> labels.add(label.asText()));
+    return labels;
   }
 }

@@ -19,7 +19,7 @@ import org.junit.jupiter.api.io.TempDir;
 /** What leaves with steps, and what workers tell outside of turns. */
 @Timeout(60)
 class AgentEventsTest {
-  private static final String EVENTS = AgentOperator.EVENTS_OUTPUT;
+  private static final String EVENTS = AgentOutputs.EVENTS;
 
   @TempDir File tmp;
 

@@ -61,13 +61,13 @@ class JobResourcesTest {
         urls, getClass().getClassLoader(), new String[] {"java."}, error -> {}, true);
   }
 
-  private List<String> materialise(String name, ClassLoader loader) throws Exception {
-    return materialise(name, loader, JobResources.Limits.defaults());
+  private List<String> copy(String name, ClassLoader loader) throws Exception {
+    return copy(name, loader, JobResources.Limits.defaults());
   }
 
-  private List<String> materialise(String name, ClassLoader loader, JobResources.Limits limits)
+  private List<String> copy(String name, ClassLoader loader, JobResources.Limits limits)
       throws Exception {
-    return JobResources.materialise(name, 4, loader, dir.resolve("out"), limits);
+    return JobResources.copy(name, 4, loader, dir.resolve("out"), limits);
   }
 
   /** The files of a copy, by name, in the order in which they are in it. */
@@ -90,7 +90,7 @@ class JobResourcesTest {
             ? jar("blob_p-1", "skills/", "skills/log/", "skills/log/SKILL.md", "skillsX/no")
             : jar("blob_p-1", "skills/log/SKILL.md", "skillsX/no");
     try (MutableURLClassLoader loader = loader(jar)) {
-      List<String> paths = materialise("skills", loader);
+      List<String> paths = copy("skills", loader);
       assertEquals(List.of(dir.resolve("out/4-0/skills.zip").toString()), paths);
       assertEquals(
           Map.of("skills/log/SKILL.md", "blob_p-1:skills/log/SKILL.md"), files(paths.get(0)));
@@ -105,7 +105,7 @@ class JobResourcesTest {
             new String[] {"skills/", "skills/a/", "skills/a/SKILL.md", "skills/a/z", "skills/b"},
             new String[] {"other", "skills/b", "skills/a/z", "skills/a/SKILL.md"})) {
       try (MutableURLClassLoader loader = loader(jar("a.jar", entries))) {
-        copies.add(Files.readAllBytes(Path.of(materialise("skills", loader).get(0))));
+        copies.add(Files.readAllBytes(Path.of(copy("skills", loader).get(0))));
       }
     }
     assertArrayEquals(copies.get(0), copies.get(1));
@@ -117,7 +117,7 @@ class JobResourcesTest {
     Path none = jar("c.jar", "other/x");
     Path first = jar("a.jar", "skills/", "skills/one/SKILL.md");
     try (MutableURLClassLoader loader = loader(second, none, first)) {
-      List<String> paths = materialise("skills/", loader);
+      List<String> paths = copy("skills/", loader);
       assertEquals(2, paths.size());
       assertEquals(Set.of("skills/two/SKILL.md"), files(paths.get(0)).keySet());
       assertEquals(Set.of("skills/one/SKILL.md"), files(paths.get(1)).keySet());
@@ -128,7 +128,7 @@ class JobResourcesTest {
   void aZipStaysAZip() throws Exception {
     Path jar = jar("a.jar", "conf/skills.zip");
     try (MutableURLClassLoader loader = loader(jar)) {
-      List<String> paths = materialise("conf/skills.zip", loader);
+      List<String> paths = copy("conf/skills.zip", loader);
       assertEquals(List.of(dir.resolve("out/4-0/skills.zip").toString()), paths);
       assertEquals("a.jar:conf/skills.zip", Files.readString(Path.of(paths.get(0))));
     }
@@ -141,7 +141,7 @@ class JobResourcesTest {
     URL url = new URL("file:" + relative.replace(" ", "%20"));
     ClassLoader parent = getClass().getClassLoader();
     try (URLClassLoader loader = new URLClassLoader(new URL[] {url}, parent)) {
-      String copy = materialise("skills", loader).get(0);
+      String copy = copy("skills", loader).get(0);
       assertEquals(Set.of("skills/log/SKILL.md"), files(copy).keySet());
     }
   }
@@ -153,7 +153,7 @@ class JobResourcesTest {
     Files.writeString(classes.resolve("skills/log/SKILL.md"), "x");
     try (URLClassLoader loader =
         new URLClassLoader(new URL[] {classes.toUri().toURL()}, getClass().getClassLoader())) {
-      List<String> paths = materialise("skills", loader);
+      List<String> paths = copy("skills", loader);
       assertEquals(Map.of("skills/log/SKILL.md", "x"), files(paths.get(0)));
     }
   }
@@ -172,7 +172,7 @@ class JobResourcesTest {
           }
         };
     assertTrue(loader.getResources("skills").hasMoreElements());
-    assertThrows(AgentRejectedException.class, () -> materialise("skills", loader));
+    assertThrows(AgentRejectedException.class, () -> copy("skills", loader));
   }
 
   @Test
@@ -180,7 +180,7 @@ class JobResourcesTest {
     Path jar = jar("a.jar", "skill/SKILL.md");
     try (MutableURLClassLoader loader = loader(jar)) {
       AgentOpenException failure =
-          assertThrows(AgentOpenException.class, () -> materialise("skills", loader));
+          assertThrows(AgentOpenException.class, () -> copy("skills", loader));
       assertTrue(failure.getMessage().contains("'skills'"), failure.getMessage());
       assertTrue(failure.getMessage().contains(jar.toRealPath().toString()), failure.getMessage());
       assertTrue(failure.getMessage().contains("pipeline.jars"), failure.getMessage());
@@ -191,7 +191,7 @@ class JobResourcesTest {
   void noFileIsWrittenUnderTheNameOfAnEntry() throws Exception {
     Path jar = jar("a.jar", "skills/../../../../evil", "skills/a/SKILL.md");
     try (MutableURLClassLoader loader = loader(jar)) {
-      List<String> paths = materialise("skills", loader);
+      List<String> paths = copy("skills", loader);
       // The worker refuses the archive, as any with such an entry.
       assertTrue(files(paths.get(0)).containsKey("skills/../../../../evil"));
       try (Stream<Path> written = Files.walk(dir.resolve("out"))) {
@@ -215,12 +215,11 @@ class JobResourcesTest {
               .entrySet()) {
         AgentRejectedException refused =
             assertThrows(
-                AgentRejectedException.class,
-                () -> materialise("skills", loader, expected.getValue()));
+                AgentRejectedException.class, () -> copy("skills", loader, expected.getValue()));
         assertTrue(refused.getMessage().contains(expected.getKey()), refused.getMessage());
         assertTrue(refused.getMessage().contains(jar.toRealPath().toString()));
       }
-      assertEquals(1, materialise("skills", loader, new JobResources.Limits(3, 100, 300)).size());
+      assertEquals(1, copy("skills", loader, new JobResources.Limits(3, 100, 300)).size());
     }
   }
 
@@ -234,7 +233,7 @@ class JobResourcesTest {
     Files.write(jar, bytes);
     try (MutableURLClassLoader loader = loader(jar)) {
       AgentRejectedException refused =
-          assertThrows(AgentRejectedException.class, () -> materialise("skills", loader));
+          assertThrows(AgentRejectedException.class, () -> copy("skills", loader));
       assertTrue(refused.getMessage().contains("is damaged"), refused.getMessage());
     }
   }
@@ -243,7 +242,7 @@ class JobResourcesTest {
   @ValueSource(strings = {"/skills", "../skills", "a/../../b", "", "/"})
   void aNameThatIsNotInsideAJarIsRefused(String name) throws Exception {
     try (MutableURLClassLoader loader = loader()) {
-      assertThrows(AgentOpenException.class, () -> materialise(name, loader));
+      assertThrows(AgentOpenException.class, () -> copy(name, loader));
     }
   }
 }
