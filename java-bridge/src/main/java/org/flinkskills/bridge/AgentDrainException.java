@@ -1,6 +1,6 @@
 package org.flinkskills.bridge;
 
-/** A stop with drain that is refused, because turns wait. */
+/** Rejection of a stop with drain, because turns wait. */
 public final class AgentDrainException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 

@@ -92,7 +92,7 @@ public final class Frame {
   }
 
   /** Return the number of unread bytes. */
-  public int left() {
+  public int remaining() {
     return content.length - position;
   }
 

@@ -8,7 +8,7 @@ import java.io.OutputStream;
  */
 public final class FrameBatch {
   private final OutputStream out;
-  private final byte[] buffer = new byte[Frames.PIECE_BYTES];
+  private final byte[] buffer = new byte[Frames.CHUNK_BYTES];
   private int size;
 
   public FrameBatch(OutputStream out) {
@@ -25,8 +25,8 @@ public final class FrameBatch {
       return;
     }
     // The JVM allocates a native buffer of the size of each write.
-    for (int from = 0; from < frame.length; from += Frames.PIECE_BYTES) {
-      out.write(frame, from, Math.min(Frames.PIECE_BYTES, frame.length - from));
+    for (int from = 0; from < frame.length; from += Frames.CHUNK_BYTES) {
+      out.write(frame, from, Math.min(Frames.CHUNK_BYTES, frame.length - from));
     }
   }
 

@@ -7,7 +7,7 @@ import java.util.List;
 
 /** Parser of the frames in a byte stream. Each read consumes all available bytes. */
 public final class FrameParser {
-  private byte[] buffer = new byte[Frames.PIECE_BYTES];
+  private byte[] buffer = new byte[Frames.CHUNK_BYTES];
   private int start;
   private int end;
 
@@ -44,7 +44,7 @@ public final class FrameParser {
 
   private boolean readLarge(InputStream in, List<Frame> frames) throws IOException {
     // The JVM allocates a native buffer of the size of each read.
-    int count = in.read(large, largeEnd, Math.min(Frames.PIECE_BYTES, large.length - largeEnd));
+    int count = in.read(large, largeEnd, Math.min(Frames.CHUNK_BYTES, large.length - largeEnd));
     if (count < 0) {
       return false;
     }

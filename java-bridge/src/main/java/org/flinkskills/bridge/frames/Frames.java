@@ -75,7 +75,7 @@ public final class Frames {
   public static final int LENGTH_BYTES = 4;
 
   /** The size of one read or write: the capacity of a pipe on Linux. */
-  static final int PIECE_BYTES = 64 * 1024;
+  static final int CHUNK_BYTES = 64 * 1024;
 
   private Frames() {}
 

@@ -166,7 +166,7 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
 
   /**
    * Handle an answer. One without a wait becomes an error record. An answer never waits for
-   * capacity: it ends a wait, or is kept in the state.
+   * capacity: it ends a wait, or is stored in the state.
    */
   final void acceptAnswer(Row row) throws Exception {
     Object wait = row.getArity() > 2 ? row.getField(2) : null;
@@ -208,7 +208,7 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
   }
 
   /** Emit a watermark of the events after the turns of all earlier events. */
-  final void hold(Watermark mark) throws Exception {
+  final void delay(Watermark mark) throws Exception {
     turns.watermark(
         () -> {
           watermark = mark.getTimestamp();
@@ -217,7 +217,7 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
   }
 
   /** Emit a watermark status of the events after the turns of all earlier events. */
-  final void hold(WatermarkStatus status) throws Exception {
+  final void delay(WatermarkStatus status) throws Exception {
     turns.status(() -> super.processWatermarkStatus(status));
   }
 
@@ -262,29 +262,29 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
       taskMailbox.yield();
     }
     if (turns.waiting() > 0) {
-      refuse(checkpointId);
+      decline(checkpointId);
     }
   }
 
   /**
    * Decline a savepoint, so that the client that stops the job receives the reason. Never return.
    */
-  private void refuse(long checkpointId) throws Exception {
-    AgentDrainException refused = new AgentDrainException(getOperatorName(), turns.waiting());
+  private void decline(long checkpointId) throws Exception {
+    AgentDrainException reason = new AgentDrainException(getOperatorName(), turns.waiting());
     getContainingTask()
         .getEnvironment()
         .declineCheckpoint(
             checkpointId,
             new CheckpointException(
-                refused.getMessage(), CheckpointFailureReason.CHECKPOINT_DECLINED, refused));
+                reason.getMessage(), CheckpointFailureReason.CHECKPOINT_DECLINED, reason));
     try {
       while (true) {
         taskMailbox.yield();
       }
     } catch (FlinkRuntimeException stopped) {
       // The task fails when Flink aborts the savepoint, because the sources have ended.
-      refused.addSuppressed(stopped);
-      throw refused;
+      reason.addSuppressed(stopped);
+      throw reason;
     }
   }
 

@@ -32,12 +32,12 @@ public final class AgentOperator extends AbstractAgentOperator
 
   @Override
   public void processWatermark(Watermark mark) throws Exception {
-    hold(mark);
+    delay(mark);
   }
 
   @Override
   public void processWatermarkStatus(WatermarkStatus status) throws Exception {
-    hold(status);
+    delay(status);
   }
 
   @Override

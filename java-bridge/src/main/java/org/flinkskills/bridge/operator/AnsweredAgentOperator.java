@@ -61,12 +61,12 @@ final class AnsweredAgentOperator extends AbstractAgentOperator
 
     @Override
     public void processWatermark(Watermark mark) throws Exception {
-      hold(mark);
+      delay(mark);
     }
 
     @Override
     public void processWatermarkStatus(WatermarkStatus status) throws Exception {
-      hold(status);
+      delay(status);
     }
 
     @Override

@@ -28,8 +28,8 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
  * @param showPrints whether prints of user code are also written to standard output, for jobs in a
  *     MiniCluster
  * @param overtake whether the next events of a key overtake a turn that waits
- * @param waitsKeepMs time in milliseconds for which early answers and ended waits are kept
- * @param drainEndsWaits whether a stop with drain ends waits, instead of being refused
+ * @param waitsKeepMs time in milliseconds for which early answers and ended waits are stored
+ * @param drainEndsWaits whether a stop with drain ends waits, instead of being rejected
  * @param waitsMaxEarly maximum number of answers of a key that arrived before their questions, and
  *     of the further answers of one wait
  */
@@ -197,12 +197,11 @@ public record AgentSettings(
     return value.longValue();
   }
 
-  private static void atLeast(String name, long value, long least) {
-    if (value < least) {
+  private static void atLeast(String name, long value, long min) {
+    if (value < min) {
       throw new IllegalArgumentException(
           String.format(
-              "Setting '%s' of an agent operator must be at least %d, not %d.",
-              name, least, value));
+              "Setting '%s' of an agent operator must be at least %d, not %d.", name, min, value));
     }
   }
 }

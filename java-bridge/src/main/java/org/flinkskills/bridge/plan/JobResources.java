@@ -33,14 +33,14 @@ import org.flinkskills.bridge.AgentOpenException;
 import org.flinkskills.bridge.AgentRejectedException;
 
 /**
- * Copier of resources out of the job's jars: a folder ({@code skills}) or a file ({@code
+ * Copier of resources out of the job's jars: a directory ({@code skills}) or a file ({@code
  * skills.zip}).
  *
- * <p>The copier reads the entries of each jar. Many jars have no entries for their folders, so the
- * class loader does not find a folder. If several jars have the resource, there is one copy of
- * each, in class path order.
+ * <p>The copier reads the entries of each jar. Many jars have no entries for their directories, so
+ * the class loader does not find a directory. If several jars have the resource, there is one copy
+ * of each, in class path order.
  *
- * <p>A folder becomes a zip whose bytes depend only on the content: the workers insert it into
+ * <p>A directory becomes a zip whose bytes depend only on the content: the workers insert it into
  * their store, at a path that depends on the content, and check its entries as those of any
  * archive. The name of a jar's entry is never a path of a written file.
  */
@@ -85,7 +85,7 @@ public final class JobResources {
   }
 
   /**
-   * Copy the resource to {@code <target>/<number>-<i>/<last part of its name>}, a folder with
+   * Copy the resource to {@code <target>/<number>-<i>/<last part of its name>}, a directory with
    * {@code .zip} at the end.
    *
    * @param number distinguishes the resources of a job
@@ -96,12 +96,12 @@ public final class JobResources {
   public static List<String> copy(
       String name, int number, ClassLoader classLoader, Path target, Limits limits)
       throws IOException, AgentOpenException {
-    String wanted = normalize(name);
-    Set<Path> classPath = classPath(wanted, classLoader);
+    String entryName = normalize(name);
+    Set<Path> classPath = classPath(entryName, classLoader);
     List<String> copies = new ArrayList<>();
-    for (Path place : classPath) {
+    for (Path location : classPath) {
       Path folder = target.resolve(number + "-" + copies.size());
-      Path copy = new Copier(name, wanted, place, limits).copyTo(folder);
+      Path copy = new Copier(name, entryName, location, limits).copyTo(folder);
       if (copy != null) {
         copies.add(copy.toString());
       }
@@ -118,70 +118,70 @@ public final class JobResources {
   }
 
   private static String normalize(String name) throws AgentOpenException {
-    String wanted = name;
-    while (wanted.endsWith("/")) {
-      wanted = wanted.substring(0, wanted.length() - 1);
+    String entryName = name;
+    while (entryName.endsWith("/")) {
+      entryName = entryName.substring(0, entryName.length() - 1);
     }
-    boolean climbs = List.of(wanted.split("/")).contains("..");
-    if (wanted.isEmpty() || wanted.startsWith("/") || wanted.contains("\\") || climbs) {
+    boolean climbs = List.of(entryName.split("/")).contains("..");
+    if (entryName.isEmpty() || entryName.startsWith("/") || entryName.contains("\\") || climbs) {
       throw new AgentRejectedException(
           String.format(
               "The skill resource '%s' is not a path inside a jar. Write, for example, 'skills' or"
                   + " 'conf/skills.zip'.",
               name));
     }
-    return wanted;
+    return entryName;
   }
 
   /**
-   * Return the jars and folders that may contain the resource.
+   * Return the jars and directories that may contain the resource.
    *
-   * <p>A folder must be listed in the class path. Flink's scripts add empty entries to the class
+   * <p>A directory must be listed in the class path. Flink's scripts add empty entries to the class
    * path, which mean the working directory of the process, and files of this directory are not a
    * part of the job.
    */
-  private static Set<Path> classPath(String wanted, ClassLoader classLoader) throws IOException {
-    Set<Path> places = new LinkedHashSet<>();
+  private static Set<Path> classPath(String entryName, ClassLoader classLoader) throws IOException {
+    Set<Path> locations = new LinkedHashSet<>();
     for (ClassLoader loader = classLoader; loader != null; loader = loader.getParent()) {
       if (loader instanceof URLClassLoader urls) {
         // Flink's safety-net wrapper returns the URLs of its loader.
         for (URL url : urls.getURLs()) {
-          addFile(url.toString(), places);
+          addFile(url.toString(), locations);
         }
       }
     }
-    Enumeration<URL> found = classLoader.getResources(wanted);
+    Enumeration<URL> found = classLoader.getResources(entryName);
     while (found.hasMoreElements()) {
       String url = found.nextElement().toString();
       if (url.startsWith("jar:")) {
-        addFile(url.substring("jar:".length(), url.lastIndexOf("!/")), places);
+        addFile(url.substring("jar:".length(), url.lastIndexOf("!/")), locations);
       }
     }
     // The application class loader does not provide its URLs.
     for (String entry : System.getProperty("java.class.path", "").split(File.pathSeparator)) {
       if (!entry.isEmpty()) {
-        addIfThere(Path.of(entry), places);
+        addIfExists(Path.of(entry), locations);
       }
     }
-    return places;
+    return locations;
   }
 
-  private static void addFile(String url, Set<Path> places) throws IOException {
+  private static void addFile(String url, Set<Path> locations) throws IOException {
     if (!url.startsWith("file:")) {
       return;
     }
     try {
       URI uri = new URI(url);
       // Flink lists jars of usrlib as "file:usrlib/name.jar", from the working directory on.
-      addIfThere(uri.isOpaque() ? Path.of(uri.getSchemeSpecificPart()) : Path.of(uri), places);
+      addIfExists(uri.isOpaque() ? Path.of(uri.getSchemeSpecificPart()) : Path.of(uri), locations);
     } catch (URISyntaxException | IllegalArgumentException e) {
       throw new IOException(String.format("The class path entry %s is not a valid path.", url), e);
     }
   }
 
-  private static void addIfThere(Path path, Set<Path> places) throws IOException {
+  private static void addIfExists(Path path, Set<Path> locations) throws IOException {
     if (Files.exists(path)) {
-      places.add(path.toRealPath());
+      locations.add(path.toRealPath());
     }
   }
 
@@ -193,47 +193,47 @@ public final class JobResources {
   /** Copier of a resource out of one entry of the class path. */
   private static final class Copier {
     private final String name;
-    private final String wanted;
-    private final Path place;
+    private final String entryName;
+    private final Path location;
     private final Limits limits;
     private final String lastPart;
 
-    /** Files of a folder resource by their names in the copy, sorted. */
+    /** Files of a directory resource by their names in the copy, sorted. */
     private final TreeMap<String, Content> files = new TreeMap<>();
 
     private long total;
 
-    Copier(String name, String wanted, Path place, Limits limits) {
+    Copier(String name, String entryName, Path location, Limits limits) {
       this.name = name;
-      this.wanted = wanted;
-      this.place = place;
+      this.entryName = entryName;
+      this.location = location;
       this.limits = limits;
-      this.lastPart = wanted.substring(wanted.lastIndexOf('/') + 1);
+      this.lastPart = entryName.substring(entryName.lastIndexOf('/') + 1);
     }
 
     /** Copy the resource below that folder. Return null if the resource is not in this entry. */
     Path copyTo(Path folder) throws IOException, AgentRejectedException {
-      if (Files.isDirectory(place)) {
+      if (Files.isDirectory(location)) {
         return copyFromFolder(folder);
       }
       try (ZipFile jar = open()) {
         return jar == null ? null : copyFromJar(jar, folder);
       } catch (ZipException e) {
-        throw refused("the jar is damaged: " + e.getMessage());
+        throw failure("the jar is damaged: " + e.getMessage());
       }
     }
 
     /** Return null for a file that is not an archive, because every class path has some of them. */
     private ZipFile open() throws IOException {
       try {
-        return new ZipFile(place.toFile());
+        return new ZipFile(location.toFile());
       } catch (ZipException e) {
         return null;
       }
     }
 
     private Path copyFromFolder(Path folder) throws IOException, AgentRejectedException {
-      Path source = place.resolve(wanted);
+      Path source = location.resolve(entryName);
       if (Files.isRegularFile(source)) {
         return copyFile(() -> Files.newInputStream(source), folder);
       }
@@ -249,11 +249,11 @@ public final class JobResources {
     }
 
     private Path copyFromJar(ZipFile jar, Path folder) throws IOException, AgentRejectedException {
-      ZipEntry single = jar.getEntry(wanted);
+      ZipEntry single = jar.getEntry(entryName);
       if (single != null && !single.isDirectory()) {
         return copyFile(() -> jar.getInputStream(single), folder);
       }
-      String prefix = wanted + "/";
+      String prefix = entryName + "/";
       for (Enumeration<? extends ZipEntry> all = jar.entries(); all.hasMoreElements(); ) {
         ZipEntry entry = all.nextElement();
         if (entry.getName().startsWith(prefix) && !entry.isDirectory()) {
@@ -265,10 +265,10 @@ public final class JobResources {
 
     private void add(String relative, Content content) throws AgentRejectedException {
       if (files.put(lastPart + "/" + relative, content) != null) {
-        throw refused("duplicate entry '" + relative + "'");
+        throw failure("duplicate entry '" + relative + "'");
       }
       if (files.size() > limits.entries()) {
-        throw refused(
+        throw failure(
             "the resource has more than " + limits.entries() + " files (skills.limits.entries)");
       }
     }
@@ -319,13 +319,13 @@ public final class JobResources {
           size += count;
           total += count;
           if (size > limits.fileBytes()) {
-            throw refused(
+            throw failure(
                 "one of its files has more than "
                     + limits.fileBytes()
                     + " bytes (skills.limits.file)");
           }
           if (total > limits.totalBytes()) {
-            throw refused(
+            throw failure(
                 "the files have more than "
                     + limits.totalBytes()
                     + " bytes in total (skills.limits.total)");
@@ -339,17 +339,18 @@ public final class JobResources {
       return size;
     }
 
-    private AgentRejectedException refused(String problem) {
+    private AgentRejectedException failure(String problem) {
       return new AgentRejectedException(
-          String.format("Copying the skill resource '%s' failed: %s (%s).", name, problem, place));
+          String.format(
+              "Copying the skill resource '%s' failed: %s (%s).", name, problem, location));
     }
   }
 
   /** Return the first entries, which are the jars of the job. Flink's own jars do not help. */
-  private static String describe(Collection<Path> places) {
+  private static String describe(Collection<Path> locations) {
     int shown = 20;
-    List<String> names = places.stream().limit(shown).map(Path::toString).toList();
-    String more = places.size() > shown ? " and " + (places.size() - shown) + " more" : "";
+    List<String> names = locations.stream().limit(shown).map(Path::toString).toList();
+    String more = locations.size() > shown ? " and " + (locations.size() - shown) + " more" : "";
     return names.isEmpty() ? "(no jars)" : String.join(", ", names) + more;
   }
 }

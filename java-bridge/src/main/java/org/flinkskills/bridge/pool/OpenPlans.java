@@ -93,8 +93,8 @@ final class OpenPlans {
         if (plan.failure != null) {
           throw copyOf(plan.failure);
         }
-        long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-        if (left <= 0) {
+        long remaining = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+        if (remaining <= 0) {
           throw new AgentOpenException(
               String.format(
                   "%d of %d agent workers have not opened the agent within %d ms; its skills may be"
@@ -102,7 +102,7 @@ final class OpenPlans {
                       + " skills.worker.open-timeout.",
                   workers.length - plan.openedBy.size(), workers.length, timeoutMs));
         }
-        lock.wait(left);
+        lock.wait(remaining);
       }
       return plan.id;
     }

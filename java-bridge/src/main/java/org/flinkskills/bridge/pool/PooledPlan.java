@@ -32,7 +32,7 @@ final class PooledPlan {
   /** Reports of workers that arrived while the plan had no operator. */
   final List<Map.Entry<Integer, WorkerReport>> reports = new ArrayList<>();
 
-  /** Events outside of turns that arrived before the plan had an operator. */
+  /** Events outside turns that arrived before the plan had an operator. */
   final List<byte[]> events = new ArrayList<>();
 
   /** The reason why a worker could not open the plan, or null. */

@@ -26,7 +26,7 @@ public final class ReportQueue implements AutoCloseable {
   private static final int OBJECT_BYTES = 64;
 
   private final Memory memory;
-  private final Path folder;
+  private final Path directory;
   private final Deque<Report> reports = new ArrayDeque<>();
   private FileChannel file;
   private int inFile;
@@ -89,11 +89,11 @@ public final class ReportQueue implements AutoCloseable {
   }
 
   /**
-   * @param folder the directory in which the queue creates its file when it requires one
+   * @param directory the directory in which the queue creates its file when it requires one
    */
-  ReportQueue(Memory memory, Path folder) {
+  ReportQueue(Memory memory, Path directory) {
     this.memory = memory;
-    this.folder = folder;
+    this.directory = directory;
   }
 
   public void add(ThrowingRunnable<Exception> change) {
@@ -149,7 +149,7 @@ public final class ReportQueue implements AutoCloseable {
 
   private void write(Report report) throws IOException {
     if (file == null) {
-      Path path = Files.createTempFile(folder, "answers-", ".bin");
+      Path path = Files.createTempFile(directory, "answers-", ".bin");
       file =
           FileChannel.open(
               path,

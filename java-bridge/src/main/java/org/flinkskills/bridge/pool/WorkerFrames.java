@@ -135,12 +135,12 @@ final class WorkerFrames {
       }
       default -> {}
     }
-    if (frame.left() > 0) {
+    if (frame.remaining() > 0) {
       throw new FrameException(
           String.format(
               "A frame of type 0x%02x from the agent worker has %d bytes too many. Worker and"
                   + " bridge jar must be of the same release.",
-              frame.type(), frame.left()));
+              frame.type(), frame.remaining()));
     }
   }
 
@@ -150,13 +150,13 @@ final class WorkerFrames {
     if (items < 0) {
       throw new FrameException("A list in a frame from the agent worker has " + items + " items.");
     }
-    for (long left = (long) items * parts; left > 0; left--) {
+    for (long remaining = (long) items * parts; remaining > 0; remaining--) {
       frame.skip();
     }
   }
 
-  private static void atMost(String what, int value, int most) throws FrameException {
-    if (value > most) {
+  private static void atMost(String what, int value, int max) throws FrameException {
+    if (value > max) {
       throw new FrameException(
           String.format(
               "The agent worker sent the unknown %s %d. Worker and bridge jar must be of the same"

@@ -16,7 +16,7 @@ import java.util.Set;
  * the worker with it is never treated as the cause.
  */
 final class WorkerLane {
-  private static final int NOBODY = -1;
+  private static final int NO_OPERATOR = -1;
   private static final int GONE = -1;
 
   private final int worker;
@@ -26,13 +26,15 @@ final class WorkerLane {
 
   private final Deque<Integer> exclusiveQueue = new ArrayDeque<>();
   private final Map<Integer, Integer> running = new HashMap<>();
-  private final Set<Integer> refused = new HashSet<>();
+  private final Set<Integer> rejected = new HashSet<>();
   private int epoch = GONE;
   private int runningTotal;
-  private int holder = NOBODY;
 
-  /** The number of turns that the holder runs. */
-  private int holderTurns;
+  /** The operator that has the worker alone. */
+  private int exclusiveOperator = NO_OPERATOR;
+
+  /** The number of turns that the operator runs on the worker that it has alone. */
+  private int exclusiveTurns;
 
   WorkerLane(int worker, PoolOperators operators) {
     this.worker = worker;
@@ -48,9 +50,9 @@ final class WorkerLane {
     epoch = GONE;
     exclusiveQueue.clear();
     running.clear();
-    refused.clear();
+    rejected.clear();
     runningTotal = 0;
-    holder = NOBODY;
+    exclusiveOperator = NO_OPERATOR;
   }
 
   /**
@@ -61,8 +63,8 @@ final class WorkerLane {
     if (turnEpoch != epoch) {
       return false;
     }
-    if (holder != NOBODY || !exclusiveQueue.isEmpty()) {
-      refused.add(operator);
+    if (exclusiveOperator != NO_OPERATOR || !exclusiveQueue.isEmpty()) {
+      rejected.add(operator);
       return false;
     }
     running.merge(operator, 1, Integer::sum);
@@ -79,8 +81,8 @@ final class WorkerLane {
     if (turnEpoch != epoch) {
       return;
     }
-    if (holder == operator) {
-      holderTurns--;
+    if (exclusiveOperator == operator) {
+      exclusiveTurns--;
       leaveIfDone();
     } else if (running.containsKey(operator)) {
       running.computeIfPresent(operator, (key, count) -> count == 1 ? null : count - 1);
@@ -102,15 +104,15 @@ final class WorkerLane {
    * has the worker alone until these turns have ended.
    */
   synchronized void startExclusive(int operator, int turnEpoch, int turns) {
-    if (turnEpoch == epoch && holder == operator) {
-      holderTurns = turns;
+    if (turnEpoch == epoch && exclusiveOperator == operator) {
+      exclusiveTurns = turns;
       leaveIfDone();
     }
   }
 
   private void leaveIfDone() {
-    if (holderTurns <= 0) {
-      holder = NOBODY;
+    if (exclusiveTurns <= 0) {
+      exclusiveOperator = NO_OPERATOR;
       grant();
     }
   }
@@ -119,25 +121,25 @@ final class WorkerLane {
   synchronized void detach(int operator) {
     Integer count = running.remove(operator);
     runningTotal -= count == null ? 0 : count;
-    refused.remove(operator);
+    rejected.remove(operator);
     exclusiveQueue.removeIf(waiting -> waiting == operator);
-    if (holder == operator) {
-      holder = NOBODY;
+    if (exclusiveOperator == operator) {
+      exclusiveOperator = NO_OPERATOR;
     }
     grant();
   }
 
   private void grant() {
-    if (holder != NOBODY) {
+    if (exclusiveOperator != NO_OPERATOR) {
       return;
     }
     if (exclusiveQueue.isEmpty()) {
-      Set<Integer> waiting = Set.copyOf(refused);
-      refused.clear();
+      Set<Integer> waiting = Set.copyOf(rejected);
+      rejected.clear();
       waiting.forEach(this::reportFree);
     } else if (runningTotal == 0) {
-      holder = exclusiveQueue.removeFirst();
-      WorkerListener listener = operators.listener(holder);
+      exclusiveOperator = exclusiveQueue.removeFirst();
+      WorkerListener listener = operators.listener(exclusiveOperator);
       if (listener != null) {
         listener.onExclusive(worker, epoch);
       }

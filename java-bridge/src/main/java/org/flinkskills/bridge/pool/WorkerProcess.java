@@ -141,7 +141,7 @@ final class WorkerProcess {
           current.kill();
         }
       }
-      interrupted |= join(supervisor, EXIT_GRACE_MS + 2 * JOIN_MS + LeftProcesses.LONGEST_MS);
+      interrupted |= join(supervisor, EXIT_GRACE_MS + 2 * JOIN_MS + LeftProcesses.MAX_MS);
       if (supervisor.isAlive()) {
         LOG.error("{}: a process that holds its output pipe is still running.", config.name);
       }
@@ -234,9 +234,9 @@ final class WorkerProcess {
     long until = deadline(millis);
     synchronized (lock) {
       try {
-        long left;
-        while (!closing && (left = millisUntil(until)) > 0) {
-          lock.wait(left);
+        long remaining;
+        while (!closing && (remaining = millisUntil(until)) > 0) {
+          lock.wait(remaining);
         }
       } catch (InterruptedException e) {
         return false;
@@ -248,7 +248,7 @@ final class WorkerProcess {
   /**
    * Return a thread of a pool, with Flink's class loader. Java's pooled threads that wait for
    * processes inherit the class loader of the thread that starts a process. With the job's class
-   * loader, they would keep it after the job.
+   * loader, they would reference it after the job.
    */
   static Thread daemon(Runnable body, String name) {
     Thread thread = new Thread(body, name);

@@ -18,15 +18,15 @@ final class WorkerRestarts {
   /** The result of {@link #pauseAfter} if the worker must not be started again. */
   static final long GIVE_UP = -1;
 
-  static final int MOST_FAILED_STARTS = 5;
+  static final int MAX_FAILED_STARTS = 5;
 
   /** A worker that was never open has an error in its installation, and has fewer retries. */
-  static final int MOST_FAILED_FIRST_STARTS = 3;
+  static final int MAX_FAILED_FIRST_STARTS = 3;
 
   private static final int FRUITLESS_WITHOUT_PROBATION = 2;
   private static final long HEALTHY_MS = 60_000;
   private static final long FIRST_PAUSE_MS = 200;
-  private static final long LONGEST_FRUITLESS_PAUSE_MS = 1000;
+  private static final long MAX_FRUITLESS_PAUSE_MS = 1000;
 
   private boolean everOpened;
   private int failedStarts;
@@ -55,10 +55,10 @@ final class WorkerRestarts {
     if (ended.hadTurns) {
       fruitless++;
       int more = fruitless - FRUITLESS_WITHOUT_PROBATION;
-      return more <= 0 ? 0 : spread(Math.min(LONGEST_FRUITLESS_PAUSE_MS, pause(more)));
+      return more <= 0 ? 0 : spread(Math.min(MAX_FRUITLESS_PAUSE_MS, pause(more)));
     }
     failedStarts++;
-    if (failedStarts >= (everOpened ? MOST_FAILED_STARTS : MOST_FAILED_FIRST_STARTS)) {
+    if (failedStarts >= (everOpened ? MAX_FAILED_STARTS : MAX_FAILED_FIRST_STARTS)) {
       return GIVE_UP;
     }
     return spread(pause(failedStarts));

@@ -49,7 +49,7 @@ final class WorkerRun {
   private volatile boolean onProbation;
 
   /** The reason why the supervisor kills the process, or null. */
-  private volatile String complaint;
+  private volatile String killReason;
 
   private boolean hadProgress;
   private long steadyMs;
@@ -98,8 +98,8 @@ final class WorkerRun {
   }
 
   private void kill(String why) {
-    if (complaint == null) {
-      complaint = why;
+    if (killReason == null) {
+      killReason = why;
     }
     worker.kill();
   }
@@ -144,18 +144,18 @@ final class WorkerRun {
       read();
     } catch (IOException | RuntimeException | Error e) {
       // An error, such as insufficient memory for a frame, is also a lost worker.
-      if (complaint == null) {
-        complaint = "reading from the worker failed: " + messageOf(e);
+      if (killReason == null) {
+        killReason = "reading from the worker failed: " + messageOf(e);
       }
       LOG.warn("{}: reading from the worker failed.", name, e);
     }
     awaitExit();
-    endLeft();
+    endRemaining();
     outgoing.add(END);
     WorkerProcess.join(writer, WorkerProcess.JOIN_MS);
     WorkerProcess.join(drain, WorkerProcess.JOIN_MS);
     String exit = worker.exitDescription();
-    return complaint == null ? exit : exit + ": " + complaint;
+    return killReason == null ? exit : exit + ": " + killReason;
   }
 
   /** Kill the process if one of its threads fails. */
@@ -222,12 +222,12 @@ final class WorkerRun {
    */
   private void readLog() {
     log.run();
-    endLeft();
+    endRemaining();
   }
 
-  private void endLeft() {
+  private void endRemaining() {
     try {
-      worker.endLeft();
+      worker.endRemaining();
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }
@@ -236,7 +236,7 @@ final class WorkerRun {
   /** Wait for the exit of a process that closed its output, so that its exit code is available. */
   private void awaitExit() {
     try {
-      if (complaint != null || !worker.awaitExit(process.exitGraceMs())) {
+      if (killReason != null || !worker.awaitExit(process.exitGraceMs())) {
         worker.kill();
         worker.awaitExit(WorkerProcess.JOIN_MS);
       }

@@ -17,7 +17,7 @@ final class WorkerSilence {
 
   private long readsSeen;
   private long silentTicks;
-  private boolean asked;
+  private boolean pinged;
 
   /** The next action. */
   enum Verdict {
@@ -69,19 +69,19 @@ final class WorkerSilence {
     if (now != readsSeen || !reading) {
       readsSeen = now;
       silentTicks = 0;
-      asked = false;
+      pinged = false;
       return Verdict.QUIET;
     }
     silentTicks++;
-    if (!asked) {
+    if (!pinged) {
       if (silentTicks < TICKS_BEFORE_PING) {
         return Verdict.QUIET;
       }
-      asked = true;
+      pinged = true;
       silentTicks = 0;
       return Verdict.PING;
     }
-    long most = limit.millis();
-    return most > 0 && silentTicks * WorkerProcess.TICK_MS > most ? Verdict.DEAD : Verdict.QUIET;
+    long max = limit.millis();
+    return max > 0 && silentTicks * WorkerProcess.TICK_MS > max ? Verdict.DEAD : Verdict.QUIET;
   }
 }

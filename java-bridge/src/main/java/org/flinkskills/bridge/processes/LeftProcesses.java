@@ -19,20 +19,20 @@ import org.slf4j.LoggerFactory;
 /**
  * Processes that outlive the worker that started them, such as a daemon in its own session.
  *
- * <p>A process belongs to a worker if it has the worker's mark in its environment, is in the
- * worker's session, or can write to a pipe of the worker. The mark contains the random name of the
- * pool's scratch directory, and the identity of the TaskManager, which identifies the processes of
- * a killed TaskManager. A process without all three, or that the TaskManager's user cannot examine,
- * is not found. Without {@code /proc} (on macOS), no process is found.
+ * <p>A process belongs to a worker if it has the worker's marker in its environment, is in the
+ * worker's session, or can write to a pipe of the worker. The marker contains the random name of
+ * the pool's scratch directory, and the identity of the TaskManager, which identifies the processes
+ * of a killed TaskManager. A process without all three, or that the TaskManager's user cannot
+ * examine, is not found. Without {@code /proc} (on macOS), no process is found.
  */
 public final class LeftProcesses {
   private static final Logger LOG = LoggerFactory.getLogger(LeftProcesses.class);
 
-  /** The environment variable with the mark, in a worker and all of its descendants. */
+  /** The environment variable with the marker, in a worker and all of its descendants. */
   public static final String VARIABLE = "FLINK_SKILLS_WORKER_MARK";
 
   /** The maximum duration of {@link #end}. */
-  public static final long LONGEST_MS = 2000;
+  public static final long MAX_MS = 2000;
 
   private static final Path PROC = Path.of("/proc");
   private static final long GRACE_MS = 500;
@@ -40,27 +40,27 @@ public final class LeftProcesses {
 
   private static final int START_TIME = 19;
 
-  /** The end of a mark is the identity of the TaskManager. */
-  private static final Pattern MARK = Pattern.compile(".*@((\\d{1,18})-\\d+)");
+  /** The end of a marker is the identity of the TaskManager. */
+  private static final Pattern MARKER = Pattern.compile(".*@((\\d{1,18})-\\d+)");
 
   private final Rule rule;
 
   /** Predicate of a process, from its directory in {@code /proc}. */
   private interface Rule {
-    boolean matches(Path folder, String[] stat) throws IOException;
+    boolean matches(Path directory, String[] stat) throws IOException;
   }
 
   private LeftProcesses(Rule rule) {
     this.rule = rule;
   }
 
-  /** Return the mark of a worker of this TaskManager, for a name that no other worker has. */
-  static String mark(String name) {
+  /** Return the marker of a worker of this TaskManager, for a name that no other worker has. */
+  static String marker(String name) {
     return name + "@" + identity(ProcessHandle.current().pid());
   }
 
-  /** Return the processes of the worker that was just started with this mark. */
-  static LeftProcesses of(Process worker, String mark) {
+  /** Return the processes of the worker that was just started with this marker. */
+  static LeftProcesses of(Process worker, String marker) {
     Set<String> pipes = new LinkedHashSet<>();
     for (int descriptor : List.of(1, 2)) {
       Path link = PROC.resolve(worker.pid() + "/fd/" + descriptor);
@@ -75,11 +75,11 @@ public final class LeftProcesses {
     }
     String session = Long.toString(worker.pid());
     return new LeftProcesses(
-        (folder, stat) ->
+        (directory, stat) ->
             // The worker's id may belong to another process by now, which leads another session.
             stat[3].equals(session) && !Files.exists(PROC.resolve(session))
-                || mark.equals(markOf(folder))
-                || writesTo(pipes, folder));
+                || marker.equals(markerOf(directory))
+                || writesTo(pipes, directory));
   }
 
   /**
@@ -88,11 +88,11 @@ public final class LeftProcesses {
    */
   static LeftProcesses ofEndedTaskManagers() {
     return new LeftProcesses(
-        (folder, stat) -> {
-          Matcher mark = MARK.matcher(markOf(folder));
-          return mark.matches()
-              && !mark.group(1).equals(identity(Long.parseLong(mark.group(2))))
-              && namespaceOf(folder).equals(namespaceOf(PROC.resolve("self")));
+        (directory, stat) -> {
+          Matcher marker = MARKER.matcher(markerOf(directory));
+          return marker.matches()
+              && !marker.group(1).equals(identity(Long.parseLong(marker.group(2))))
+              && namespaceOf(directory).equals(namespaceOf(PROC.resolve("self")));
         });
   }
 
@@ -105,8 +105,8 @@ public final class LeftProcesses {
     }
   }
 
-  private static String namespaceOf(Path folder) throws IOException {
-    return Files.readSymbolicLink(folder.resolve("ns/pid")).toString();
+  private static String namespaceOf(Path directory) throws IOException {
+    return Files.readSymbolicLink(directory.resolve("ns/pid")).toString();
   }
 
   /**
@@ -114,17 +114,17 @@ public final class LeftProcesses {
    * exited.
    */
   void end(String name) throws InterruptedException {
-    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LONGEST_MS - GRACE_MS);
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(MAX_MS - GRACE_MS);
     Set<String> programs = new LinkedHashSet<>();
-    List<ProcessHandle> left = find();
-    for (boolean kill = false; !left.isEmpty() && System.nanoTime() < deadline; kill = true) {
-      for (ProcessHandle process : left) {
+    List<ProcessHandle> remaining = find();
+    for (boolean kill = false; !remaining.isEmpty() && System.nanoTime() < deadline; kill = true) {
+      for (ProcessHandle process : remaining) {
         programs.add(programOf(process));
         boolean requested = kill ? process.destroyForcibly() : process.destroy();
         LOG.debug("{}: process {} was signaled: {}.", name, process.pid(), requested);
       }
-      awaitEnd(left);
-      left = find();
+      awaitEnd(remaining);
+      remaining = find();
     }
     if (!programs.isEmpty()) {
       LOG.warn(
@@ -132,11 +132,11 @@ public final class LeftProcesses {
           name,
           String.join(", ", programs));
     }
-    if (!left.isEmpty()) {
+    if (!remaining.isEmpty()) {
       LOG.error(
           "{}: failed to terminate processes that its code left running: {}",
           name,
-          left.stream().map(LeftProcesses::programOf).toList());
+          remaining.stream().map(LeftProcesses::programOf).toList());
     }
   }
 
@@ -165,14 +165,14 @@ public final class LeftProcesses {
     if (!Files.isDirectory(PROC)) {
       return found;
     }
-    try (DirectoryStream<Path> folders = Files.newDirectoryStream(PROC, "[0-9]*")) {
-      for (Path folder : folders) {
-        long pid = Long.parseLong(folder.getFileName().toString());
+    try (DirectoryStream<Path> directories = Files.newDirectoryStream(PROC, "[0-9]*")) {
+      for (Path directory : directories) {
+        long pid = Long.parseLong(directory.getFileName().toString());
         if (pid != ProcessHandle.current().pid()) {
           // A handle contains the start time of its process, so it never signals a later process
           // with
           // the same id. It must exist before the process is examined.
-          ProcessHandle.of(pid).filter(process -> belongs(folder)).ifPresent(found::add);
+          ProcessHandle.of(pid).filter(process -> belongs(directory)).ifPresent(found::add);
         }
       }
     } catch (IOException | DirectoryIteratorException e) {
@@ -181,18 +181,18 @@ public final class LeftProcesses {
     return found;
   }
 
-  private boolean belongs(Path folder) {
+  private boolean belongs(Path directory) {
     try {
-      String[] stat = stat(folder);
-      return !isZombie(stat) && rule.matches(folder, stat);
+      String[] stat = stat(directory);
+      return !isZombie(stat) && rule.matches(directory, stat);
     } catch (IOException e) {
       return false; // it has ended, or belongs to another user
     }
   }
 
   /** The fields behind the name: state, parent, group, session and more. */
-  private static String[] stat(Path folder) throws IOException {
-    String text = Files.readString(folder.resolve("stat"), StandardCharsets.ISO_8859_1);
+  private static String[] stat(Path directory) throws IOException {
+    String text = Files.readString(directory.resolve("stat"), StandardCharsets.ISO_8859_1);
     return text.substring(text.lastIndexOf(')') + 2).split(" ");
   }
 
@@ -200,9 +200,10 @@ public final class LeftProcesses {
     return stat[0].equals("Z") || stat[0].equals("X");
   }
 
-  /** Return the mark in the environment, or an empty text. */
-  private static String markOf(Path folder) throws IOException {
-    String environment = Files.readString(folder.resolve("environ"), StandardCharsets.ISO_8859_1);
+  /** Return the marker in the environment, or an empty string. */
+  private static String markerOf(Path directory) throws IOException {
+    String environment =
+        Files.readString(directory.resolve("environ"), StandardCharsets.ISO_8859_1);
     for (String variable : environment.split("\0")) {
       if (variable.startsWith(VARIABLE + "=")) {
         return variable.substring(VARIABLE.length() + 1);
@@ -211,14 +212,14 @@ public final class LeftProcesses {
     return "";
   }
 
-  private static boolean writesTo(Set<String> pipes, Path folder) throws IOException {
+  private static boolean writesTo(Set<String> pipes, Path directory) throws IOException {
     if (pipes.isEmpty()) {
       return false;
     }
-    try (DirectoryStream<Path> descriptors = Files.newDirectoryStream(folder.resolve("fd"))) {
+    try (DirectoryStream<Path> descriptors = Files.newDirectoryStream(directory.resolve("fd"))) {
       for (Path descriptor : descriptors) {
         if (pipes.contains(Files.readSymbolicLink(descriptor).toString())
-            && isWritable(folder.resolve("fdinfo").resolve(descriptor.getFileName()))) {
+            && isWritable(directory.resolve("fdinfo").resolve(descriptor.getFileName()))) {
           return true;
         }
       }

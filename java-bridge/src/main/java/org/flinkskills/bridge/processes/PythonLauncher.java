@@ -39,14 +39,14 @@ public final class PythonLauncher implements WorkerLauncher {
   private final Map<String, String> variables;
   private final File workingDirectory;
   private final String interpreter;
-  private final String mark;
+  private final String marker;
   private final PrintStream prints;
   private final AtomicInteger launches = new AtomicInteger();
 
   private PythonLauncher(
-      ProcessPythonEnvironmentManager environment, AgentSettings settings, String mark) {
+      ProcessPythonEnvironmentManager environment, AgentSettings settings, String marker) {
     this.environment = environment;
-    this.mark = mark;
+    this.marker = marker;
     this.variables = new HashMap<>(environment.getPythonEnv());
     this.variables.putAll(settings.env());
     this.prints = settings.showPrints() ? System.out : null;
@@ -62,11 +62,11 @@ public final class PythonLauncher implements WorkerLauncher {
    * Prepare the environment: extract archives, link files, and install requirements. Terminate the
    * remaining processes of the workers of a killed TaskManager.
    *
-   * @param mark distinguishes the workers of this pool from all others, see {@link LeftProcesses}
+   * @param marker distinguishes the workers of this pool from all others, see {@link LeftProcesses}
    * @param settings provides the interpreter if the configuration sets none
    */
   public static PythonLauncher open(
-      String mark,
+      String marker,
       Configuration pythonConfig,
       AgentSettings settings,
       DistributedCache cache,
@@ -88,7 +88,7 @@ public final class PythonLauncher implements WorkerLauncher {
       environment.open();
     }
     try {
-      return new PythonLauncher(environment, settings, mark);
+      return new PythonLauncher(environment, settings, marker);
     } catch (RuntimeException e) {
       environment.close();
       throw e;
@@ -105,11 +105,12 @@ public final class PythonLauncher implements WorkerLauncher {
     ProcessBuilder builder = new ProcessBuilder(interpreter, "-m", MODULE);
     builder.environment().clear();
     builder.environment().putAll(variables);
-    String ownMark = LeftProcesses.mark(mark + "/" + index + "." + launches.incrementAndGet());
-    builder.environment().put(LeftProcesses.VARIABLE, ownMark);
+    String ownMarker =
+        LeftProcesses.marker(marker + "/" + index + "." + launches.incrementAndGet());
+    builder.environment().put(LeftProcesses.VARIABLE, ownMarker);
     builder.directory(workingDirectory);
     try {
-      return new ProcessWorker(builder.start(), ownMark);
+      return new ProcessWorker(builder.start(), ownMarker);
     } catch (IOException e) {
       throw new IOException(
           String.format(
@@ -155,14 +156,14 @@ public final class PythonLauncher implements WorkerLauncher {
     private static final int KILL_PASSES = 3;
 
     private final Process process;
-    private final String mark;
-    private final LeftProcesses left;
-    private boolean endedLeft;
+    private final String marker;
+    private final LeftProcesses remaining;
+    private boolean endedRemaining;
 
-    ProcessWorker(Process process, String mark) {
+    ProcessWorker(Process process, String marker) {
       this.process = process;
-      this.mark = mark;
-      this.left = LeftProcesses.of(process, mark);
+      this.marker = marker;
+      this.remaining = LeftProcesses.of(process, marker);
     }
 
     @Override
@@ -202,10 +203,10 @@ public final class PythonLauncher implements WorkerLauncher {
     }
 
     @Override
-    public synchronized void endLeft() throws InterruptedException {
-      if (!endedLeft && !process.isAlive()) {
-        left.end("Agent worker " + mark);
-        endedLeft = true;
+    public synchronized void endRemaining() throws InterruptedException {
+      if (!endedRemaining && !process.isAlive()) {
+        remaining.end("Agent worker " + marker);
+        endedRemaining = true;
       }
     }
 

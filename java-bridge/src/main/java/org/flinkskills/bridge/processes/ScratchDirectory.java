@@ -104,35 +104,35 @@ public final class ScratchDirectory {
 
   private static void removeIfAbandoned(Path lockFile) {
     String name = lockFile.getFileName().toString();
-    Path folder = lockFile.resolveSibling(name.substring(0, name.indexOf('.')));
-    if (!isOfItsOwner(lockFile, folder)) {
+    Path directory = lockFile.resolveSibling(name.substring(0, name.indexOf('.')));
+    if (!isOfItsOwner(lockFile, directory)) {
       LOG.debug("{} is not removed: it is not a lock file of the folder's owner.", lockFile);
       return;
     }
     try (FileChannel channel = FileChannel.open(lockFile, StandardOpenOption.WRITE)) {
       if (channel.tryLock() != null) {
-        LOG.info("Removing {} of a process that was killed.", folder);
-        if (Files.exists(folder)) {
-          delete(folder);
+        LOG.info("Removing {} of a process that was killed.", directory);
+        if (Files.exists(directory)) {
+          delete(directory);
         }
         Files.deleteIfExists(lockFile);
       }
     } catch (IOException | OverlappingFileLockException e) {
-      // Another user's, or somebody else is removing it.
-      LOG.debug("{} is not removed: its lock file cannot be opened or locked.", folder, e);
+      // The file belongs to another user, or another process removes the directory.
+      LOG.debug("{} is not removed: its lock file cannot be opened or locked.", directory, e);
     }
   }
 
   /**
-   * Return false if another user may have put the lock file there, to have a folder in use removed,
-   * or to block a process that opens it: in {@code /tmp} all users can create one.
+   * Return false if another user may have put the lock file there, to have a directory in use
+   * removed, or to block a process that opens it: in {@code /tmp} all users can create one.
    */
-  private static boolean isOfItsOwner(Path lockFile, Path folder) {
+  private static boolean isOfItsOwner(Path lockFile, Path directory) {
     try {
       return Files.isRegularFile(lockFile, LinkOption.NOFOLLOW_LINKS)
-          && (!Files.exists(folder, LinkOption.NOFOLLOW_LINKS)
+          && (!Files.exists(directory, LinkOption.NOFOLLOW_LINKS)
               || Files.getOwner(lockFile, LinkOption.NOFOLLOW_LINKS)
-                  .equals(Files.getOwner(folder, LinkOption.NOFOLLOW_LINKS)));
+                  .equals(Files.getOwner(directory, LinkOption.NOFOLLOW_LINKS)));
     } catch (IOException e) {
       return false;
     }
@@ -140,8 +140,7 @@ public final class ScratchDirectory {
 
   /**
    * Delete a directory with its content, even read-only files and directories. Symbolic links are
-   * deleted, never followed. What cannot be deleted is logged, not thrown: the job has ended by
-   * then.
+   * deleted, never followed. A failed deletion is logged and not thrown, because the job has ended.
    */
   public static void delete(Path directory) {
     try {
@@ -166,7 +165,7 @@ public final class ScratchDirectory {
 
     @Override
     public FileVisitResult visitFileFailed(Path file, IOException failure) throws IOException {
-      // A file that went away meanwhile is as good as deleted.
+      // The file may be gone.
       Files.deleteIfExists(file);
       return FileVisitResult.CONTINUE;
     }

@@ -49,7 +49,7 @@ public interface WorkerLauncher extends AutoCloseable {
      * Terminate the remaining processes that the worker started, see {@link LeftProcesses}. Has no
      * effect while the worker runs, and when it is called again.
      */
-    void endLeft() throws InterruptedException;
+    void endRemaining() throws InterruptedException;
 
     /** Return the cause of the exit for error messages, such as "exit code 1". */
     String exitDescription();

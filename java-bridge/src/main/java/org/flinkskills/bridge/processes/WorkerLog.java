@@ -35,19 +35,19 @@ import org.slf4j.event.Level;
  */
 public final class WorkerLog implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger("org.flinkskills.worker");
-  private static final int KEPT_LINES = 50;
+  private static final int MAX_TAIL_LINES = 50;
 
   /** The maximum length of a line in bytes. */
-  private static final int LONGEST_LINE = 8192;
+  private static final int MAX_LINE_BYTES = 8192;
 
-  private static final int LONGEST_PRINT = 1 << 20;
+  private static final int MAX_PRINT_BYTES = 1 << 20;
 
   /** The environment variable with which a worker marks the lines of its log. */
   static final String MARK_VARIABLE = "FLINK_SKILLS_MARK_LOG";
 
-  private static final char MARK = '\u001e';
+  private static final char MARKER = '\u001e';
 
-  private static final long LONGEST_PAUSE_MS = 50;
+  private static final long MAX_PAUSE_MS = 50;
 
   /** The longest time that the log is read after the end of the process. */
   private static final long LAST_READ_MS = 500;
@@ -91,7 +91,7 @@ public final class WorkerLog implements Runnable {
         InputStream open = stream) {
       long pause = 0;
       while (!exit.await(pause)) {
-        pause = readAvailable(open) ? 0 : Math.min(LONGEST_PAUSE_MS, 2 * pause + 1);
+        pause = readAvailable(open) ? 0 : Math.min(MAX_PAUSE_MS, 2 * pause + 1);
       }
       long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LAST_READ_MS);
       while (readAvailable(open) && System.nanoTime() < deadline) {
@@ -127,7 +127,7 @@ public final class WorkerLog implements Runnable {
   }
 
   private void forward(String whole) {
-    String line = whole.length() > LONGEST_LINE ? whole.substring(0, LONGEST_LINE) : whole;
+    String line = whole.length() > MAX_LINE_BYTES ? whole.substring(0, MAX_LINE_BYTES) : whole;
     Level level = Level.INFO;
     String text = line;
     for (Level candidate : List.of(Level.ERROR, Level.WARN, Level.INFO, Level.DEBUG)) {
@@ -144,11 +144,11 @@ public final class WorkerLog implements Runnable {
         int equals = field.indexOf('=');
         fields.put(field.substring(0, equals), field.substring(equals + 1));
       }
-      boolean goesOn = !found.group(1).isEmpty();
-      text = goesOn ? found.group(3) : found.group(3) + " [" + found.group(2).trim() + "]";
+      boolean continues = !found.group(1).isEmpty();
+      text = continues ? found.group(3) : found.group(3) + " [" + found.group(2).trim() + "]";
     }
     synchronized (tail) {
-      if (tail.size() == KEPT_LINES) {
+      if (tail.size() == MAX_TAIL_LINES) {
         tail.removeFirst();
       }
       tail.addLast(text);
@@ -179,7 +179,7 @@ public final class WorkerLog implements Runnable {
     for (int i = 0; i < count; i++) {
       if (buffer[i] == '\n') {
         forwardLine();
-      } else if (line.size() < (prints == null ? LONGEST_LINE : LONGEST_PRINT)
+      } else if (line.size() < (prints == null ? MAX_LINE_BYTES : MAX_PRINT_BYTES)
           && buffer[i] != '\r') {
         // An endless line cannot fill the memory.
         line.write(buffer[i]);
@@ -191,13 +191,13 @@ public final class WorkerLog implements Runnable {
   private void forwardLine() {
     String text = line.toString(StandardCharsets.UTF_8);
     line.reset();
-    int mark = text.indexOf(MARK);
-    if (mark != 0) {
+    int marker = text.indexOf(MARKER);
+    if (marker != 0) {
       // A print without an end may precede the line of the log.
-      printed(mark < 0 ? text : text.substring(0, mark));
+      printed(marker < 0 ? text : text.substring(0, marker));
     }
-    if (mark >= 0) {
-      forward(text.substring(mark + 1));
+    if (marker >= 0) {
+      forward(text.substring(marker + 1));
     }
   }
 }

@@ -11,17 +11,17 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Default of {@code skills.worker.max-memory}: an equal share of the container's or host's memory
- * that remains beside the JVM.
+ * that remains without the JVM.
  */
 public final class WorkerMemory {
   private static final Logger LOG = LoggerFactory.getLogger(WorkerMemory.class);
   private static final long MEBIBYTE = 1 << 20;
 
   /** Enough for a worker with a client for models. */
-  private static final long LEAST = 256 * MEBIBYTE;
+  private static final long MIN_BYTES = 256 * MEBIBYTE;
 
   /** Code, threads and compiled methods of the JVM: Flink's smallest overhead. */
-  private static final long NATIVE = 192 * MEBIBYTE;
+  private static final long NATIVE_BYTES = 192 * MEBIBYTE;
 
   private WorkerMemory() {}
 
@@ -41,9 +41,9 @@ public final class WorkerMemory {
             + bytes(taskManager, TaskManagerOptions.NETWORK_MEMORY_MAX)
             + bytes(taskManager, TaskManagerOptions.MANAGED_MEMORY_SIZE)
             + bytes(taskManager, TaskManagerOptions.JVM_METASPACE)
-            + NATIVE;
+            + NATIVE_BYTES;
     long share = (machine - jvm) / workers;
-    if (share >= LEAST) {
+    if (share >= MIN_BYTES) {
       return share;
     }
     LOG.warn(
@@ -53,8 +53,8 @@ public final class WorkerMemory {
         machine / MEBIBYTE,
         jvm / MEBIBYTE,
         workers,
-        LEAST / MEBIBYTE);
-    return LEAST;
+        MIN_BYTES / MEBIBYTE);
+    return MIN_BYTES;
   }
 
   /** A TaskManager's configuration has the sizes that Flink derived; a local cluster sets few. */

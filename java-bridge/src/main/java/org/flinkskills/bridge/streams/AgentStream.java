@@ -139,7 +139,7 @@ public final class AgentStream {
   /**
    * Convert events that an agent emits for another agent to keyed events.
    *
-   * @param in pickled pairs of a key's text and an event's bytes
+   * @param in pickled pairs of a key's string and an event's bytes
    * @param name shown in Flink's web UI
    */
   public static DataStream<Row> keyPairs(DataStream<byte[]> in, String name) {

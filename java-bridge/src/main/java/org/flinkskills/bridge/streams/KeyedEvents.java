@@ -95,7 +95,7 @@ public final class KeyedEvents {
     }
   }
 
-  /** Rows that are all answers. One without a wait has an empty text, which is an error. */
+  /** Rows that are all answers. One without a wait has an empty string, which is an error. */
   static final class ToAnswers implements MapFunction<Row, Row> {
     private static final long serialVersionUID = 1L;
 
@@ -123,7 +123,7 @@ public final class KeyedEvents {
     }
   }
 
-  /** Pickled pairs of a key's text and an event's bytes. */
+  /** Pickled pairs of a key's string and an event's bytes. */
   static final class FromPairs implements MapFunction<byte[], Row> {
     private static final long serialVersionUID = 1L;
 

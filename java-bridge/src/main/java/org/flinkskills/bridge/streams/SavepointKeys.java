@@ -58,8 +58,8 @@ final class SavepointKeys {
   }
 
   /**
-   * Return a pickled dict for each key: {@code key}, its canonical text; {@code turns} that have
-   * ended; {@code pending}, the events that have not (the first one's turn may be under way);
+   * Return a pickled dict for each key: {@code key}, its canonical string; {@code turns} that have
+   * ended; {@code pending}, the events that have not (the first one's turn may have started);
    * {@code journal}, the finished steps of that turn; {@code session}, its chunks; {@code waits},
    * the waits of all turns and the answers without a question; {@code journals}, the steps of the
    * waiting turns that other turns have overtaken.
@@ -139,7 +139,7 @@ final class SavepointKeys {
     public void readKey(String key, Context context, Collector<byte[]> out) throws Exception {
       boolean isMarker = StateFormat.isMarker(key);
       if (isMarker) {
-        state.checkMark();
+        state.checkMarker();
       }
       if (isMarker || only != null && !only.equals(key)) {
         // Flink's reader returns null for a key without a collected value, and fails.

@@ -28,7 +28,7 @@ import org.apache.flink.types.Row;
  *
  * <p>The worker has made every value fit already. A date is its number of days since 1970, a time
  * its nanoseconds since midnight, a point in time a pair of seconds since 1970 and nanoseconds, a
- * decimal its text, a map a list of pairs, a row a tuple. The Python side is {@code
+ * decimal its string, a map a list of pairs, a row a tuple. The Python side is {@code
  * flink_skills.agents.rows.column_types}; both must change together.
  */
 public final class TableRows implements MapFunction<byte[], Row> {
@@ -109,7 +109,7 @@ public final class TableRows implements MapFunction<byte[], Row> {
       case ARRAY -> array(items(value), ((ArrayType) type).getElementType());
       case MAP -> map(items(value), (MapType) type);
       case ROW -> row(items(value), type.getChildren());
-      default -> value; // texts, booleans and bytes
+      default -> value; // strings, booleans and bytes
     };
   }
 

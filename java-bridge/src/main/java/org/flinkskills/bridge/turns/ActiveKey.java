@@ -7,7 +7,7 @@ import java.util.Set;
 
 /** A key with unfinished events, or about to have one, and its counters in the state. */
 final class ActiveKey {
-  static final long NOBODY = -1;
+  static final long NO_OWNER = -1;
 
   final String name;
   long turnsDone;
@@ -42,7 +42,7 @@ final class ActiveKey {
   final Set<Long> resumed = new LinkedHashSet<>(0);
 
   /** The number of the event whose turn runs next because the journal has its steps. */
-  long owner = NOBODY;
+  long owner = NO_OWNER;
 
   /** The turn of the head waits, and the events behind it wait for it. */
   boolean blocked;
@@ -72,9 +72,9 @@ final class ActiveKey {
   /** Return the number of the event whose turn starts next. */
   long next() {
     long number = head;
-    if (owner != NOBODY) {
+    if (owner != NO_OWNER) {
       number = owner;
-      owner = NOBODY;
+      owner = NO_OWNER;
     } else if (!resumed.isEmpty()) {
       number = resumed.iterator().next();
     }
@@ -98,6 +98,6 @@ final class ActiveKey {
   }
 
   private boolean canRun() {
-    return owner != NOBODY || !resumed.isEmpty() || !epochs.isEmpty();
+    return owner != NO_OWNER || !resumed.isEmpty() || !epochs.isEmpty();
   }
 }

@@ -19,8 +19,8 @@ final class EventTimeGate {
 
   private final Deque<Epoch> epochs = new ArrayDeque<>();
 
-  /** The epoch of events that hold no watermark. */
-  private final Epoch passed = new Epoch();
+  /** The epoch of events that delay no watermark. */
+  private final Epoch ungated = new Epoch();
 
   EventTimeGate() {
     epochs.add(new Epoch());
@@ -33,14 +33,14 @@ final class EventTimeGate {
     return epoch;
   }
 
-  /** Return the epoch of an event that holds no watermark. */
-  Epoch passed() {
-    return passed;
+  /** Return the epoch of an event that delays no watermark. */
+  Epoch ungated() {
+    return ungated;
   }
 
   /** Remove an event after its outputs are emitted. */
   void ended(Epoch epoch) throws Exception {
-    if (epoch != passed) {
+    if (epoch != ungated) {
       epoch.open--;
       release();
     }

@@ -33,7 +33,7 @@ public final class KeyedSession {
   }
 
   /** Start a key without a session. */
-  void begin(String name) {
+  void start(String name) {
     sent.remove(name);
     if (ttlMs > 0) {
       chunks.clear();

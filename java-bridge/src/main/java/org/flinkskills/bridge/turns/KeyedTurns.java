@@ -27,19 +27,21 @@ import org.flinkskills.bridge.waits.KeyedWaits;
  *
  * <ul>
  *   <li>{@code turns}: the counters of a key that has a session, see {@link TurnState.Counters}
- *   <li>{@code idle}: the counters of a key that has none. They expire, so that keys that never
- *       return leave nothing
+ *   <li>{@code idle}: the counters of a key that has none. They expire, so that the state of keys
+ *       without further events is removed
  *   <li>{@code pending}: events that have not ended, by number, see {@link TurnState.Event}
  *   <li>{@code journal}: the finished steps of the unfinished turn
  *   <li>{@code session}: the conversation, in chunks
  * </ul>
  *
- * <p>With a time to live, the age of the counters decides: when they have expired and nothing is
- * pending, the key begins anew. Chunks of one session are written at different times and must not
- * expire one by one, so {@code session} lives twice as long and is written again as a whole at
- * least every half time to live that the key is in use. When the counters expired although events
- * are pending (the job was down that long), events and turn numbers are found again from {@code
- * pending}, because an event's number is one less than its turn's; only the session is forgotten.
+ * <p>With a time to live, the counters determine the age of a key. A key whose counters have
+ * expired starts without a session. Chunks of a session are written at different times, and must
+ * expire together. So {@code session} has twice the time to live, and a key in use writes it as a
+ * whole again at least every half time to live.
+ *
+ * <p>The counters can expire while events are pending, if the job was down. The numbers of events
+ * and turns are then derived from {@code pending}, because an event's number is one less than its
+ * turn's. Only the session is lost.
  */
 public final class KeyedTurns {
   public static final String PENDING = "pending";
@@ -107,14 +109,14 @@ public final class KeyedTurns {
       return key;
     }
     // The counters can expire while a turn of the key waits.
-    return begin(name, waits.exist() ? countersFromPending(waits) : TurnState.Counters.NONE);
+    return start(name, waits.exist() ? countersFromPending(waits) : TurnState.Counters.NONE);
   }
 
   /** Load a key with unfinished events. */
   ActiveKey restore(String name, KeyedWaits waits) throws Exception {
     ActiveKey key = find(name);
     if (key == null) {
-      key = begin(name, countersFromPending(waits));
+      key = start(name, countersFromPending(waits));
     }
     key.hasJournal = true;
     return key;
@@ -139,8 +141,8 @@ public final class KeyedTurns {
     return key;
   }
 
-  private ActiveKey begin(String name, TurnState.Counters counters) throws Exception {
-    session.begin(name);
+  private ActiveKey start(String name, TurnState.Counters counters) throws Exception {
+    session.start(name);
     return new ActiveKey(name, counters, false, clock.getAsLong());
   }
 
@@ -158,14 +160,14 @@ public final class KeyedTurns {
   }
 
   /** Write the format's marker to the current key. */
-  void mark() throws Exception {
+  void writeMarker() throws Exception {
     byte[] version = {StateFormat.VERSION};
     turns.update(version);
     pending.put(0L, version);
   }
 
   /** Check the format's marker in the current key. */
-  public void checkMark() throws Exception {
+  public void checkMarker() throws Exception {
     StateFormat.check(pending.get(0L));
   }
 

@@ -25,19 +25,19 @@ import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
  *
  * <p>Flink resets accumulators when a task restarts. So the numbers are also operator state: after
  * a restart they continue from the checkpoint, which also has the effects of these turns. The state
- * names its job, and a job that starts from the savepoint of another one begins at zero.
+ * names its job, and a job that starts from the savepoint of another one starts at zero.
  */
 public final class TurnCounts {
   private static final String STATE = "turn-counts";
   private static final byte VERSION = 1;
 
   /** The maximum number of error classes. Further ones are counted as {@link #OTHER_KINDS}. */
-  private static final int MOST_KINDS = 50;
+  private static final int MAX_KINDS = 50;
 
   private static final String OTHER_KINDS = "others";
-  private static final int LONGEST_KIND = 100;
-  private static final int LONGEST_KEY = 200;
-  private static final int LONGEST_MESSAGE = 500;
+  private static final int MAX_KIND_LENGTH = 100;
+  private static final int MAX_KEY_LENGTH = 200;
+  private static final int MAX_MESSAGE_LENGTH = 500;
   private static final ObjectMapper JSON = new ObjectMapper();
 
   private final RuntimeContext context;
@@ -92,7 +92,7 @@ public final class TurnCounts {
       setFirst(
           String.format(
               "%s (key %s, turn %d)",
-              shortened(failure, LONGEST_MESSAGE), shortened(key, LONGEST_KEY), number));
+              shortened(failure, MAX_MESSAGE_LENGTH), shortened(key, MAX_KEY_LENGTH), number));
     }
   }
 
@@ -136,8 +136,7 @@ public final class TurnCounts {
   }
 
   private void addFailures(String kind, long number) {
-    String counted =
-        failures.containsKey(kind) || failures.size() < MOST_KINDS ? kind : OTHER_KINDS;
+    String counted = failures.containsKey(kind) || failures.size() < MAX_KINDS ? kind : OTHER_KINDS;
     failures.merge(counted, number, Long::sum);
     context.getLongCounter(prefix + "failed turns: " + counted).add(number);
   }
@@ -155,10 +154,10 @@ public final class TurnCounts {
 
   private static String kindOf(String failure) {
     int colon = failure.indexOf(':');
-    return shortened(colon < 0 ? failure : failure.substring(0, colon), LONGEST_KIND);
+    return shortened(colon < 0 ? failure : failure.substring(0, colon), MAX_KIND_LENGTH);
   }
 
-  private static String shortened(String text, int most) {
-    return text.length() <= most ? text : text.substring(0, most) + "…";
+  private static String shortened(String text, int max) {
+    return text.length() <= max ? text : text.substring(0, max) + "…";
   }
 }

@@ -153,7 +153,7 @@ final class TurnResumption {
       key.blocked = false;
       // Watermarks have passed the events of the key.
       for (long i = key.head; i < key.tail; i++) {
-        key.epochs.addLast(gate.passed());
+        key.epochs.addLast(gate.ungated());
       }
       scheduler.resume(key, key.epochs.size());
     } else {
@@ -182,10 +182,10 @@ final class TurnResumption {
     } else if (turn.number == key.head) {
       released.add(key.epochs.removeFirst());
     } else {
-      released.add(gate.passed());
+      released.add(gate.ungated());
     }
     waiting.park(key, turn.number);
-    int waited = Collections.frequency(released, gate.passed());
+    int waited = Collections.frequency(released, gate.ungated());
     scheduler.stopped(turn, released.size(), waited);
     if (key.isIdle()) {
       active.remove(key.name);

@@ -104,8 +104,8 @@ public final class TurnRunner {
     for (String keyName : names) {
       keys.setCurrentKey(keyName);
       if (StateFormat.isMarker(keyName)) {
-        state.checkMark();
-        state.mark();
+        state.checkMarker();
+        state.writeMarker();
         continue;
       }
       ActiveKey key = restore(keyName);
@@ -114,7 +114,7 @@ public final class TurnRunner {
       }
     }
     keys.setCurrentKey(marker);
-    state.mark();
+    state.writeMarker();
     if (scheduler.unfinished() > 0) {
       LOG.info("{} restored {} unfinished events.", name, scheduler.unfinished());
     }
@@ -188,7 +188,7 @@ public final class TurnRunner {
     startTurns();
   }
 
-  /** Report the answers that arrived before a question that no turn asks any more. */
+  /** Report the answers that arrived early, and whose question no turn can ask any more. */
   public void endEarlyAnswers() throws Exception {
     resumption.endEarlyAnswers();
   }
@@ -323,7 +323,7 @@ public final class TurnRunner {
     if (status == Frames.END_FAIL_JOB) {
       throw new AgentTurnException(message);
     }
-    // A worker that cannot read the turn any more knows no waits.
+    // A worker that cannot read the turn has not written the records of its waits.
     boolean isHead = endState(turn, sessionOp, chunks, turn.crashes <= maxCrashes);
     outputs.emit(turn.timestamp, emitted);
     ended(turn, isHead, status == Frames.END_ERROR_RECORD, message);
@@ -361,8 +361,8 @@ public final class TurnRunner {
     ActiveKey key = turn.key;
     metrics.ended(failed);
     counts.ended(error, key.name, turn.number + 1);
-    EventTimeGate.Epoch accepted = isHead ? key.epochs.removeFirst() : gate.passed();
-    scheduler.stopped(turn, 1, accepted == gate.passed() ? 1 : 0);
+    EventTimeGate.Epoch accepted = isHead ? key.epochs.removeFirst() : gate.ungated();
+    scheduler.stopped(turn, 1, accepted == gate.ungated() ? 1 : 0);
     if (key.isIdle()) {
       active.remove(key.name);
     }

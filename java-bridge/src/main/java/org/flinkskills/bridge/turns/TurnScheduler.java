@@ -112,19 +112,19 @@ public final class TurnScheduler {
   /**
    * Return false if the operator must not accept further events.
    *
-   * <p>Only the last accepted event may wait for a place, so that a checkpoint barrier behind it
+   * <p>Only the last accepted event may wait for capacity, so that a checkpoint barrier behind it
    * does not wait for a turn to end.
    *
-   * <p>Keys of a worker that is absent or quarantined do not wait for a place. They must not stop
+   * <p>Keys of a worker that is absent or quarantined do not wait for capacity. They must not stop
    * the keys of other workers, so {@code maxPending} limits them, together with the events that
    * wait behind their key. Events that were behind a waiting turn are only in the state and do not
    * count: its answer must not stop the inputs.
    */
   public boolean acceptsMore() {
-    int forPlace = WorkerSlot.waitingForPlace(slots);
-    int forWorker = ready - forPlace;
+    int forCapacity = WorkerSlot.waitingForCapacity(slots);
+    int forWorker = ready - forCapacity;
     int behindTheirKey = waiting() - ready - backlog;
-    return forPlace <= 1 && behindTheirKey + forWorker <= settings.maxPending();
+    return forCapacity <= 1 && behindTheirKey + forWorker <= settings.maxPending();
   }
 
   /** Return a turn that the worker runs in that epoch, or null. */
@@ -232,7 +232,7 @@ public final class TurnScheduler {
     for (Turn turn : lost) {
       turn.epoch = 0;
       turn.quarantined = false;
-      turn.company = lost.size();
+      turn.lostTogether = lost.size();
       turn.crashes = settings.crashesAfter(turn.crashes, alone);
       if (settings.endsWithoutWorker(turn.crashes)) {
         condemned.accept(turn);
@@ -262,7 +262,7 @@ public final class TurnScheduler {
       connection.startExclusive(worker, epoch, 0);
       return;
     }
-    int share = Math.min(Math.max(1, first.company / QUARANTINE_SHARES), slot.suspects.size());
+    int share = Math.min(Math.max(1, first.lostTogether / QUARANTINE_SHARES), slot.suspects.size());
     connection.startExclusive(worker, epoch, share);
     for (int i = 0; i < share; i++) {
       Turn turn = slot.suspects.removeFirst();

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import org.flinkskills.bridge.frames.FrameWriter;
 
 /**
- * Formats of the bytes in keyed state. Each begins with its version, so that a later release can
+ * Formats of the bytes in keyed state. Each starts with its version, so that a later release can
  * read it.
  */
 public final class TurnState {

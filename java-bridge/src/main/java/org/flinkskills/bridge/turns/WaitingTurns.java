@@ -53,7 +53,7 @@ public final class WaitingTurns {
     return settings.overtake() || number != key.head;
   }
 
-  /** Write a turn to the state that begins to wait. */
+  /** Write a turn that starts to wait to the state. */
   void park(ActiveKey key, long number) throws Exception {
     long now = clock.getAsLong();
     List<byte[]> session = waits.content(number).session();
@@ -172,7 +172,7 @@ public final class WaitingTurns {
         }
       }
     }
-    if (key.owner == ActiveKey.NOBODY
+    if (key.owner == ActiveKey.NO_OWNER
         && key.head != key.tail
         && !stored.containsKey(key.head)
         && !turns.journal().isEmpty()) {

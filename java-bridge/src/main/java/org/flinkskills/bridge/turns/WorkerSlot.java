@@ -66,17 +66,17 @@ final class WorkerSlot {
     return slots[Math.floorMod(mixed ^ mixed >>> 15, slots.length)];
   }
 
-  /** Return the number of ready keys of all slots that wait only for a place. */
-  static int waitingForPlace(WorkerSlot[] slots) {
+  /** Return the number of ready keys of all slots that wait only for capacity. */
+  static int waitingForCapacity(WorkerSlot[] slots) {
     int waiting = 0;
     for (WorkerSlot slot : slots) {
-      waiting += slot.waitingForPlace();
+      waiting += slot.waitingForCapacity();
     }
     return waiting;
   }
 
-  /** Return the number of ready keys that wait only for a place. */
-  int waitingForPlace() {
+  /** Return the number of ready keys that wait only for capacity. */
+  int waitingForCapacity() {
     return unavailable || behind ? 0 : ready.size();
   }
 
@@ -110,7 +110,7 @@ final class WorkerSlot {
     boolean quarantined;
 
     /** The number of turns of the operator that ran during the last crash. */
-    int company;
+    int lostTogether;
 
     Turn(long id, ActiveKey key, WorkerSlot slot) {
       this.id = id;

@@ -105,14 +105,14 @@ public final class KeyedWaits {
   void add(String id, WaitState.Wait wait) throws Exception {
     long ofTurn = append(LIST_OF_TURN + wait.turn(), id);
     // A sleep has no answers.
-    long ofName = wait.isSleep() ? WaitState.NOWHERE : append(listOfName(wait), id);
+    long ofName = wait.isSleep() ? WaitState.NO_POSITION : append(listOfName(wait), id);
     put(id, wait.at(ofTurn, ofName));
   }
 
   /** Remove an open wait from the lists of its turn and its name. The caller writes its end. */
   void leave(WaitState.Wait wait) throws Exception {
     drop(LIST_OF_TURN + wait.turn(), wait.ofTurn());
-    if (wait.ofName() != WaitState.NOWHERE) {
+    if (wait.ofName() != WaitState.NO_POSITION) {
       drop(listOfName(wait), wait.ofName());
     }
   }
@@ -138,7 +138,7 @@ public final class KeyedWaits {
     if (count == 0) {
       waits().remove(EARLY);
     } else {
-      waits().put(EARLY, new WaitState.Positions(0, 0, 0, count).encode());
+      putPositions(EARLY, new WaitState.Positions(0, 0, 0, count));
     }
   }
 
@@ -209,79 +209,70 @@ public final class KeyedWaits {
    */
   String oldest(String name, boolean idOnly) throws Exception {
     String list = (idOnly ? LIST_OF_ID_ONLY : LIST_OF_NAME) + name;
-    WaitState.Positions known = positions(list);
+    WaitState.Positions old = positions(list);
     String found = null;
-    long free = known.free();
-    for (; free < known.next() && found == null; free++) {
+    long free = old.free();
+    for (; free < old.next() && found == null; free++) {
       String id = item(list, free);
       if (id != null && wait(id).isUnanswered()) {
         found = id;
         break;
       }
     }
-    if (free != known.free()) {
+    if (free != old.free()) {
       // The waits before it have answers, so the next search does not read them.
-      waits()
-          .put(
-              list,
-              new WaitState.Positions(known.first(), free, known.next(), known.count()).encode());
+      putPositions(list, old.withFree(free));
     }
-    return found != null || known.count() == 0 ? found : item(list, known.first());
+    return found != null || old.count() == 0 ? found : item(list, old.first());
   }
 
   /** Record that an open wait has no answer any more. */
   void free(WaitState.Wait wait) throws Exception {
-    if (wait.ofName() == WaitState.NOWHERE) {
+    if (wait.ofName() == WaitState.NO_POSITION) {
       return;
     }
     String list = listOfName(wait);
-    WaitState.Positions known = positions(list);
-    if (wait.ofName() < known.free()) {
-      waits()
-          .put(
-              list,
-              new WaitState.Positions(known.first(), wait.ofName(), known.next(), known.count())
-                  .encode());
+    WaitState.Positions old = positions(list);
+    if (wait.ofName() < old.free()) {
+      putPositions(list, old.withFree(wait.ofName()));
     }
   }
 
   private long append(String list, String id) throws Exception {
-    WaitState.Positions known = positions(list);
-    long position = known.next();
+    WaitState.Positions old = positions(list);
+    long position = old.next();
     waits().put(ITEM + position + list, WaitState.encodeText(id));
-    waits()
-        .put(
-            list,
-            new WaitState.Positions(known.first(), known.free(), position + 1, known.count() + 1)
-                .encode());
+    putPositions(
+        list, new WaitState.Positions(old.first(), old.free(), position + 1, old.count() + 1));
     return position;
   }
 
   private void drop(String list, long position) throws Exception {
     waits().remove(ITEM + position + list);
-    WaitState.Positions known = positions(list);
-    if (known.count() <= 1) {
+    WaitState.Positions old = positions(list);
+    if (old.count() <= 1) {
       waits().remove(list);
       return;
     }
-    long first = known.first();
+    long first = old.first();
     if (position == first) {
       first++;
       while (item(list, first) == null) {
         first++;
       }
     }
-    waits()
-        .put(
-            list,
-            new WaitState.Positions(
-                    first, Math.max(first, known.free()), known.next(), known.count() - 1)
-                .encode());
+    putPositions(
+        list,
+        new WaitState.Positions(first, Math.max(first, old.free()), old.next(), old.count() - 1));
   }
 
   private WaitState.Positions positions(String list) throws Exception {
     byte[] bytes = get(list);
     return bytes == null ? WaitState.Positions.NONE : WaitState.Positions.decode(bytes);
+  }
+
+  private void putPositions(String list, WaitState.Positions positions) throws Exception {
+    waits().put(list, positions.encode());
   }
 
   private String item(String list, long position) throws Exception {
@@ -345,7 +336,7 @@ public final class KeyedWaits {
     List<Map.Entry<String, WaitState.Wait>> missing = new ArrayList<>();
     Entries found = read();
     for (Map.Entry<String, WaitState.Wait> entry : found.waits.entrySet()) {
-      if (entry.getValue().isOpen() && entry.getValue().ofTurn() == WaitState.NOWHERE) {
+      if (entry.getValue().isOpen() && entry.getValue().ofTurn() == WaitState.NO_POSITION) {
         missing.add(entry);
       }
     }

@@ -87,20 +87,20 @@ public final class TurnWaits {
   /** Open a wait. Return its answer if it has one already, else null. */
   public Delivery open(String key, long turn, String id, String name, int flags, long deadline)
       throws Exception {
-    WaitState.Wait known = state.wait(id);
-    if (known != null && known.isOpen() && known.turn() == turn) {
-      return known.answer() == null ? null : new Delivery(turn, id, known.answer());
+    WaitState.Wait stored = state.wait(id);
+    if (stored != null && stored.isOpen() && stored.turn() == turn) {
+      return stored.answer() == null ? null : new Delivery(turn, id, stored.answer());
     }
     long now = clock.getAsLong();
-    WaitState.Wait opened = WaitState.Wait.asked(turn, name, flags, now, deadline);
-    if (known != null) {
-      timers.delete(id, known);
+    WaitState.Wait opened = WaitState.Wait.opened(turn, name, flags, now, deadline);
+    if (stored != null) {
+      timers.delete(id, stored);
     }
-    if (known != null && known.status() == WaitState.Status.EARLY && opened.isSleep()) {
-      dropEarly(key, id, known, IS_SLEEP);
-    } else if (known != null && known.status() == WaitState.Status.EARLY) {
-      state.addEarly(-known.answers().size());
-      opened = opened.with(known.answers());
+    if (stored != null && stored.status() == WaitState.Status.EARLY && opened.isSleep()) {
+      dropEarly(key, id, stored, IS_SLEEP);
+    } else if (stored != null && stored.status() == WaitState.Status.EARLY) {
+      state.addEarly(-stored.answers().size());
+      opened = opened.with(stored.answers());
     }
     if (opened.answer() == null && timers.isPast(opened)) {
       opened = opened.and(WaitState.Answer.without(Frames.TIMED_OUT, now));
@@ -208,20 +208,20 @@ public final class TurnWaits {
    * Store an answer. Return the turn that receives it, or null if no turn does now.
    *
    * @param key the current key
-   * @param given the id or the wait's name
+   * @param idOrName the id or the name of the wait
    */
-  public Delivery answer(String key, String given, WaitState.Answer answer) throws Exception {
-    String id = WaitState.isId(given) ? given : named(key, given, answer);
+  public Delivery answer(String key, String idOrName, WaitState.Answer answer) throws Exception {
+    String id = WaitState.isId(idOrName) ? idOrName : named(key, idOrName, answer);
     if (id == null) {
       return null;
     }
     WaitState.Wait wait = state.wait(id);
     if (wait == null || wait.status() == WaitState.Status.EARLY) {
-      keepEarly(key, id, wait, answer);
+      storeEarly(key, id, wait, answer);
       return null;
     }
     if (wait.isSleep() && answer.isSent()) {
-      reject(key, given, wait, IS_SLEEP);
+      reject(key, idOrName, wait, IS_SLEEP);
       return null;
     }
     if (wait.isUnanswered()) {
@@ -230,11 +230,11 @@ public final class TurnWaits {
     }
     // An ended wait has the kind of its end as its answer.
     if (!wait.isOpen() || !wait.answer().isSent() || !answer.isSent()) {
-      reject(key, given, wait, ending(wait.answer().kind()));
+      reject(key, idOrName, wait, ending(wait.answer().kind()));
     } else if (wait.answers().size() > settings.waitsMaxEarly()) {
       reject(
           key,
-          given,
+          idOrName,
           wait,
           String.format(
               "The wait has skills.waits.max-early = %d further answers already.",
@@ -268,7 +268,7 @@ public final class TurnWaits {
     return id;
   }
 
-  private void keepEarly(String key, String id, WaitState.Wait known, WaitState.Answer answer)
+  private void storeEarly(String key, String id, WaitState.Wait stored, WaitState.Answer answer)
       throws Exception {
     if (inputEnded || !answer.isSent()) {
       reject(key, id, null, "No turn waits for it.");
@@ -286,8 +286,8 @@ public final class TurnWaits {
       return;
     }
     state.addEarly(1);
-    if (known != null) {
-      state.put(id, known.and(answer));
+    if (stored != null) {
+      state.put(id, stored.and(answer));
       return;
     }
     WaitState.Wait early = WaitState.Wait.early(answer, clock.getAsLong() + settings.waitsKeepMs());
@@ -363,7 +363,7 @@ public final class TurnWaits {
     return ended;
   }
 
-  /** Report the early answers of the current key, for which no turn will ask. */
+  /** Report the early answers of the current key, whose questions no turn will ask. */
   public void endEarly(String key) throws Exception {
     for (Map.Entry<String, WaitState.Wait> entry : state.all().entrySet()) {
       if (entry.getValue().status() == WaitState.Status.EARLY) {

@@ -8,8 +8,8 @@ import org.flinkskills.bridge.frames.FrameWriter;
 import org.flinkskills.bridge.frames.Frames;
 
 /**
- * Formats of the bytes in the keyed state {@code waits}. Each begins with its version, which an
- * earlier release does not know.
+ * Formats of the bytes in the keyed state {@code waits}. Each starts with its version, which an
+ * earlier release rejects.
  */
 public final class WaitState {
   static final byte VERSION = 3;
@@ -30,7 +30,7 @@ public final class WaitState {
   public static final long NO_DEADLINE = Long.MAX_VALUE;
 
   /** The position of a wait that is in no index. */
-  static final long NOWHERE = -1;
+  static final long NO_POSITION = -1;
 
   private static final int NONE = -1;
   private static final int ID_LENGTH = 32;
@@ -38,9 +38,9 @@ public final class WaitState {
   private WaitState() {}
 
   /** Return true if a text has the form of a wait's id. Names have another form. */
-  static boolean isId(String given) {
-    return given.length() == ID_LENGTH
-        && given.chars().allMatch(of -> of >= '0' && of <= '9' || of >= 'a' && of <= 'f');
+  static boolean isId(String text) {
+    return text.length() == ID_LENGTH
+        && text.chars().allMatch(c -> c >= '0' && c <= '9' || c >= 'a' && c <= 'f');
   }
 
   /** The status of an entry. */
@@ -86,8 +86,8 @@ public final class WaitState {
    * @param deadline in milliseconds since 1970, or {@link #NO_DEADLINE}
    * @param answers the current answer, then those that follow if the turn rejects it; an ended wait
    *     has its end
-   * @param ofTurn its position among the open waits of its turn, or {@link #NOWHERE}
-   * @param ofName its position among the open waits of its name, or {@link #NOWHERE}
+   * @param ofTurn its position among the open waits of its turn, or {@link #NO_POSITION}
+   * @param ofName its position among the open waits of its name, or {@link #NO_POSITION}
    */
   public record Wait(
       Status status,
@@ -101,24 +101,25 @@ public final class WaitState {
       long ofName) {
 
     /** Return an open wait that is in no index. */
-    static Wait asked(long turn, String name, int flags, long since, long deadline) {
-      return new Wait(Status.OPEN, turn, name, flags, since, deadline, List.of(), NOWHERE, NOWHERE);
+    static Wait opened(long turn, String name, int flags, long since, long deadline) {
+      return new Wait(
+          Status.OPEN, turn, name, flags, since, deadline, List.of(), NO_POSITION, NO_POSITION);
     }
 
     /** Return an answer that has arrived before its question. */
     static Wait early(Answer answer, long until) {
       return new Wait(
-          Status.EARLY, NONE, "", 0, answer.at(), until, List.of(answer), NOWHERE, NOWHERE);
+          Status.EARLY, NONE, "", 0, answer.at(), until, List.of(answer), NO_POSITION, NO_POSITION);
     }
 
-    Wait with(List<Answer> given) {
-      return new Wait(status, turn, name, flags, since, deadline, given, ofTurn, ofName);
+    Wait with(List<Answer> replaced) {
+      return new Wait(status, turn, name, flags, since, deadline, replaced, ofTurn, ofName);
     }
 
     /** Return the wait with an answer behind its others. */
-    Wait and(Answer given) {
+    Wait and(Answer next) {
       List<Answer> all = new ArrayList<>(answers);
-      all.add(given);
+      all.add(next);
       return with(all);
     }
 
@@ -132,10 +133,10 @@ public final class WaitState {
           status, turn, name, flags, since, deadline, answers, turnPosition, namePosition);
     }
 
-    /** Return the ended wait, which is known until a time. */
+    /** Return the ended wait, which is stored until a time. */
     Wait done(int kind, long at, long until) {
       List<Answer> end = List.of(Answer.without(kind, at));
-      return new Wait(Status.DONE, turn, name, 0, since, until, end, NOWHERE, NOWHERE);
+      return new Wait(Status.DONE, turn, name, 0, since, until, end, NO_POSITION, NO_POSITION);
     }
 
     /** Return the current answer, or null. */
@@ -199,8 +200,8 @@ public final class WaitState {
       long since = buffer.getLong();
       long deadline = buffer.getLong();
       boolean isOldest = bytes[0] == OLDEST;
-      long ofTurn = isOldest ? NOWHERE : buffer.getLong();
-      long ofName = isOldest ? NOWHERE : buffer.getLong();
+      long ofTurn = isOldest ? NO_POSITION : buffer.getLong();
+      long ofName = isOldest ? NO_POSITION : buffer.getLong();
       int count = isOldest ? 1 : buffer.getInt();
       List<Answer> answers = new ArrayList<>(count);
       for (int i = 0; i < count; i++) {
@@ -223,6 +224,10 @@ public final class WaitState {
    */
   record Positions(long first, long free, long next, int count) {
     static final Positions NONE = new Positions(0, 0, 0, 0);
+
+    Positions withFree(long position) {
+      return new Positions(first, position, next, count);
+    }
 
     byte[] encode() {
       return ByteBuffer.allocate(1 + 3 * Long.BYTES + Integer.BYTES)
@@ -277,7 +282,7 @@ public final class WaitState {
   }
 
   /**
-   * Journal and session of a turn that has waited, apart from those of the key.
+   * Journal and session of a turn that has waited, separate from those of the key.
    *
    * @param journal its finished steps, unless the key's journal has them
    * @param session the chunks of the session at the turn's start; null if they are not stored

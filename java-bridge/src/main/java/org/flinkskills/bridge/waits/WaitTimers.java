@@ -22,7 +22,7 @@ public final class WaitTimers {
   static final long SILENCE_MS = 60_000;
 
   private static final Logger LOG = LoggerFactory.getLogger(WaitTimers.class);
-  private static final int MOST_WATCHED = 100;
+  private static final int MAX_WATCHED = 100;
 
   private final Supplier<InternalTimerService<String>> factory;
   private final LongSupplier watermark;
@@ -44,7 +44,7 @@ public final class WaitTimers {
   /**
    * @param factory creates the timer service
    * @param watermark the last watermark that the operator has emitted, which a new timer service
-   *     does not know
+   *     does not have
    * @param clock plans the checks for watermarks
    * @param lookup reads the waits that a check reports
    */
@@ -61,7 +61,7 @@ public final class WaitTimers {
 
   /** Report an open wait in event time if no watermark arrives. */
   void watch(String key, String id, WaitState.Wait wait) {
-    if (!wait.isEventTime() || watched.size() >= MOST_WATCHED) {
+    if (!wait.isEventTime() || watched.size() >= MAX_WATCHED) {
       return;
     }
     watched.put(id, key);

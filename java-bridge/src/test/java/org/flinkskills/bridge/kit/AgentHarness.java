@@ -54,7 +54,7 @@ public final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, b
 
   private final MockEnvironment mockEnvironment;
 
-  /** What differs from one test to the next. */
+  /** Settings of a test. */
   public static final class Builder {
     private final AgentOperatorFactory.LauncherProvider launchers;
     private final File tmp;
@@ -376,12 +376,12 @@ public final class AgentHarness extends OneInputStreamOperatorTestHarness<Row, b
                 PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO));
   }
 
-  /** Has the task do this in a mail of its own, as Flink does with checkpoints. */
+  /** Run an action in a separate mail of the task, as Flink does with checkpoints. */
   public void inTask(ThrowingRunnable<Exception> action) {
     getTaskMailbox().put(new Mail(action, TaskMailbox.MIN_PRIORITY, "a test's"));
   }
 
-  /** All that was emitted: texts of records, watermarks, status. */
+  /** Emitted records as strings, watermarks and statuses. */
   public List<String> emitted() {
     return getOutput().stream()
         .map(

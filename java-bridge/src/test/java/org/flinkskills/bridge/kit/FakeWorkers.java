@@ -47,10 +47,10 @@ public final class FakeWorkers implements WorkerLauncher {
   public volatile Path scratch;
   public volatile IOException launchFailure;
 
-  /** What a worker does with OPEN; the default answers OPENED. */
+  /** Handler of OPEN. The default responds with OPENED. */
   public volatile BiConsumer<FakeWorker, Open> onOpen = FakeWorker::opened;
 
-  /** What a worker does with a turn; the default leaves it to the test, see {@link #takeTurn}. */
+  /** Handler of a turn. By default the test handles it, see {@link #takeTurn}. */
   public volatile BiConsumer<FakeWorker, Turn> onTurn = (worker, turn) -> worker.turns.add(turn);
 
   /** Errors that the streams "input", "output" and "log" of a worker throw once. */
@@ -294,7 +294,7 @@ public final class FakeWorkers implements WorkerLauncher {
       return frame;
     }
 
-    /** What leaves beside the journal. */
+    /** Outputs of the step. */
     public void tell(Turn turn, String... outputs) {
       FrameWriter frame = new FrameWriter(Frames.OUTPUTS).u32(turn.operator).u64(turn.id);
       answer(outputs(frame, outputs));
@@ -393,7 +393,7 @@ public final class FakeWorkers implements WorkerLauncher {
     }
 
     @Override
-    public void endLeft() {}
+    public void endRemaining() {}
 
     @Override
     public String exitDescription() {

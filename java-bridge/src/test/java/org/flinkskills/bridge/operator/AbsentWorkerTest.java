@@ -16,7 +16,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What keys do while the worker of other keys, or their own, is absent. */
+/** Keys while their worker, or the worker of other keys, is absent. */
 @Timeout(60)
 class AbsentWorkerTest {
   @TempDir File tmp;

@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What leaves with steps, and what workers tell outside of turns. */
+/** Outputs of steps, and events of workers outside turns. */
 @Timeout(60)
 class AgentEventsTest {
   private static final String EVENTS = AgentOutputs.EVENTS;
@@ -45,7 +45,7 @@ class AgentEventsTest {
       worker.step(turn, false, "j1", "events>e1", "events>e2", "main of a step");
       agent.await("the outputs of the step", () -> agent.emitted(EVENTS).size() == 2);
       assertEquals(List.of("e1@7", "e2@7"), agent.emitted(EVENTS));
-      // The turn goes on, so no watermark has passed: what comes of it is never late.
+      // The turn continues, so no watermark has been emitted, and its outputs are never late.
       assertEquals(List.of("main of a step@7"), agent.emitted());
       worker.end(turn, "a1", "events>e3");
       agent.awaitEmitted(3);
@@ -113,7 +113,7 @@ class AgentEventsTest {
         FakeWorker worker = after.only();
         Turn turn = worker.takeTurn("a1");
         assertEquals(emitted, turn.journal());
-        // Nothing is emitted for what the journal has.
+        // Steps in the journal emit nothing again.
         agent.runMails();
         assertEquals(List.of(), agent.emitted(EVENTS));
         worker.end(turn, "done", "events>end");
@@ -136,7 +136,7 @@ class AgentEventsTest {
       Turn again = second.takeTurn("a1");
       assertEquals(List.of("j1"), again.journal());
       second.step(again, false, "j2", "events>j2");
-      // What the dead worker had still sent is not taken: its turn is another one's now.
+      // The last frames of the dead worker are dropped: another worker runs its turn.
       second.end(again, "done");
       agent.awaitEmitted(1);
       assertEquals(List.of("j1", "j2"), agent.emitted(EVENTS));
@@ -182,7 +182,7 @@ class AgentEventsTest {
     JobID job = new JobID();
     try (AgentHarness without = builder(workers).jobId(job).open();
         AgentHarness with = builder(workers).jobId(job).events().open()) {
-      // One plan each: a worker must not build events for the one that nobody reads.
+      // One plan each: a worker must not build events for a plan without a consumer.
       List<FakeWorkers.Open> opens = workers.only().opens;
       assertEquals(2, opens.size());
       assertTrue(opens.get(0).config().contains("\"events\":false"), opens.get(0).config());

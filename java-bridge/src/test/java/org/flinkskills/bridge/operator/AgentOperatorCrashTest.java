@@ -149,7 +149,7 @@ class AgentOperatorCrashTest {
         worker.step(turn, false, "j" + i);
         worker.die(137);
       }
-      // An emptied journal is no step forward, and neither is none.
+      // Neither a cleared journal nor a missing entry is progress.
       for (int i = 6; i < 9; i++) {
         FakeWorker worker = workers.started(i);
         Turn turn = take(worker, agent, 1).get(0);
@@ -161,7 +161,7 @@ class AgentOperatorCrashTest {
       }
       FakeWorker last = workers.started(9);
       Turn blamed = take(last, agent, 1).get(0);
-      // It had a chance to end with its error record, and took the worker down once more.
+      // The turn could have ended with its error record, and crashed the worker again.
       assertEquals(4, blamed.crashes());
       last.end(blamed, Frames.END_ERROR_RECORD, 0, List.of(), "", "errors>a");
       agent.await("the error record", () -> agent.emitted("errors").size() == 1);
@@ -250,7 +250,7 @@ class AgentOperatorCrashTest {
               return !second.turns.isEmpty();
             });
         if (i == 0) {
-          // Its key is taken, so the input does not block.
+          // The operator accepts this key, so the input does not block.
           two.send(AgentHarness.keyOf(1, 2, "c"), "d");
         }
         Turn turn = second.takeTurn();

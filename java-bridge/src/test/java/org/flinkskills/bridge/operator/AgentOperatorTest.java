@@ -143,7 +143,7 @@ class AgentOperatorTest {
     agent = builder().maxInFlight(2).open();
     agent.send("a", "a");
     agent.send("b", "b");
-    // Both run and nothing else waits: a checkpoint barrier that comes now passes at once.
+    // Both run and nothing else waits: a checkpoint barrier that arrives now passes immediately.
     assertEquals(1, agent.snapshot(1, 1).getManagedKeyedState().size());
   }
 

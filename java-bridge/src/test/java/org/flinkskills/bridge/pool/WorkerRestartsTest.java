@@ -20,18 +20,18 @@ class WorkerRestartsTest {
   void pausesGrowUntilAWorkerIsGivenUp() {
     restarts.pauseAfter(WITH_PROGRESS);
     long before = 0;
-    for (int i = 1; i < WorkerRestarts.MOST_FAILED_STARTS; i++) {
+    for (int i = 1; i < WorkerRestarts.MAX_FAILED_STARTS; i++) {
       long pause = restarts.pauseAfter(i % 2 == 0 ? OPEN_AND_IDLE : NEVER_OPEN);
       assertTrue(pause > before, pause + " after " + before);
       before = pause;
     }
     assertEquals(WorkerRestarts.GIVE_UP, restarts.pauseAfter(OPEN_AND_IDLE));
-    assertEquals(WorkerRestarts.MOST_FAILED_STARTS, restarts.failedStarts());
+    assertEquals(WorkerRestarts.MAX_FAILED_STARTS, restarts.failedStarts());
   }
 
   @Test
   void aWorkerThatWasNeverOpenIsGivenUpEarlier() {
-    for (int i = 1; i < WorkerRestarts.MOST_FAILED_FIRST_STARTS; i++) {
+    for (int i = 1; i < WorkerRestarts.MAX_FAILED_FIRST_STARTS; i++) {
       assertTrue(restarts.pauseAfter(NEVER_OPEN) > 0);
     }
     assertEquals(WorkerRestarts.GIVE_UP, restarts.pauseAfter(NEVER_OPEN));

@@ -18,7 +18,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Workers that run and do not answer, or answer what nobody can read. */
+/** Workers that run without a response, or send invalid frames. */
 @Timeout(60)
 class WorkerSilenceTest {
   private static final int TICKS_PER_SECOND = (int) (1000 / WorkerProcess.TICK_MS);

@@ -33,7 +33,7 @@ class LeftProcessesTest {
     List<Process> left = List.of(marked("folder/0.1@" + own + "-1"), marked("a@" + own + "-2"));
     List<Process> others =
         List.of(
-            marked(LeftProcesses.mark("folder/0.1")), marked("1-1"), marked("@1-1x"), marked(""));
+            marked(LeftProcesses.marker("folder/0.1")), marked("1-1"), marked("@1-1x"), marked(""));
     LeftProcesses.ofEndedTaskManagers().end("the test");
     for (Process process : left) {
       assertTrue(process.waitFor(20, TimeUnit.SECONDS));

@@ -53,7 +53,7 @@ class KeyedEventsTest {
     assertEquals("[7,\"x\\\"\",null]", keyed.get(0).getField(0));
   }
 
-  /** What Python says about bytes on its standard input. */
+  /** Return the output of a Python program for bytes on its standard input. */
   private static String python(String expression, byte[] input) throws Exception {
     Process process =
         new ProcessBuilder(

@@ -13,7 +13,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** The texts of keys that are evaluated without Python, the same as those of Python. */
+/** Canonical strings of keys that are evaluated without Python: the same as in Python. */
 class CanonicalKeyTest {
   @ParameterizedTest
   @CsvSource(
