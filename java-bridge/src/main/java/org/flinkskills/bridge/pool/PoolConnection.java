@@ -10,7 +10,9 @@ import org.flinkskills.bridge.plan.AgentPlan;
 public final class PoolConnection {
   private static final int NOT_ATTACHED = 0;
 
-  private final WorkerPool pool;
+  private final OpenPlans plans;
+  private final WorkerProcess[] workers;
+  private final WorkerLane[] lanes;
   private final AgentPlan plan;
   private final int planId;
   private int operator = NOT_ATTACHED;
@@ -18,8 +20,11 @@ public final class PoolConnection {
   /**
    * @param planId the number of the plan in the frames
    */
-  PoolConnection(WorkerPool pool, AgentPlan plan, int planId) {
-    this.pool = pool;
+  PoolConnection(
+      OpenPlans plans, WorkerProcess[] workers, WorkerLane[] lanes, AgentPlan plan, int planId) {
+    this.plans = plans;
+    this.workers = workers;
+    this.lanes = lanes;
     this.plan = plan;
     this.planId = planId;
   }
@@ -39,7 +44,7 @@ public final class PoolConnection {
   }
 
   public int workers() {
-    return pool.workers();
+    return workers.length;
   }
 
   /**
@@ -48,7 +53,7 @@ public final class PoolConnection {
    * @return for each worker the epoch in which it accepts turns, or 0 if it accepts none yet
    */
   public int[] attach(WorkerListener listener) throws Exception {
-    OpenPlans.Attachment attachment = pool.attach(planId, listener);
+    OpenPlans.Attachment attachment = plans.attach(planId, listener);
     operator = attachment.operator();
     return attachment.readyEpochs();
   }
@@ -56,32 +61,32 @@ public final class PoolConnection {
   /** Cancel the operator's turns. Does nothing if it is not attached. */
   public void detach() {
     if (operator != NOT_ATTACHED) {
-      pool.detach(operator);
+      plans.detach(operator);
     }
   }
 
   /** Count a turn as running, see {@link WorkerLane#tryStart}. */
   public boolean tryStart(int worker, int epoch) {
-    return pool.lane(worker).tryStart(operator, epoch);
+    return lanes[worker].tryStart(operator, epoch);
   }
 
   /** Count a turn as ended that no frame starts. */
   public void cancelStart(int worker, int epoch) {
-    pool.lane(worker).ended(operator, epoch);
+    lanes[worker].ended(operator, epoch);
   }
 
   /** Request the worker alone, see {@link WorkerLane#requestExclusive}. */
   public void requestExclusive(int worker, int epoch) {
-    pool.lane(worker).requestExclusive(operator, epoch);
+    lanes[worker].requestExclusive(operator, epoch);
   }
 
   /** Use the worker alone, see {@link WorkerLane#startExclusive}. */
   public void startExclusive(int worker, int epoch, int turns) {
-    pool.lane(worker).startExclusive(operator, epoch, turns);
+    lanes[worker].startExclusive(operator, epoch, turns);
   }
 
-  /** Send a frame to the process of a worker in that epoch. */
+  /** Send a frame. The frame is dropped if the worker's process of that epoch has exited. */
   public void send(int worker, int epoch, byte[] frame) {
-    pool.send(worker, epoch, frame);
+    workers[worker].send(epoch, frame);
   }
 }

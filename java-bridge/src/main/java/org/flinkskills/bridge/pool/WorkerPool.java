@@ -128,22 +128,9 @@ public final class WorkerPool {
     }
   }
 
-  int workers() {
-    return workers.length;
-  }
-
-  WorkerLane lane(int worker) {
-    return lanes[worker];
-  }
-
   /** Return a queue for the reports to one operator. The queues of a pool share their memory. */
   public ReportQueue reports() {
     return new ReportQueue(reportMemory, scratch.path());
-  }
-
-  /** Send a frame. The frame is dropped if the worker's process of that epoch has exited. */
-  void send(int worker, int epoch, byte[] frame) {
-    workers[worker].send(epoch, frame);
   }
 
   /**
@@ -158,15 +145,7 @@ public final class WorkerPool {
         resources.copy(settings.resources(), settings.resourceLimits(), classLoader);
     List.of(workers).forEach(worker -> worker.allowSilence(settings.maxSilenceMs()));
     int planId = plans.open(plan, paths, settings.openTimeoutMs());
-    return new PoolConnection(this, plan, planId);
-  }
-
-  OpenPlans.Attachment attach(int plan, WorkerListener listener) throws Exception {
-    return plans.attach(plan, listener);
-  }
-
-  void detach(int operator) {
-    plans.detach(operator);
+    return new PoolConnection(plans, workers, lanes, plan, planId);
   }
 
   /** Terminate the workers, and remove their files. Takes up to nine seconds. */

@@ -158,18 +158,6 @@ public final class AgentStream {
     return keyed;
   }
 
-  /** Run an agent without secrets on keyed events. */
-  public static SingleOutputStreamOperator<byte[]> apply(
-      StreamExecutionEnvironment env,
-      DataStream<Row> keyed,
-      String uid,
-      String name,
-      String description,
-      String planJson,
-      String settingsJson) {
-    return apply(env, keyed, uid, name, description, planJson, settingsJson, "{}");
-  }
-
   /**
    * Return the mode of a job that cannot have an agent on this stream: {@code BATCH}, or {@code
    * AUTOMATIC} if each source of the stream is bounded. Return null for any other job.

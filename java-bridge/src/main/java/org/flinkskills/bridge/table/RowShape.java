@@ -4,7 +4,6 @@ import java.io.Serializable;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
-import org.apache.flink.api.common.typeinfo.BasicArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.typeutils.ListTypeInfo;
@@ -16,7 +15,6 @@ import org.apache.flink.table.types.logical.ArrayType;
 import org.apache.flink.table.types.logical.LogicalType;
 import org.apache.flink.table.types.logical.LogicalTypeRoot;
 import org.apache.flink.table.types.logical.MapType;
-import org.apache.flink.table.types.logical.MultisetType;
 import org.apache.flink.table.types.logical.RowType;
 
 /**
@@ -93,9 +91,6 @@ public record RowShape(String[] names, RowShape[] parts, boolean[] keyable)
     if (type instanceof ObjectArrayTypeInfo<?, ?> array) {
       return container(of(array.getComponentInfo()));
     }
-    if (type instanceof BasicArrayTypeInfo) {
-      return null;
-    }
     if (type instanceof MapTypeInfo<?, ?> map) {
       return container(of(map.getValueTypeInfo()));
     }
@@ -118,9 +113,6 @@ public record RowShape(String[] names, RowShape[] parts, boolean[] keyable)
     }
     if (type instanceof MapType map) {
       return container(of(map.getValueType()));
-    }
-    if (type instanceof MultisetType) {
-      return null;
     }
     return null;
   }

@@ -348,8 +348,8 @@ class AgentOperatorRestoreTest {
   }
 
   /**
-   * What version 1 of the state looks like in a savepoint of Flink 2.2, for ever. The file was
-   * written by {@link #writeSnapshotOfVersion1}.
+   * State of version 1 in a savepoint of Flink 2.2. The file was written by {@link
+   * #writeSnapshotOfVersion1}.
    */
   @Test
   void aSnapshotOfStateVersion1IsRestored() throws Exception {

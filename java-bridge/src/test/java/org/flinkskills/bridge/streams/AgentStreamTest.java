@@ -63,7 +63,7 @@ class AgentStreamTest {
     }
     DataStream<Row> keyed = AgentStream.keyLines(env.fromData(lines).setParallelism(1));
     SingleOutputStreamOperator<byte[]> out =
-        AgentStream.apply(env, keyed, "agent-uid", "agent", "models: none", "{}", settings());
+        AgentStream.apply(env, keyed, "agent-uid", "agent", "models: none", "{}", settings(), "{}");
     assertEquals("agent-uid", out.getTransformation().getUid());
     assertEquals("agent", out.getName());
     assertEquals("models: none", out.getTransformation().getDescription());
@@ -92,7 +92,7 @@ class AgentStreamTest {
     DataStream<Row> keyed = AgentStream.keyLines(env.fromData("1\t{}"));
     SingleOutputStreamOperator<byte[]> out =
         AgentStream.apply(
-            env, keyed, null, "agent", null, "{\"refuse\":\"No skill 'x'.\"}", settings());
+            env, keyed, null, "agent", null, "{\"refuse\":\"No skill 'x'.\"}", settings(), "{}");
     Exception failure =
         assertThrows(
             Exception.class,
@@ -118,7 +118,7 @@ class AgentStreamTest {
       IllegalArgumentException rejected =
           assertThrows(
               IllegalArgumentException.class,
-              () -> AgentStream.apply(env, keyed, null, "agent", null, "{}", settings()));
+              () -> AgentStream.apply(env, keyed, null, "agent", null, "{}", settings(), "{}"));
       assertTrue(
           rejected.getMessage().startsWith("execution.runtime-mode is " + mode + ","),
           rejected.getMessage());
@@ -131,7 +131,7 @@ class AgentStreamTest {
     env.setRuntimeMode(RuntimeExecutionMode.AUTOMATIC);
     DataStream<String> unbounded = env.socketTextStream("localhost", 1);
     DataStream<Row> keyed = AgentStream.keyLines(unbounded.union(env.fromData("1\t{}")));
-    AgentStream.apply(env, keyed, null, "agent", null, "{}", settings());
+    AgentStream.apply(env, keyed, null, "agent", null, "{}", settings(), "{}");
   }
 
   /** The mode may be set after the agent was put into the job. */
@@ -140,7 +140,7 @@ class AgentStreamTest {
     StreamExecutionEnvironment env = env();
     DataStream<Row> keyed = AgentStream.keyLines(env.fromData("1\t{}"));
     SingleOutputStreamOperator<byte[]> out =
-        AgentStream.apply(env, keyed, null, "agent", null, "{}", settings());
+        AgentStream.apply(env, keyed, null, "agent", null, "{}", settings(), "{}");
     env.setRuntimeMode(RuntimeExecutionMode.BATCH);
     Exception failure =
         assertThrows(
