@@ -24,8 +24,8 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A killed TaskManager cannot remove the directory. So each directory has a lock file, which the
  * operating system unlocks when the process exits. The creation of a directory removes the
- * directories whose lock files are not locked. It ignores the lock files of its own process,
- * because an open and close of such a file would unlock it.
+ * directories whose lock files are not locked. It ignores the lock files of this process, because
+ * an open and close of such a file would unlock it.
  */
 public final class ScratchDirectory {
   private static final Logger LOG = LoggerFactory.getLogger(ScratchDirectory.class);
