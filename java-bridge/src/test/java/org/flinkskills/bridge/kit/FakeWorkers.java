@@ -36,7 +36,7 @@ import org.flinkskills.bridge.plan.AgentSettings;
 import org.flinkskills.bridge.processes.WorkerLauncher;
 import org.flinkskills.bridge.waits.WaitState;
 
-/** Workers inside the test's JVM that speak frames over pipes and do what the test says. */
+/** Workers inside the test's JVM that exchange frames over pipes, and that the test controls. */
 public final class FakeWorkers implements WorkerLauncher {
   private static final Map<Integer, FakeWorkers> BY_ID = new ConcurrentHashMap<>();
   private static final AtomicInteger IDS = new AtomicInteger();
@@ -85,7 +85,7 @@ public final class FakeWorkers implements WorkerLauncher {
   }
 
   /** An answer that a running turn received. */
-  public record Given(long turn, String answer) {}
+  public record ReceivedAnswer(long turn, String answer) {}
 
   public record Session(int operator, long turn, long version, List<String> chunks) {}
 
@@ -151,7 +151,7 @@ public final class FakeWorkers implements WorkerLauncher {
   public final class FakeWorker implements Worker {
     public final int index;
     public final BlockingQueue<Turn> turns = new LinkedBlockingQueue<>();
-    public final BlockingQueue<Given> given = new LinkedBlockingQueue<>();
+    public final BlockingQueue<ReceivedAnswer> receivedAnswers = new LinkedBlockingQueue<>();
     public final BlockingQueue<Session> sessions = new LinkedBlockingQueue<>();
     public final List<Integer> cancelled = new CopyOnWriteArrayList<>();
 
@@ -163,7 +163,7 @@ public final class FakeWorkers implements WorkerLauncher {
 
     private final Pipe toWorker = Pipe.open();
     private final Pipe fromWorker = Pipe.open();
-    // The log is read by what is available, which channels do not tell.
+    // The reader of the log needs the number of available bytes, which channels do not return.
     private final PipedInputStream log = new PipedInputStream(1 << 16);
     private final PipedOutputStream lines = new PipedOutputStream(log);
     private final OutputStream answers = Channels.newOutputStream(fromWorker.sink());
@@ -295,7 +295,7 @@ public final class FakeWorkers implements WorkerLauncher {
     }
 
     /** Outputs of the step. */
-    public void tell(Turn turn, String... outputs) {
+    public void output(Turn turn, String... outputs) {
       FrameWriter frame = new FrameWriter(Frames.OUTPUTS).u32(turn.operator).u64(turn.id);
       answer(outputs(frame, outputs));
     }
@@ -431,7 +431,7 @@ public final class FakeWorkers implements WorkerLauncher {
         case Frames.TURN -> onTurn.accept(this, turn(frame));
         case Frames.ANSWER -> {
           frame.u32();
-          given.add(new Given(frame.u64(), answerOf(frame)));
+          receivedAnswers.add(new ReceivedAnswer(frame.u64(), answerOf(frame)));
         }
         case Frames.SESSION ->
             sessions.add(new Session(frame.u32(), frame.u64(), frame.u64(), texts(frame.list())));

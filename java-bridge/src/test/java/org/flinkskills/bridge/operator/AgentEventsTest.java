@@ -61,17 +61,17 @@ class AgentEventsTest {
       FakeWorker worker = workers.only();
       agent.send("a", "a1", 7);
       Turn turn = worker.takeTurn("a1");
-      worker.tell(turn, "events>p1", "events>p2");
+      worker.output(turn, "events>p1", "events>p2");
       agent.await("the pieces", () -> agent.emitted(EVENTS).size() == 2);
       worker.step(turn, false, "j1", "events>e1");
-      worker.tell(turn, "events>p3");
+      worker.output(turn, "events>p3");
       agent.await("all events", () -> agent.emitted(EVENTS).size() == 4);
       assertEquals(List.of("p1@7", "p2@7", "e1@7", "p3@7"), agent.emitted(EVENTS));
       snapshot = agent.snapshot(1, 1);
       worker.end(turn, "a1");
       agent.awaitEmitted(1);
       // The turn is over.
-      worker.tell(turn, "events>late");
+      worker.output(turn, "events>late");
       worker.events(turn.plan(), "after it");
       agent.await("what came after it", () -> agent.emitted(EVENTS).size() == 5);
       assertEquals("after it", agent.emitted(EVENTS).get(4));
@@ -85,8 +85,8 @@ class AgentEventsTest {
   }
 
   /**
-   * Each mail either was or was not before the checkpoint; so at each place where a checkpoint can
-   * be, the steps that were emitted are those that the restored turn is given as its journal.
+   * A checkpoint is between two mails. So the steps whose outputs were emitted before it are those
+   * in the journal of the restored turn.
    */
   @Test
   void aCheckpointHasAStepAndItsEventsOrNeither() throws Exception {

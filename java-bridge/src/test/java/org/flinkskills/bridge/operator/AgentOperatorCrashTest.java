@@ -90,7 +90,7 @@ class AgentOperatorCrashTest {
       workers.only().die(1);
       FakeWorker second = workers.started(1);
       agent.await("OPEN at the new worker", () -> late.size() == 1);
-      // The input blocks until the worker is back, so it comes back from another thread.
+      // The input blocks until the worker is back, so another thread starts it again.
       Thread opener = new Thread(late.get(0));
       opener.start();
       agent.send("a", "a1");
@@ -155,7 +155,7 @@ class AgentOperatorCrashTest {
         Turn turn = take(worker, agent, 1).get(0);
         assertEquals(i - 5, turn.crashes(), turn.toString());
         if (i == 7) {
-          worker.step(turn, true, "anew");
+          worker.step(turn, true, "again");
         }
         worker.die(137);
       }

@@ -102,7 +102,7 @@ class AgentOperatorTest {
     agent.send("b", "b");
     Turn first = worker.takeTurn("a");
     worker.takeTurn("b");
-    // One event may wait for a place: a barrier that comes right behind it passes.
+    // One event may wait for capacity: a barrier directly behind it passes.
     agent.send("c", "c");
     CompletableFuture<Boolean> seenBlocked = onceBlocked(() -> worker.end(first));
     agent.send("d", "d");
@@ -111,7 +111,9 @@ class AgentOperatorTest {
     assertTrue(worker.turns.isEmpty());
   }
 
-  /** As an unaligned barrier comes: in a mail of the task, which is below those of operators. */
+  /**
+   * Run an unaligned barrier: a mail of the task, with a lower priority than those of operators.
+   */
   @Test
   void aCheckpointRunsWhileInputIsBlocked() throws Exception {
     agent = builder().maxInFlight(1).open();

@@ -140,7 +140,7 @@ class DrainingTest {
                 Turn turn = workers.only().takeTurn();
                 awaitCheckpoints(1);
                 for (int i = 0; i < outputs; i++) {
-                  workers.only().tell(turn, "x".repeat(40_000));
+                  workers.only().output(turn, "x".repeat(40_000));
                 }
                 // The first of them may have begun before the outputs.
                 awaitCheckpoints(2);

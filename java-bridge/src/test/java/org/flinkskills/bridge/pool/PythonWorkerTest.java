@@ -25,7 +25,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** The operator with real processes: a small Python program in the place of the agent worker. */
+/** The operator with real processes: a small Python program instead of the agent worker. */
 @Timeout(60)
 public class PythonWorkerTest {
   @TempDir File tmp;

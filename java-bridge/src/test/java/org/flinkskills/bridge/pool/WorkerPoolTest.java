@@ -113,9 +113,10 @@ class WorkerPoolTest {
     Map<String, Metric> other = new ConcurrentHashMap<>();
     AgentHarness one = builder().jobId(job).metrics(first).subtask(0, 2).open();
     AgentHarness two = builder().jobId(job).metrics(second).subtask(1, 2).open();
-    AgentHarness apart = builder().jobId(job).metrics(other).plan("{\"agent\":\"other\"}").open();
+    AgentHarness separate =
+        builder().jobId(job).metrics(other).plan("{\"agent\":\"other\"}").open();
     one.await("the metrics", () -> first.containsKey("skills"));
-    apart.await("the metrics of the other plan", () -> other.containsKey("skills"));
+    separate.await("the metrics of the other plan", () -> other.containsKey("skills"));
     assertEquals(1, ((Gauge<?>) first.get("skills")).getValue());
     assertEquals(2, ((Gauge<?>) other.get("skills")).getValue());
     assertFalse(second.containsKey("skills"), "a sum over subtasks counts a plan's skills once");
@@ -125,7 +126,7 @@ class WorkerPoolTest {
     two.await("the metrics of the operator that closed", () -> second.containsKey("skills"));
     assertEquals(5, ((Gauge<?>) second.get("memory")).getValue(), "of all reports");
     two.close();
-    apart.close();
+    separate.close();
   }
 
   @Test

@@ -33,11 +33,11 @@ class WaitAnswersTest extends WaitBench {
     agent.send("a", "1");
     Turn turn = worker.takeTurn("1");
     worker.open(turn, "w1", "first");
-    agent.await("an answer", () -> worker.given.size() == 1);
-    assertEquals("w1=first", worker.given.take().answer());
+    agent.await("an answer", () -> worker.receivedAnswers.size() == 1);
+    assertEquals("w1=first", worker.receivedAnswers.take().answer());
     reject(worker, turn, "w1");
-    agent.await("the next answer", () -> worker.given.size() == 1);
-    assertEquals("w1=correction", worker.given.take().answer());
+    agent.await("the next answer", () -> worker.receivedAnswers.size() == 1);
+    assertEquals("w1=correction", worker.receivedAnswers.take().answer());
     worker.close(turn, "w1");
     worker.end(turn, "done");
     agent.awaitEmitted(1);
@@ -159,7 +159,7 @@ class WaitAnswersTest extends WaitBench {
     assertEquals(2, errors("2 further answers"));
     Turn turn = worker.takeTurn("1");
     worker.open(turn, "w1", "first");
-    agent.await("an answer", () -> worker.given.size() == 1);
+    agent.await("an answer", () -> worker.receivedAnswers.size() == 1);
     agent.sendAnswer("a", "w5", "there is a place again");
     assertEquals(4, counted("unusedAnswers"));
   }

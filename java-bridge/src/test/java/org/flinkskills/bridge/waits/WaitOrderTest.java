@@ -109,12 +109,12 @@ class WaitOrderTest extends WaitBench {
     worker.open(turn, "w1", "", DAY, 0, "waits>w1");
     agent.await("the wait", () -> !agent.emitted("waits").isEmpty());
     agent.sendAnswer("a", "w1", "bad");
-    worker.given.take();
+    worker.receivedAnswers.take();
     agent.setProcessingTime(DAY);
     worker.change(turn, Frames.WAIT_REJECT, "w1", "", DAY, 0, "", "waits>rejected");
     agent.await("the rejection", () -> agent.emitted("waits").size() == 2);
     agent.setProcessingTime(10 * DAY);
-    agent.await("the timeout", () -> !worker.given.isEmpty());
+    agent.await("the timeout", () -> !worker.receivedAnswers.isEmpty());
   }
 
   @Test
@@ -125,7 +125,7 @@ class WaitOrderTest extends WaitBench {
     agent.send("a", "a1");
     Turn turn = worker.takeTurn("a1");
     worker.open(turn, "w1", "", 50, 1, "waits>w1");
-    agent.await("the timeout", () -> !worker.given.isEmpty());
+    agent.await("the timeout", () -> !worker.receivedAnswers.isEmpty());
   }
 
   @Test

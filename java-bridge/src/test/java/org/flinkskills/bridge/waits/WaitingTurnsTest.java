@@ -78,7 +78,7 @@ class WaitingTurnsTest extends WaitBench {
     worker.open(turn, "w1", "approval", "waits>asked");
     agent.await("the question", () -> agent.emitted("waits").size() == 1);
     agent.sendAnswer("a", "approval", "yes");
-    assertEquals("w1=yes", worker.given.take().answer());
+    assertEquals("w1=yes", worker.receivedAnswers.take().answer());
     // The worker stopped the turn before it received the answer.
     worker.park(turn);
     agent.await("mails", () -> worker.turns.size() == 1);
@@ -225,8 +225,8 @@ class WaitingTurnsTest extends WaitBench {
     worker.close(resumed, "w1");
     // The watermark has passed the second deadline already.
     worker.open(resumed, "w2", "sleep", 400, WaitState.EVENT_TIME | WaitState.SLEEP);
-    agent.await("an answer", () -> !worker.given.isEmpty());
-    assertEquals("w2=#1", worker.given.take().answer());
+    agent.await("an answer", () -> !worker.receivedAnswers.isEmpty());
+    assertEquals("w2=#1", worker.receivedAnswers.take().answer());
     worker.close(resumed, "w2");
     worker.end(resumed, "done");
     agent.awaitEmitted(3);
