@@ -141,7 +141,7 @@ def _executable() -> tuple[str, tuple[str, str] | None]:
 
 
 JAR_NAME = "flink-skills-bridge.jar"
-_AGENT_STREAM = "org.flinkskills.bridge.AgentStream"
+_AGENT_STREAM = "org.flinkskills.bridge.streams.AgentStream"
 
 
 def bridge_jar() -> Path:

@@ -1,6 +1,6 @@
 """Skills inside the job's jars, read on the client: the same lookup as on the TaskManager, for checks at submit.
 
-The Java side is ``org.flinkskills.bridge.JobResources``; both must change together.
+The Java side is ``org.flinkskills.bridge.plan.JobResources``; both must change together.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     frame = u32 length of type and body, u8 type, body      all integers big-endian
     bytes = u32 length, bytes       str = bytes in UTF-8
 
-The Java side is ``org.flinkskills.bridge.Frames``; both must change together.
+The Java side is ``org.flinkskills.bridge.frames.Frames``; both must change together.
 """
 
 from __future__ import annotations

@@ -47,13 +47,13 @@ def end(operator, turn, *outputs):
 
 
 def leave(words):
-    told, tells = os.pipe()
+    reader, writer = os.pipe()
     program = ["import os, signal, time"]
     if b"stubborn" in words:
         program.append("signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     if b"orphan" in words:
         program.append("if os.fork(): os._exit(0)")
-    program += [f"os.write({tells}, str(os.getpid()).encode())", f"os.close({tells})", "time.sleep(600)"]
+    program += [f"os.write({writer}, str(os.getpid()).encode())", f"os.close({writer})", "time.sleep(600)"]
     started = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", "\n".join(program)],
         stdin=subprocess.DEVNULL,
@@ -61,12 +61,12 @@ def leave(words):
         stderr=subprocess.DEVNULL if b"quiet" in words else None,
         env={} if b"bare" in words else None,
         start_new_session=b"session" in words,
-        pass_fds=[tells],
+        pass_fds=[writer],
     )
     if b"orphan" in words:
         started.wait()
-    os.close(tells)
-    with os.fdopen(told) as pipe:
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
         return pipe.read()
 
 

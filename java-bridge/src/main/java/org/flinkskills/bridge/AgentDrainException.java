@@ -1,10 +1,10 @@
 package org.flinkskills.bridge;
 
-/** A stop with drain that is refused, because turns wait. */
-final class AgentDrainException extends RuntimeException {
+/** Rejection of a stop with drain, because turns wait. */
+public final class AgentDrainException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
-  AgentDrainException(String operator, int waiting) {
+  public AgentDrainException(String operator, int waiting) {
     super(
         String.format(
             "The stop with --drain is refused: %d turns of %s wait for an answer or a time, and"
