@@ -17,10 +17,9 @@ from flink_skills.agents.state.codec import StepCodec
 from flink_skills.agents.state.event import event_text
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.journal import Asked
-from flink_skills.agents.state.session import NO_CONVERSATION, KeptConversation
+from flink_skills.agents.state.session import KeptConversation
 from flink_skills.agents.state.waits import SLEEP, WaitRequest
 from flink_skills.agents.turn.agent_turn import AgentTurn, TurnContext, session_json
-from flink_skills.agents.turn.attempt import Attempt, NestedCall
 from flink_skills.agents.turn.calls import Calls
 from flink_skills.agents.turn.chat import Request, chat
 from flink_skills.agents.turn.conversation import Conversation
@@ -152,7 +151,7 @@ class AgentRun(TurnContext):
     def __init__(self, agent_turn: AgentTurn, generation: Generation) -> None:
         super().__init__(agent_turn)
         set_ = object.__setattr__
-        set_(self, "_calls", Calls(agent_turn.attempt.steps, agent_turn.prefix))
+        set_(self, "_calls", Calls(agent_turn.steps, agent_turn.prefix))
         set_(self, "_conversations", None)
         set_(self, "_generation", generation)
 
@@ -182,20 +181,19 @@ class AgentRun(TurnContext):
     async def read_event(self) -> None:
         """Read the media and the files of the event of the turn. Models read the event without them."""
         agent_turn = self._agent_turn
-        agent, steps, files = agent_turn.agent, agent_turn.attempt.steps, agent_turn.attempt.files
-        event = agent_turn.event
+        agent, files, event = agent_turn.agent, agent_turn.files, agent_turn.event
         if agent.content.is_in(event):
             scope = ContentScope(
                 agent_turn.media,
                 agent_turn.durable,
-                steps.call_id,
+                agent_turn.steps.call_id,
                 self._known_artifacts,
                 agent.keeps_conversation,
             )
             agent_turn.event_for_model, agent_turn.content = await agent.content.read(event, scope)
         files.event = agent_turn.event_for_model
         if agent.files.has_files(event):
-            await files.read(steps, self._known_artifacts)
+            await files.read(agent_turn.steps, self._known_artifacts)
             agent_turn.event_for_model = files.event
 
     def _known_artifacts(self) -> Mapping[str, str]:
@@ -331,7 +329,7 @@ class AgentRun(TurnContext):
         with self._calls.call(f"step:{name}") as (step, place):
 
             async def run() -> Any:
-                with observe("step", name, step, call_id=self._agent_turn.attempt.steps.call_id(step)):
+                with observe("step", name, step, call_id=self._agent_turn.steps.call_id(step)):
                     if inspect.iscoroutinefunction(fn):
                         value = await fn(*args, **kwargs)
                     else:
@@ -391,7 +389,7 @@ class AgentRun(TurnContext):
         with self._calls.call("cancel") as (step, place):
 
             async def run() -> Any:
-                self._agent_turn.attempt.steps.cancel_wait(wait)
+                self._agent_turn.steps.cancel_wait(wait)
                 return None
 
             await self._agent_turn.durable(step, run, place._replace(what=fingerprint(wait)))
@@ -412,7 +410,8 @@ class AgentRun(TurnContext):
     def _emit(self, tag: str, output: Any) -> None:
         if inspect.iscoroutine(output):
             raise TurnError(f"an output is the coroutine {output.__qualname__}(…): await it, and emit its result")
-        self._agent_turn.attempt.emit(tag, output)
+        self._agent_turn.steps.check_open()
+        self._agent_turn.outputs.append((tag, output))
 
 
 @lru_cache(maxsize=1024)
@@ -421,30 +420,24 @@ def _about_event(model: str) -> str:
     return fingerprint(model, None)
 
 
-async def call_agent(attempt: Attempt, call: NestedCall) -> AgentAnswer:
-    """Run an agent that is a tool. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
-    agent = call.agent
-    agent_turn = AgentTurn(
-        attempt,
-        agent,
-        call.event,
-        call.state,
-        kept=call.kept or NO_CONVERSATION,
-        prefix=call.prefix,
-        budget=call.budget,
-    )
-    run = AgentRun(agent_turn, attempt.generation_of(agent))
+async def call_agent(generations: Mapping[int, Generation], agent_turn: AgentTurn, is_continued: bool) -> AgentAnswer:
+    """Run an agent that is a tool. See :meth:`flink_skills.tools.base.Caller.run_agent`.
+
+    Args:
+        generations: Models, skills and tools of each agent when the turn began, by the id of its open agent.
+        agent_turn: The agent's part in the attempt.
+        is_continued: True if the session of its caller continues its conversations.
+    """
+    run = AgentRun(agent_turn, generations[id(agent_turn.agent)])
     try:
-        with observe("agent", agent.plan.agent_id) as activity:
+        with observe("agent", agent_turn.agent.plan.agent_id) as activity:
             answer = await run.run()
             activity.attributes.update(skills=list(agent_turn.loaded))
     except LimitError as error:
-        if not isinstance(error, BudgetError) or error.budget is not call.budget:
+        if not isinstance(error, BudgetError) or error.budget is not agent_turn.budget:
             raise  # the limit is that of the whole turn, or of an agent that calls this one
         return AgentAnswer(problem=str(error))
     except SkillsError as error:
         return AgentAnswer(problem=str(error))
-    finally:
-        call.spent = agent_turn.spent
-    session = session_json(run.conversations.added(), run.conversations.shortened()) if call.kept is not None else None
+    session = session_json(run.conversations.added(), run.conversations.shortened()) if is_continued else None
     return AgentAnswer(answer, state=agent_turn.state, artifacts=run.artifact_versions(), session=session)

@@ -1,11 +1,12 @@
-"""The part of one agent in an attempt at a turn: its state, its durable steps, and what it did so far."""
+"""One agent in an attempt at a turn: its state, its durable steps, and what it did so far."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.agents.declare.context import AgentContext
 from flink_skills.agents.declare.subagent import NO_BUDGET, Budget, Spent
@@ -16,17 +17,16 @@ from flink_skills.agents.state.session import SESSION_EFFECT, KeptConversation
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT, changed_state, state_effects, stored_state
 from flink_skills.agents.state.waits import WaitRequest, WaitResult
-from flink_skills.agents.turn.attempt import Attempt
+from flink_skills.agents.turn.steps import Steps
+from flink_skills.agents.turn.turn_files import TurnFiles
 from flink_skills.agents.turn.waits import ReadAnswer
-from flink_skills.errors import TurnError
 from flink_skills.models.messages import NO_USAGE, Media, Message, Usage
-from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.base import AgentAnswer, ToolResult
 from flink_skills.tools.toolset import parsed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
     from flink_skills.agents.state.session import Session
-    from flink_skills.models.messages import Media, Usage
     from flink_skills.options import JobConfig
     from flink_skills.telemetry import MetricGroup
 
@@ -107,14 +107,75 @@ def _prefix(key: str) -> str:
     return f"{tool}@{name}/" if at and slash else ""
 
 
+class Identity(NamedTuple):
+    """The identity of a turn.
+
+    ``key`` is the value of the key, ``owner`` the owner of its artifacts and processes. ``timestamp`` is in
+    milliseconds since 1970.
+    """
+
+    key: Any
+    owner: str
+    session_id: str
+    number: int
+    timestamp: int | None
+
+
+# Maximum pause for permits after an error, in seconds.
+_LONGEST_PAUSE = 60.0
+
+
+class TurnClock:
+    """Deadline and last model error, which all attempts at a turn share.
+
+    Times are those that the event loop counts, in seconds.
+    """
+
+    __slots__ = ("_failed", "begun", "due")
+
+    def __init__(self) -> None:
+        self.begun = -math.inf
+        self.due = math.inf
+        self._failed: tuple[float, str, str] | None = None
+
+    @property
+    def rest(self) -> float:
+        """The seconds until the turn ends at its time limit."""
+        return self.due - asyncio.get_running_loop().time()
+
+    def note(self, model: str, error: str) -> None:
+        """Keep a model error for records about time limits."""
+        self._failed = asyncio.get_running_loop().time(), model, error
+
+    def note_other(self, model: str, error: str, at: float) -> None:
+        """Keep an error that another turn received at a time, if it can be the reason why this one waits."""
+        if self._failed is None and at >= self.begun - _LONGEST_PAUSE:
+            self._failed = at, model, error
+
+    def last_error(self) -> str:
+        """Return the last model error as a part for messages. Return an empty string if there is none."""
+        if self._failed is None:
+            return ""
+        at, model, error = self._failed
+        ago = asyncio.get_running_loop().time() - at
+        return f"; the last error of chat model {model!r}, {ago:.0f} s before: {error}"
+
+
 class AgentTurn:
-    """The state that the conversations of one agent share in an attempt at a turn. Runs steps within its budget.
+    """One agent in an attempt at a turn: what its conversations share. Runs steps within its budget.
+
+    A turn that restarts has another one. So has each call of an agent that is a tool, see :meth:`called`.
 
     Args:
-        attempt: The attempt, which the agent shares with the agents that it calls.
         agent: The open agent.
         event: The event.
         state: Its state.
+        identity: Whose turn it is.
+        steps: The durable steps of the attempt, with those of agents that are tools.
+        files: The files of the event and the workspace of the key.
+        clock: The time of the turn.
+        outputs: Pairs of side-output tag (empty: main output) and value that leave when the turn ends.
+        call_agent: Runs an agent that is a tool. True: the session of its caller continues its conversations.
         kept: Its conversations before the turn.
         prefix: Precedes the ids of its steps. It is empty for the agent of the turn.
         budget: Its budget. An agent that is a tool may have one.
@@ -123,49 +184,62 @@ class AgentTurn:
     __slots__ = (
         "_affinity",
         "_media",
-        "_steps",
         "_steps_spent",
         "_usage_spent",
         "agent",
-        "attempt",
         "budget",
+        "call_agent",
         "child_sessions",
+        "clock",
         "content",
         "event",
         "event_for_model",
+        "files",
         "finish_reason",
+        "identity",
         "kept",
         "loaded",
+        "outputs",
         "prefix",
         "state",
+        "steps",
         "tool_calls",
     )
 
     def __init__(
         self,
-        attempt: Attempt,
         agent: OpenAgent,
         event: Any,
         state: Any,
         *,
+        identity: Identity,
+        steps: Steps,
+        files: TurnFiles,
+        clock: TurnClock,
+        outputs: list[tuple[str, Any]],
+        call_agent: Callable[[AgentTurn, bool], Awaitable[AgentAnswer]],
         kept: KeptConversation,
         prefix: str = "",
         budget: Budget = NO_BUDGET,
     ) -> None:
-        self.attempt = attempt
         self.agent = agent
         self.event = event
         #: The event as models and commands read it, without the contents of files and media.
         self.event_for_model = event
         #: The images, PDF documents and audio of the event.
         self.content: tuple[Media, ...] = ()
+        self.state = state
+        self.identity = identity
+        self.steps = steps
+        self.files = files
+        self.clock = clock
+        self.outputs = outputs
+        self.call_agent = call_agent
         self.kept = kept
         #: The continued conversations with agents that it calls, None if the turn continues none.
         self.child_sessions: ChildSessions | None = None
-        self.state = state
         self.prefix = prefix
         self.budget = budget
-        self._steps = attempt.steps
         self._steps_spent = 0
         self._usage_spent = NO_USAGE
         self._media: TurnMedia | None = None
@@ -177,11 +251,30 @@ class AgentTurn:
         #: The finished tool calls as records have them.
         self.tool_calls: list[dict[str, Any]] = []
 
+    def called(
+        self, agent: OpenAgent, event: Any, state: Any, *, kept: KeptConversation, prefix: str, budget: Budget
+    ) -> AgentTurn:
+        """Return the part of an agent that is a tool and that this one calls."""
+        return AgentTurn(
+            agent,
+            event,
+            state,
+            identity=self.identity,
+            steps=self.steps,
+            files=self.files,
+            clock=self.clock,
+            outputs=self.outputs,
+            call_agent=self.call_agent,
+            kept=kept,
+            prefix=prefix,
+            budget=budget,
+        )
+
     @property
     def media(self) -> TurnMedia:
         """The media that the agent shows its models. Few turns have any."""
         if self._media is None:
-            self._media = TurnMedia(self.agent.media, self.attempt.identity.owner)
+            self._media = TurnMedia(self.agent.media, self.identity.owner)
         return self._media
 
     @property
@@ -189,7 +282,7 @@ class AgentTurn:
         """The digest that all its requests have, see :class:`ModelRequest`."""
         if not self._affinity:
             # The owner contains a length, so different pairs never have the same text.
-            text = f"{self.attempt.identity.owner}\0{self.agent.plan.agent_id}"
+            text = f"{self.identity.owner}\0{self.agent.plan.agent_id}"
             data = text.encode("utf-8", "surrogatepass")
             self._affinity = hashlib.blake2b(data, digest_size=16, person=b"flink-skills key").hexdigest()
         return self._affinity
@@ -209,24 +302,24 @@ class AgentTurn:
         self, step: str, run: Callable[[], Awaitable[Any]], asked: Asked = NOTHING_ASKED
     ) -> Coroutine[Any, Any, Any]:
         """Count a step and return the coroutine that runs it. See :meth:`Steps.durable`."""
-        self._steps.check_open()
+        self.steps.check_open()
         self._steps_spent += 1
         self._check()
-        return self._steps.durable(step, run, asked)
+        return self.steps.durable(step, run, asked)
 
     def wait(
         self, step: str, request: WaitRequest, read: ReadAnswer, asked: Asked = NOTHING_ASKED
     ) -> Coroutine[Any, Any, WaitResult]:
         """Count a step and return the coroutine that waits. See :meth:`Steps.wait`."""
-        self._steps.check_open()
+        self.steps.check_open()
         self._steps_spent += 1
         self._check()
-        return self._steps.wait(step, request, read, asked)
+        return self.steps.wait(step, request, read, asked)
 
     def add_usage(self, usage: Usage) -> None:
         """Count the tokens of a response. Raises :class:`LimitError` over the limit of the agent or the turn."""
         self._usage_spent = usage if self._usage_spent is NO_USAGE else self._usage_spent + usage
-        self._steps.add_usage(usage)
+        self.steps.add_usage(usage)
         self._check()
 
     def add_spent(self, spent: Spent, *, replayed: bool) -> None:
@@ -238,8 +331,8 @@ class AgentTurn:
         self._usage_spent += spent.usage
         self._check()
         if replayed:
-            self._steps.count_steps(spent.steps)
-            self._steps.add_usage(spent.usage)
+            self.steps.count_steps(spent.steps)
+            self.steps.add_usage(spent.usage)
 
     def _check(self) -> None:
         if self.budget is not NO_BUDGET:
@@ -293,27 +386,27 @@ class TurnContext(AgentContext):
 
     @property
     def key(self) -> Any:
-        return self._agent_turn.attempt.identity.key
+        return self._agent_turn.identity.key
 
     @property
     def session_id(self) -> str:
-        return self._agent_turn.attempt.identity.session_id
+        return self._agent_turn.identity.session_id
 
     @property
     def turn(self) -> int:
-        return self._agent_turn.attempt.identity.number
+        return self._agent_turn.identity.number
 
     @property
     def timestamp(self) -> int | None:
-        return self._agent_turn.attempt.identity.timestamp
+        return self._agent_turn.identity.timestamp
 
     @property
     def call_id(self) -> str:
-        return self._agent_turn.attempt.steps.current_call_id()
+        return self._agent_turn.steps.current_call_id()
 
     @property
     def usage(self) -> Usage:
-        return self._agent_turn.attempt.steps.usage
+        return self._agent_turn.steps.usage
 
     @property
     def finish_reason(self) -> str:
@@ -336,48 +429,6 @@ class TurnContext(AgentContext):
         return self._agent_turn.agent.metrics
 
 
-class StateCopy:
-    """State copy for a hook. The first access creates it."""
-
-    __slots__ = ("_agent_turn", "_before", "_value")
-
-    def __init__(self, agent_turn: AgentTurn) -> None:
-        self._agent_turn = agent_turn
-        self._before: StoredState | None = None
-        self._value: Any = None
-
-    def get(self) -> Any:
-        """Return the copy. Raises :class:`TurnError` if the state cannot be stored."""
-        if self._before is None:
-            self._before = stored_state(self._agent_turn.state)
-            self._value = self._agent_turn.agent.new_state(self._before)
-        return self._value
-
-    def assign(self, value: Any) -> None:
-        """Replace the copy. Raises :class:`TurnError` for a value that cannot be a state."""
-        self.get()
-        self._value = self._agent_turn.agent.assigned_state(value)
-
-    def stored(self) -> StoredState | None:
-        """Return the stored form of the copy, None if the hook has not read it."""
-        return None if self._before is None else stored_state(self._value)
-
-    def apply(self, effects: Iterable[Mapping[str, Any]]) -> None:
-        """Apply the effects of the tool call that the hook runs, which are stored separately."""
-        if self._before is not None:
-            for stored, gone in state_changes(effects):
-                self._value = changed_state(self._value, stored, gone)
-            self._before = stored_state(self._value)
-
-    def take_changes(self) -> list[dict[str, Any]]:
-        """Return the effect of the changes since the last call. Raises :class:`TurnError` for an invalid state."""
-        after = self.stored()
-        if self._before is None or after is None:
-            return []
-        before, self._before = self._before, after
-        return state_effects(before, after, removes=self._agent_turn.agent.has_plain_state)
-
-
 def merged_state(agent: OpenAgent, base: Session, current: Session, state: StoredState) -> StoredState:
     """Return the state of a key after a turn that other turns have overtaken.
 
@@ -394,40 +445,3 @@ def merged_state(agent: OpenAgent, base: Session, current: Session, state: Store
     for stored, gone in state_changes(state_effects(before, state, removes=agent.has_plain_state)):
         merged = changed_state(merged, stored, gone)
     return stored_state(merged)
-
-
-class ToolState:
-    """A copy of the state of an agent for one call of a tool.
-
-    Args:
-        agent_turn: The agent's part in the turn.
-        base: The state that is copied. None: that of the agent.
-    """
-
-    __slots__ = ("_agent_turn", "_before")
-
-    def __init__(self, agent_turn: AgentTurn, base: StoredState | None = None) -> None:
-        self._agent_turn = agent_turn
-        self._before = base
-
-    def open(self) -> Any:
-        """Return the copy. Raises :class:`TurnError` if the state cannot be stored."""
-        if self._before is None:
-            self._before = stored_state(self._agent_turn.state)
-        return self._agent_turn.agent.new_state(self._before)
-
-    def with_change(self, result: ToolResult, context: ToolContext) -> ToolResult:
-        """Return the result of the call with the changes of the copy. The changes of a failed call are dropped.
-
-        A copy that cannot be stored makes the result an error.
-        """
-        if result.is_error or not context.has_used_state:
-            return result
-        agent = self._agent_turn.agent
-        try:
-            before = self._before if self._before is not None else stored_state(self._agent_turn.state)
-            after = stored_state(agent.assigned_state(context.state))
-        except TurnError as error:
-            return ToolResult(f"the tool left a state that cannot be stored: {error}", is_error=True)
-        found = state_effects(before, after, removes=agent.has_plain_state)
-        return replace(result, effects=(*result.effects, *found)) if found else result

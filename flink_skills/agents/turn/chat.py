@@ -335,7 +335,7 @@ def _take_notices(conversation: Conversation, first_step: str) -> list[Notice]:
     The journal has them with the first response of a chat. A replay repeats them, even if the skills changed again.
     """
     state = conversation.skill_state
-    entry = conversation.agent_turn.attempt.steps.peek(first_step)
+    entry = conversation.agent_turn.steps.peek(first_step)
     if entry is None and not conversation.kept_messages:
         return []
     notices = outdated(state, conversation.model.view) if entry is None else journalled(entry)

@@ -16,12 +16,10 @@ from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.history import about_tokens_of, placed, skill_results
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
-from flink_skills.agents.state.session import SESSION_EFFECT
+from flink_skills.agents.state.session import NO_CONVERSATION, SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT
-from flink_skills.agents.turn.agent_turn import AgentTurn, ToolState
-from flink_skills.agents.turn.attempt import NestedCall
-from flink_skills.agents.turn.hooks import RequestHooks, ToolHook
+from flink_skills.agents.turn.hooks import RequestHooks, StateCopy, ToolHook
 from flink_skills.agents.turn.wait_requests import CallWaits
 from flink_skills.errors import LimitError
 from flink_skills.models.messages import Message, ModelResponse
@@ -41,12 +39,12 @@ if TYPE_CHECKING:
 class ToolCaller:
     """The agent that calls a tool in ``step``. It is the ``caller`` of the tool's context."""
 
-    __slots__ = ("_agent_turn", "_calls", "_step")
+    __slots__ = ("_agent_turn", "_called", "_step")
 
     def __init__(self, agent_turn: AgentTurn, step: str) -> None:
         self._agent_turn = agent_turn
         self._step = step
-        self._calls: list[NestedCall] = []
+        self._called: list[AgentTurn] = []
 
     @property
     def state(self) -> Any:
@@ -56,17 +54,17 @@ class ToolCaller:
     @property
     def spent(self) -> Spent | None:
         """The spending of the agents that the tool ran, None if it ran none."""
-        if len(self._calls) == 1:
-            return self._calls[0].spent
-        return sum((call.spent for call in self._calls), NOTHING_SPENT) if self._calls else None
+        return sum((of.spent for of in self._called), NOTHING_SPENT) if self._called else None
 
     async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Budget, session: str = "") -> AgentAnswer:
         """Run an agent in the turn. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
         kept = self._agent_turn.children().get(session) if session else None
         # A repeated call has the same prefix, and so the same call ids.
-        call = NestedCall(agent, event, state, f"{self._step}/", budget, kept)
-        self._calls.append(call)
-        return await self._agent_turn.attempt.call_agent(self._agent_turn.attempt, call)
+        called = self._agent_turn.called(
+            agent, event, state, kept=kept or NO_CONVERSATION, prefix=f"{self._step}/", budget=budget
+        )
+        self._called.append(called)
+        return await self._agent_turn.call_agent(called, kept is not None)
 
 
 _log = logging.getLogger(__name__)
@@ -205,7 +203,7 @@ class Conversation:
         return with_call_ids(response, self._place(step), self.call_ids, self.agent_turn.kept.call_ids(self.name))
 
     def _place(self, step: str) -> str:
-        return self.agent_turn.attempt.steps.call_id(step)
+        return self.agent_turn.steps.call_id(step)
 
     def skill_state_to_keep(self) -> Any | None:
         """Return the skill state that the session keeps at the turn's end, None for none."""
@@ -304,25 +302,24 @@ class Conversation:
         given = {} if toolsets is None else await toolsets.tools(context)
         return self.model.always(given), {} if pool is None else await pool.tools(context)
 
-    async def tool_context(self, step: str, *, workspace: bool, state: ToolState | None = None) -> ToolContext:
+    async def tool_context(self, step: str, *, workspace: bool, state: StateCopy | None = None) -> ToolContext:
         """Return the context of a tool call in ``step``.
 
         ``workspace`` opens the workspace of the key for it. ``state`` is the copy of the state for the call.
         """
         model, agent_turn = self.model, self.agent_turn
-        attempt = agent_turn.attempt
-        identity, files = attempt.identity, attempt.files
+        identity, steps, files = agent_turn.identity, agent_turn.steps, agent_turn.files
         opened = await files.workspace() if workspace and agent_turn.agent.workspaces is not None else None
         return ToolContext(
             key=identity.key,
             event=agent_turn.event,
             timestamp=identity.timestamp,
             session_id=identity.session_id,
-            open_state=(state or ToolState(agent_turn)).open,
+            open_state=(state or StateCopy(agent_turn)).open,
             owner=identity.owner,
             turn=identity.number,
-            call_id=attempt.steps.call_id(step),
-            attempt=attempt.steps.attempt,
+            call_id=steps.call_id(step),
+            attempt=steps.attempt,
             agent=agent_turn.agent.plan.agent_id,
             model=model.name,
             skills=model.view,
@@ -360,7 +357,6 @@ class Conversation:
             repeats: Counts calls by a model. None: the agent's code calls.
         """
         agent_turn = self.agent_turn
-        steps = agent_turn.attempt.steps
         replayed = True
 
         async def run() -> Any:
@@ -369,7 +365,7 @@ class Conversation:
             offered = tools or await self.tools()
             prepared = offered.prepare(name, arguments)
             tool, canonical = prepared.tool, prepared.arguments
-            state = ToolState(agent_turn)
+            state = StateCopy(agent_turn)
             workspace = tool is not None and canonical is not None and tool.uses_workspace
             context = await self.tool_context(step, workspace=workspace, state=state)
             context.caller = caller = ToolCaller(agent_turn, step)
@@ -395,7 +391,7 @@ class Conversation:
                         called = await self._call_with_hook(step, prepared, offered, context)
                     else:
                         if tool is not None and not tool.idempotent:
-                            context.begin = partial(steps.begin, step)
+                            context.begin = partial(agent_turn.steps.begin, step)
                         called = state.with_change(await offered.run(prepared, context), context)
                 finally:
                     if context.arguments is not None and context.arguments != canonical:
@@ -430,10 +426,10 @@ class Conversation:
         assert tool is not None and prepared.arguments is not None  # noqa: S101 - other calls have no hook
 
         async def execute(given: Mapping[str, Any], base: StoredState | None) -> ToolResult:
-            state = ToolState(agent_turn, base)
+            state = StateCopy(agent_turn, base)
             context.open_state = state.open
             if not tool.idempotent:
-                context.begin = partial(agent_turn.attempt.steps.begin, step)
+                context.begin = partial(agent_turn.steps.begin, step)
             call = prepared if given == prepared.arguments else offered.prepare(name, given)
             if call.problem is not None:
                 _log.error(

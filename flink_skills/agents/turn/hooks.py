@@ -1,4 +1,4 @@
-"""Runs the hooks of an agent inside the durable steps of its requests and tool calls."""
+"""Runs the hooks of an agent inside the durable steps of its requests and tool calls, on a copy of the state."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from flink_skills.agents.declare.agent import Refusal, ToolInvocation
 from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.state_values import StoredState
-from flink_skills.agents.turn.agent_turn import StateCopy, TurnContext
+from flink_skills.agents.state.typed_state import changed_state, state_effects, stored_state
+from flink_skills.agents.turn.agent_turn import TurnContext, state_changes
 from flink_skills.artifacts import artifact_ref
 from flink_skills.errors import SkillsError, TurnError
 from flink_skills.models.messages import AssistantMessage, ModelRequest, ModelResponse, ToolMessage, UserMessage
 from flink_skills.models.well_formed import well_formed_conversation
-from flink_skills.tools.base import ToolResult, TurnInterruptedError
+from flink_skills.tools.base import ToolContext, ToolResult, TurnInterruptedError
 from flink_skills.tools.state import unload_effect
 
 if TYPE_CHECKING:
@@ -23,6 +24,71 @@ if TYPE_CHECKING:
     from flink_skills.tools import SkillState
 
 _MESSAGES = (UserMessage, AssistantMessage, ToolMessage)
+
+
+class StateCopy:
+    """A copy of the state of an agent, for hooks or for a call of a tool. The first access creates it.
+
+    Args:
+        agent_turn: The agent's part in the turn.
+        base: The state that is copied. None: that of the agent.
+    """
+
+    __slots__ = ("_agent_turn", "_before", "_value")
+
+    def __init__(self, agent_turn: AgentTurn, base: StoredState | None = None) -> None:
+        self._agent_turn = agent_turn
+        self._before = base
+        self._value: Any = None
+
+    def open(self) -> Any:
+        """Return a new copy. Raises :class:`TurnError` if the state cannot be stored."""
+        if self._before is None:
+            self._before = stored_state(self._agent_turn.state)
+        self._value = self._agent_turn.agent.new_state(self._before)
+        return self._value
+
+    def get(self) -> Any:
+        """Return the copy. Raises :class:`TurnError` if the state cannot be stored."""
+        return self.open() if self._before is None else self._value
+
+    def assign(self, value: Any) -> None:
+        """Replace the copy. Raises :class:`TurnError` for a value that cannot be a state."""
+        self.get()
+        self._value = self._agent_turn.agent.assigned_state(value)
+
+    def stored(self) -> StoredState | None:
+        """Return the stored form of the copy, None if the hook has not read it."""
+        return None if self._before is None else stored_state(self._value)
+
+    def apply(self, effects: Iterable[Mapping[str, Any]]) -> None:
+        """Apply the effects of the tool call that the hook runs, which are stored separately."""
+        if self._before is not None:
+            for stored, gone in state_changes(effects):
+                self._value = changed_state(self._value, stored, gone)
+            self._before = stored_state(self._value)
+
+    def take_changes(self) -> list[dict[str, Any]]:
+        """Return the effect of the changes since the last call. Raises :class:`TurnError` for an invalid state."""
+        after = self.stored()
+        if self._before is None or after is None:
+            return []
+        before, self._before = self._before, after
+        return state_effects(before, after, removes=self._agent_turn.agent.has_plain_state)
+
+    def with_change(self, result: ToolResult, context: ToolContext) -> ToolResult:
+        """Return the result of a tool call with the changes of the copy. The changes of a failed call are dropped.
+
+        A copy that cannot be stored makes the result an error.
+        """
+        if result.is_error or not context.has_used_state:
+            return result
+        try:
+            self.assign(context.state)
+            found = self.take_changes()
+        except TurnError as error:
+            return ToolResult(f"the tool left a state that cannot be stored: {error}", is_error=True)
+        return replace(result, effects=(*result.effects, *found)) if found else result
 
 
 class HookContext(TurnContext):
@@ -52,7 +118,7 @@ class HookContext(TurnContext):
 
     @property
     def call_id(self) -> str:
-        return self._agent_turn.attempt.steps.call_id(self._step)
+        return self._agent_turn.steps.call_id(self._step)
 
     @property
     def state(self) -> Any:
@@ -151,7 +217,7 @@ class RequestHooks(_HookStep):
     async def evict(self, most: int) -> None:
         """Unload skills that the agent chooses, if more than ``most`` are loaded. A replay unloads the same ones."""
         if 0 < most < len(self._skill_state) and self._agent.hooks.evict:
-            entry = self._agent_turn.attempt.steps.peek(self._step)
+            entry = self._agent_turn.steps.peek(self._step)
             self._unloaded = await self._chosen() if entry is None else list(entry.get("unloaded", ()))
             for name in self._unloaded:
                 self._skill_state.apply(unload_effect(name))

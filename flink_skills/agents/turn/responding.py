@@ -28,7 +28,7 @@ from flink_skills.tools.streaming import ArgumentFeed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
-    from flink_skills.agents.turn.attempt import TurnClock
+    from flink_skills.agents.turn.agent_turn import TurnClock
     from flink_skills.agents.turn.conversation import Conversation
     from flink_skills.agents.turn.hooks import RequestHooks
     from flink_skills.agents.turn.materialise import Additions
@@ -204,16 +204,16 @@ async def _heard(
     """
     listener = delta_listener()
     on_delta = None if listener is None else partial(_tell, listener, conversation, step)
-    scope = conversation.agent_turn.attempt.scope
-    if on_delta is not None and (scope.attempt > 1 or scope.resumed or scope.restarts or attempt.passed):
+    agent_turn = conversation.agent_turn
+    if on_delta is not None and (agent_turn.steps.is_repeated or attempt.passed):
         on_delta(Discarded(restarted=True))
     incomplete = conversation.model.on_incomplete
     ask = partial(
         _request_with_retries,
-        conversation.agent_turn.agent.config,
+        agent_turn.agent.config,
         of,
         attempt=attempt,
-        clock=conversation.agent_turn.attempt.clock,
+        clock=agent_turn.clock,
         keeps_filtered=incomplete == "emit" and request.output_schema is None,
         lost=lost,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
@@ -83,13 +83,14 @@ class Steps:
         "attempt",
         "closed",
         "count",
+        "is_repeated",
         "mismatch",
         "usage",
     )
 
     def __init__(
         self,
-        entries: Iterable[bytes],
+        entries: Sequence[bytes],
         ids: CallIds,
         *,
         append: Callable[[str, bytes], None] = _keep_nothing,
@@ -116,6 +117,8 @@ class Steps:
         self._max_steps, self._max_tokens = max_steps, max_tokens
         self._call_numbers: dict[str, int] = {}
         self.attempt = attempt
+        #: True if observers may have received a part of an earlier attempt.
+        self.is_repeated = attempt > 1 or bool(entries)
         self.closed = False
         #: Number of steps that ran or were read from the journal, with those of agents that are tools.
         self.count = 0

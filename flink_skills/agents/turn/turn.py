@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.open.supervision import CANCEL_PAUSES, ignore_result, stop
@@ -17,9 +18,9 @@ from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import stored_state
 from flink_skills.agents.state.waits import Answer
 from flink_skills.agents.turn.agent_run import AgentRun, call_agent
-from flink_skills.agents.turn.agent_turn import AgentTurn, merged_state
-from flink_skills.agents.turn.attempt import Attempt, Identity, TurnClock, TurnFiles
+from flink_skills.agents.turn.agent_turn import AgentTurn, Identity, TurnClock, merged_state
 from flink_skills.agents.turn.steps import CallIds, Steps
+from flink_skills.agents.turn.turn_files import TurnFiles
 from flink_skills.agents.turn.turn_record import (
     ERROR_TAG,
     Emitted,
@@ -49,8 +50,6 @@ from flink_skills.tools.base import TurnInterruptedError
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent
-
-__all__ = ["ERROR_TAG", "AppendStep", "Turn", "TurnOutcome", "TurnStart", "TurnStatus"]
 
 AppendStep = Callable[[bytes, bool, Sequence[tuple[str, Any]]], None]
 
@@ -167,7 +166,7 @@ class Turn:
         """Begin an attempt at the turn with the entries of its journal."""
         start, agent, limits = self.start, self.agent, self.limits
         try:
-            steps = Steps(
+            self.steps = Steps(
                 entries,
                 self._ids,
                 append=self.keep_step,
@@ -180,11 +179,13 @@ class Turn:
             )
         except (ValueError, LookupError, TypeError) as error:
             raise WorkerError(f"the journal of key {start.key} cannot be read ({error_text(error)})") from error
-        self.scope.restarts = steps.restarts
+        self.scope.restarts = self.steps.restarts
         self.misfit = ""
+        #: Pairs of side-output tag (empty: main output) and value that the agent's code emitted in this attempt.
+        self.outputs: list[tuple[str, Any]] = []
         self.files.begin()
         for answer in self._answers:
-            steps.answer(answer)
+            self.steps.answer(answer)
         state = None
         if self._problem is None:
             session = start.base or start.session
@@ -192,18 +193,19 @@ class Turn:
                 state = agent.new_state(StoredState(session.state, session.types))
             except TurnError as error:
                 self._problem = str(error)
-        self.attempt = Attempt(
-            self.identity,
-            steps,
-            self.files,
-            scope=self.scope,
+        self.main = AgentTurn(
+            agent,
+            start.event,
+            state,
+            identity=self.identity,
+            steps=self.steps,
+            files=self.files,
             clock=self.clock,
-            generations=self._generations,
-            call_agent=call_agent,
+            outputs=self.outputs,
+            call_agent=partial(call_agent, self._generations),
+            kept=start.session.conversation(self.identity.session_id) if agent.keeps_conversation else NO_CONVERSATION,
         )
-        kept = start.session.conversation(self.identity.session_id) if agent.keeps_conversation else NO_CONVERSATION
-        self.main = AgentTurn(self.attempt, agent, start.event, state, kept=kept)
-        self.agent_run = AgentRun(self.main, self.attempt.generation_of(agent))
+        self.agent_run = AgentRun(self.main, self._generations[id(agent)])
 
     def _port(self) -> WaitPort:
         """Return the port of the waits of an attempt."""
@@ -212,21 +214,21 @@ class Turn:
     def answer(self, answer: Answer) -> None:
         """Receive an answer to a wait of the turn, on the event loop of the turn."""
         if not (self._over or self._parked):
-            self.attempt.steps.answer(answer)
+            self.steps.answer(answer)
 
     def park(self) -> None:
         """Stop the turn until one of its waits is answered."""
         if self.code is not None and not self._over:
             self._parked = self.scope.waiting = True
-            report_stopped_awaits(self.agent, self.start, self.attempt.steps.open_waits().values(), self.code)
-            self.attempt.steps.close()
+            report_stopped_awaits(self.agent, self.start, self.steps.open_waits().values(), self.code)
+            self.steps.close()
             stop(self.code, self._give_up)
 
     def fail(self, error: Exception) -> None:
         """Fail the turn, whatever its code does."""
         if self.code is not None and not self._over:
             self._failure = error
-            self.attempt.steps.close_waits()
+            self.steps.close_waits()
             stop(self.code, self._give_up)
 
     def keep_step(self, step: str, entry: bytes) -> None:
@@ -291,7 +293,7 @@ class Turn:
         if not self._over:
             self._cancelled = True
             # The waits continue in the next attempt.
-            self.attempt.steps.close_waits()
+            self.steps.close_waits()
             stop(task, self._give_up)
 
     def expire(self) -> None:
@@ -339,7 +341,7 @@ class Turn:
         if self._parked and not self._cancelled:
             outcome = TurnOutcome(TurnStatus.WAITING, (), UNCHANGED, self.start.session)
             if telemetry:
-                waits = self.attempt.steps.open_waits().values()
+                waits = self.steps.open_waits().values()
                 self.scope.open_waits = open_records(waits, self.agent.plan.operator_name, self.identity)
             observed.end(WAITING, detached=continues)
         elif self._cancelled or outcome is None:
@@ -365,7 +367,7 @@ class Turn:
         if self._wait is None or outcome.status == TurnStatus.FAIL_JOB:
             return outcome
         is_condemned = self._is_condemned
-        waits = condemned_waits(self.agent, self.start) if is_condemned else self.attempt.steps.open_waits()
+        waits = condemned_waits(self.agent, self.start) if is_condemned else self.steps.open_waits()
         if not waits:
             return outcome
         return replace(outcome, outputs=(*outcome.outputs, *TurnWaits(self, self._wait).ended(waits)))
@@ -373,8 +375,8 @@ class Turn:
     def _describe(self, attributes: dict[str, Any], outcome: TurnOutcome) -> None:
         attributes.update(
             **vars(self.usage),
-            steps=self.attempt.steps.count,
-            replayed=self.attempt.steps.replayed,
+            steps=self.steps.count,
+            replayed=self.steps.replayed,
             skills=list(self.main.loaded),
             outputs=len(outcome.outputs),
             message=outcome.message,
@@ -387,7 +389,7 @@ class Turn:
         continue get an error.
         """
         self._over = True
-        self.attempt.steps.close()
+        self.steps.close()
         self.scope.emit = None
         self.code = self.observed = None
         self._ended = _nobody
@@ -414,7 +416,7 @@ class Turn:
             return failed(self, error)
 
     def _start_anew(self, mismatch: JournalMismatchError) -> None:
-        steps = self.attempt.steps
+        steps = self.steps
         _log.warning(
             "agent %s, key %s, turn %d: %s; the agent's code changed after the turn started, or does not request "
             "the same steps each time: the turn restarts without the %d steps that it had finished",
@@ -435,21 +437,22 @@ class Turn:
         self._begin([emptied])
 
     async def _run_once(self) -> TurnOutcome:
-        run, attempt, agent, event = self.agent_run, self.attempt, self.agent, self.start.event
-        attempt.files.event = event
+        run, steps, agent, event = self.agent_run, self.steps, self.agent, self.start.event
+        self.files.event = event
         # Most events have neither media nor files, and a coroutine has a cost.
         if agent.content.is_in(event) or agent.files.has_files(event):
             await run.read_event()
         try:
             result = await run.run()
         except Exception:
-            if attempt.steps.mismatch is None:
+            if steps.mismatch is None:
                 raise
-        if attempt.steps.mismatch is not None:
+        if steps.mismatch is not None:
             # Whatever the agent's code made of it: there may be an `except Exception` around a step.
-            raise attempt.steps.mismatch
+            raise steps.mismatch
         if result is not None:
-            attempt.emit("", result)
+            steps.check_open()
+            self.outputs.append(("", result))
         outputs = self.encoding.of_turn(emitted(self))
         state = stored_state(self.main.state)
         if self.agent.keeps_conversation:
@@ -489,9 +492,4 @@ class Turn:
     @property
     def usage(self) -> Usage:
         """The tokens and the requests of all models in this attempt."""
-        return self.attempt.steps.usage
-
-    @property
-    def outputs(self) -> list[tuple[str, Any]]:
-        """The outputs that the agent's code emitted in this attempt."""
-        return self.attempt.outputs
+        return self.steps.usage

@@ -265,6 +265,8 @@ class Ending(Protocol):
     encoding: Encoding
     #: The problem of an output that does not fit its table. It is empty without one.
     misfit: str
+    #: The outputs that the agent's code emitted.
+    outputs: list[tuple[str, Any]]
 
     @property
     def key(self) -> Any:
@@ -273,10 +275,6 @@ class Ending(Protocol):
     @property
     def usage(self) -> Usage:
         """The tokens and the requests of all models."""
-
-    @property
-    def outputs(self) -> list[tuple[str, Any]]:
-        """The outputs that the agent's code emitted."""
 
     @property
     def records(self) -> TurnRecords:

@@ -15,7 +15,7 @@ from flink_skills.agents.state.error_text import error_text
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.journal import Journal
 from flink_skills.agents.state.waits import APPROVAL, CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
-from flink_skills.agents.turn.attempt import Identity
+from flink_skills.agents.turn.agent_turn import Identity
 from flink_skills.agents.turn.turn_record import Emitted, Ending, TurnStart, error_outputs
 from flink_skills.errors import SkillsError, TurnError
 from flink_skills.options import SkillOptions
