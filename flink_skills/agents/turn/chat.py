@@ -146,6 +146,7 @@ async def _summary(conversation: Conversation, messages: Sequence[Message], most
             messages=[UserMessage("\n".join(json.dumps(_line(message), ensure_ascii=False) for message in messages))],
             settings=model.provider_settings,
             timeout=model.timeout,
+            affinity=conversation.agent_turn.affinity,
         )
 
     try:

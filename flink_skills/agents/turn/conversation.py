@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -88,15 +87,15 @@ class Repeats:
         self._limits = limits
         self._times: dict[str, int] = {}
 
-    def counted(self, name: str, tool: Tool | None, arguments: Any, result: ToolResult) -> ToolResult:
-        """Return ``result`` with its number, unless the tool may repeat results."""
+    def count(self, name: str, tool: Tool | None, arguments: Any, result: ToolResult) -> Repeat | None:
+        """Return the number of ``result``, None if the tool may repeat results."""
         if self._limits.polling.get(name, tool is not None and tool.repeats):
-            return result
+            return None
         effects = [{**effect, "call_id": ""} for effect in result.effects if effect.get("op") != SESSION_EFFECT]
         media = [[item.media_type, item.name, item.size, item.location] for item in result.media]
         what = result.content if result.compared is None else result.compared
         same = fingerprint(name, arguments, result.is_error, what, effects, media)
-        return replace(result, repeat=self._next(same)) if same else result
+        return self._next(same) if same else None
 
     def replayed(self, result: ToolResult) -> None:
         """Count a result from the journal."""
@@ -194,16 +193,14 @@ class Conversation:
     def call_id(self, given: str, step: str, number: int) -> str:
         """Return the id that :meth:`with_ids` gives to a call in the response ``step``."""
         kept = self.agent_turn.kept.call_ids(self.name)
-        return call_id(given, f"{self._place(step)}:{number}", self.call_ids, kept)
+        return call_id(given, f"{self.agent_turn.steps.call_id(step)}:{number}", self.call_ids, kept)
 
     def with_ids(self, response: ModelResponse, step: str) -> ModelResponse:
         """Return the response ``step`` with call ids that every provider accepts in this conversation."""
         if not response.tool_calls:
             return response
-        return with_call_ids(response, self._place(step), self.call_ids, self.agent_turn.kept.call_ids(self.name))
-
-    def _place(self, step: str) -> str:
-        return self.agent_turn.steps.call_id(step)
+        place = partial(self.agent_turn.steps.call_id, step)
+        return with_call_ids(response, place, self.call_ids, self.agent_turn.kept.call_ids(self.name))
 
     def skill_state_to_keep(self) -> Any | None:
         """Return the skill state that the session keeps at the turn's end, None for none."""
@@ -398,16 +395,19 @@ class Conversation:
                         activity.attributes.update(arguments=context.arguments, requested_arguments=arguments)
                 called = await agent_turn.media.kept_result(name, called)
                 ran = canonical if context.arguments is None else context.arguments
+                repeat = None
                 if repeats is not None:
-                    called = repeats.counted(name, tool, prepared.parsed if ran is None else ran, called)
-                    if called.repeat is not None and called.repeat.times > 1:
-                        activity.attributes["times"] = called.repeat.times
+                    repeat = repeats.count(name, tool, prepared.parsed if ran is None else ran, called)
+                    if repeat is not None and repeat.times > 1:
+                        activity.attributes["times"] = repeat.times
                 activity.attributes.update(content=called.content, is_error=called.is_error)
+            change = None
             if ran is not None and ran != prepared.parsed:
-                called = replace(called, ran=_change(prepared.parsed, ran, ran != canonical))
-            result = result_to_json(called)
-            spent = caller.spent
-            return result if spent is None else {**result, "sub": spent.to_json()}
+                change = _change(prepared.parsed, ran, ran != canonical)
+            result = result_to_json(called, ran=change, repeat=repeat)
+            if (spent := caller.spent) is not None:
+                result["sub"] = spent.to_json()
+            return result
 
         asked = place._replace(what=fingerprint(name, arguments))
         entry = await agent_turn.durable(step, run, asked)

@@ -89,10 +89,8 @@ async def respond(
             if not isinstance(decided, ModelRequest):
                 return _with_notes(_instead(conversation, step, decided), notices, hooks, additions)
             settings = {name: of for name, of in decided.settings.items() if request.settings.get(name, _UNSET) != of}
-            request = decided
-        if request.affinity != (affinity := conversation.agent_turn.affinity):
-            # A hook made the request, or it is none of the conversation itself.
-            request = replace(request, affinity=affinity)
+            # The hook may have created the request.
+            request = replace(decided, affinity=conversation.agent_turn.affinity)
         digests = conversation.digests
         # The skills that are loaded when the request is made: its tokens are what they cost.
         loaded = {"skills": list(digests), "digests": digests}
