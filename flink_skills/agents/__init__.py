@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from flink_skills.agents.state.waits import Answer as Answer
     from flink_skills.agents.state.waits import WaitChange as WaitChange
     from flink_skills.agents.state.waits import WaitOperation as WaitOperation
-    from flink_skills.agents.turn.calls import Apart as Apart
-    from flink_skills.agents.turn.calls import is_apart as is_apart
     from flink_skills.agents.turn.local import run_events as run_events
     from flink_skills.agents.turn.local import run_list as run_list
+    from flink_skills.agents.turn.steps import Apart as Apart
     from flink_skills.agents.turn.steps import CallIds as CallIds
     from flink_skills.agents.turn.steps import Steps as Steps
+    from flink_skills.agents.turn.steps import is_apart as is_apart
     from flink_skills.agents.turn.turn import ERROR_TAG as ERROR_TAG
     from flink_skills.agents.turn.turn import AppendStep as AppendStep
     from flink_skills.agents.turn.turn import Turn as Turn
@@ -55,7 +55,7 @@ _HOMES = {
     "AgentSpec": "plan.spec",
     "Answer": "state.waits",
     "AnswerType": "declare.answers",
-    "Apart": "turn.calls",
+    "Apart": "turn.steps",
     "AppendStep": "turn.turn",
     "CallIds": "turn.steps",
     "DeclarativeAgent": "plan.declarative",
@@ -82,7 +82,7 @@ _HOMES = {
     "encode": "state.codec",
     "event_files": "state.files",
     "event_text": "state.event",
-    "is_apart": "turn.calls",
+    "is_apart": "turn.steps",
     "key_failure": "state.keys",
     "key_failure_text": "state.keys",
     "key_from_text": "state.keys",

@@ -40,7 +40,7 @@ async def test_a_turn_runs_from_a_recorded_journal_alone() -> None:
 
     again = Steps(journal, IDS)
     assert await order(again, never) == results
-    assert (again.replayed, again.finished, again.count) == (2, 2, 2)
+    assert (again.journal.replayed, len(again.journal), again.count) == (2, 2, 2)
 
 
 async def test_a_turn_continues_after_the_last_recorded_step() -> None:

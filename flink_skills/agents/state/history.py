@@ -3,7 +3,7 @@
 Only conversations that go on over events (``session = "key"``) have a history. It is made shorter before the first
 request of a turn to the model, to half of the limit: each time it is, the prefix that providers keep cached begins
 anew, so it should be seldom. What is loaded is state and not history: a skill whose instructions stood in a message
-that is gone stands in the system text from then on (:mod:`flink_skills.agents.turn.materialise`).
+that is gone stands in the system text from then on (:mod:`flink_skills.agents.turn.responding`).
 
 The reasoning of earlier turns is omitted first. No provider requires it after its turn, and without it all messages may
 fit.

@@ -20,9 +20,9 @@ from flink_skills.agents.state.journal import Asked
 from flink_skills.agents.state.session import KeptConversation
 from flink_skills.agents.state.waits import SLEEP, WaitRequest
 from flink_skills.agents.turn.agent_turn import AgentTurn, TurnContext, session_json
-from flink_skills.agents.turn.calls import Calls
 from flink_skills.agents.turn.chat import Request, chat
 from flink_skills.agents.turn.conversation import Conversation
+from flink_skills.agents.turn.steps import Calls
 from flink_skills.agents.turn.wait_requests import (
     AnswerReader,
     answer_of,

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flink_skills.agents.declare.answers import AnswerType
 from flink_skills.agents.state.history import Cut, about_tokens_of, cut, without_verbatim
 from flink_skills.agents.state.journal import Asked
-from flink_skills.agents.turn.calls import Apart
 from flink_skills.agents.turn.conversation import Repeats
-from flink_skills.agents.turn.materialise import Additions, build_request
-from flink_skills.agents.turn.responding import respond
+from flink_skills.agents.turn.responding import Additions, build_request, respond
+from flink_skills.agents.turn.steps import Apart
 from flink_skills.errors import ModelError, TurnError
 from flink_skills.models.endings import AnswerEnd, end_of
 from flink_skills.models.messages import (
@@ -40,8 +39,8 @@ from flink_skills.tools.profiles import LOADERS
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
-    from flink_skills.agents.turn.calls import Calls
     from flink_skills.agents.turn.conversation import Conversation
+    from flink_skills.agents.turn.steps import Calls
     from flink_skills.tools import ToolSet
     from flink_skills.tools.base import Tool
 
@@ -336,7 +335,7 @@ def _take_notices(conversation: Conversation, first_step: str) -> list[Notice]:
     The journal has them with the first response of a chat. A replay repeats them, even if the skills changed again.
     """
     state = conversation.skill_state
-    entry = conversation.agent_turn.steps.peek(first_step)
+    entry = conversation.agent_turn.steps.journal.peek(first_step)
     if entry is None and not conversation.kept_messages:
         return []
     notices = outdated(state, conversation.model.view) if entry is None else journalled(entry)

@@ -217,7 +217,7 @@ class RequestHooks(_HookStep):
     async def evict(self, most: int) -> None:
         """Unload skills that the agent chooses, if more than ``most`` are loaded. A replay unloads the same ones."""
         if 0 < most < len(self._skill_state) and self._agent.hooks.evict:
-            entry = self._agent_turn.steps.peek(self._step)
+            entry = self._agent_turn.steps.journal.peek(self._step)
             self._unloaded = await self._chosen() if entry is None else list(entry.get("unloaded", ()))
             for name in self._unloaded:
                 self._skill_state.apply(unload_effect(name))

@@ -1,4 +1,9 @@
-"""The response of a chat model as a durable step. A request is repeated if the model fails in a transient way."""
+"""The request to a chat model, and its response as a durable step.
+
+A request follows from the conversation, its skill state and its journal, so it is the same when a turn restarts. It
+begins with the bytes of the one before while no skill is loaded, unloaded or chosen from: the content of loaded skills
+comes behind all fixed text. A request is repeated if the model fails in a transient way.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +17,128 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.agent import Refusal
+from flink_skills.agents.declare.answers import AnswerType
 from flink_skills.agents.state.codec import response_from_json, response_to_json
+from flink_skills.agents.state.history import placed
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.errors import LimitError, ModelError, TurnError, counted
 from flink_skills.models.base import tell_whole
 from flink_skills.models.endings import AnswerEnd, checked, end_of
 from flink_skills.models.fallback import Attempt, Candidate
-from flink_skills.models.media import for_model
-from flink_skills.models.messages import ModelRequest, ModelResponse
+from flink_skills.models.media import for_model, has_media
+from flink_skills.models.messages import Message, ModelRequest, ModelResponse
 from flink_skills.models.notices import Notice
-from flink_skills.models.well_formed import well_formed_response
+from flink_skills.models.well_formed import well_formed, well_formed_response
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import Delta, Discarded, OnDelta, ToolCallDelta, delta_listener, emit, observe
+from flink_skills.tools.skills.skill_prompts import skill_block, system_block
 from flink_skills.tools.streaming import ArgumentFeed
+from flink_skills.tools.toolset import Speaker
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
     from flink_skills.agents.turn.agent_turn import TurnClock
     from flink_skills.agents.turn.conversation import Conversation
     from flink_skills.agents.turn.hooks import RequestHooks
-    from flink_skills.agents.turn.materialise import Additions
+    from flink_skills.tools import SkillState
     from flink_skills.tools.base import Tool, ToolContext
 
 _log = logging.getLogger("flink_skills.model")
+
+
+class Additions:
+    """The additions of one chat.
+
+    A tool is asked for its addition when it is first offered. The journal stores the addition with the response to that
+    request. A request after a failover therefore has the same addition, even if the tool returns another one by now,
+    such as the next month.
+    """
+
+    __slots__ = ("_said", "new")
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+        #: The additions of the last request that no earlier one had. The journal stores them with its response.
+        self.new: dict[str, str] = {}
+
+    def text(self, speakers: Mapping[str, Speaker]) -> str:
+        """Return the additions to a request, the same text of several tools once."""
+        self.new = {}
+        for name, speaker in speakers.items():
+            if name not in self._said:
+                self._said[name] = self.new[name] = _asked(name, speaker)
+        return "\n\n".join(dict.fromkeys(text for name in speakers if (text := self._said[name])))
+
+    def replay(self, entry: Mapping[str, Any]) -> None:
+        """Use the additions that the journal has with a response."""
+        self._said.update(entry.get("p", {}))
+
+
+def _asked(name: str, speaker: Speaker) -> str:
+    try:
+        return str(speaker.prompt_addition() or "").strip()
+    except Exception:  # tools are the user's
+        _log.exception("tool %s: prompt_addition() failed; the system prompt has no addition of this tool", name)
+        return ""
+
+
+_NOWHERE_ELSE = "Loaded skill context:"
+
+
+async def build_request(
+    conversation: Conversation,
+    messages: Sequence[Message],
+    answer_type: AnswerType,
+    *,
+    system: str,
+    additions: Additions,
+) -> ModelRequest:
+    """Return the next request of a conversation.
+
+    ``system`` is the fixed part of the system text, and ``additions`` are those of the chat.
+    """
+    model, state = conversation.model, conversation.skill_state
+    tools = await conversation.tools()
+    if tools.speakers:
+        system = _joined(system, additions.text(tools.speakers))
+    results = conversation.skill_results(messages)
+    if len(state) and conversation.has_changed_skills():
+        # Files may have to be read, and other turns run on this loop. Later they are in memory.
+        system, messages = await asyncio.to_thread(_materialised, model, system, state, messages, results)
+    elif len(state) or results:
+        system, messages = _materialised(model, system, state, messages, results)
+    if has_media(messages[conversation.without_media() :]):
+        messages = await conversation.agent_turn.media.loaded(messages, model.chat_model.accepts)
+    affinity = conversation.agent_turn.affinity
+    return model.request(well_formed(system), messages, tools.specs(), answer_type, affinity=affinity)
+
+
+def _materialised(
+    model: ModelRuntime, system: str, state: SkillState, messages: Sequence[Message], results: Sequence[int]
+) -> tuple[str, Sequence[Message]]:
+    most = model.services.config.get(SkillOptions.PROMPT_MAX_DOC_CHARS)
+    changed, homes = placed(messages, results, state, model.settings.content)
+    homeless = []
+    for name in sorted(state) if model.settings.content != "system" else ():
+        at, home = homes.get(name, (-1, None))
+        if home is not None and not home.stub:
+            continue  # the conversation itself has it
+        block = skill_block(name, state[name], model.view, max_doc_chars=most)
+        if home is None:
+            homeless.append(block)
+        else:
+            changed[at] = replace(home, content=well_formed(block))
+    if changed:
+        messages = [changed.get(at, message) for at, message in enumerate(messages)]
+    if model.settings.content == "system":
+        return _joined(system, system_block(state, model.view, max_doc_chars=most)), messages
+    return _joined(system, *([_NOWHERE_ELSE, *homeless] if homeless else [])), messages
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
 _MAX_WAIT = 30.0
 # Doublings of the limit of a cut answer.
 _MAX_DOUBLINGS = 2

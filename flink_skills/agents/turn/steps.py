@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from types import TracebackType
+from typing import Any, Generic, TypeVar
 
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked, Journal, JournalMismatchError
-from flink_skills.agents.state.waits import APPROVAL, Answer, OpenWait, WaitRequest, WaitResult
-from flink_skills.agents.turn.waits import ReadAnswer, WaitPort, Waits, no_waits
-from flink_skills.errors import LimitError
+from flink_skills.agents.state.waits import APPROVAL, Answer, WaitRequest, WaitResult
+from flink_skills.agents.turn.waits import ReadAnswer, WaitPort, Waits
+from flink_skills.errors import LimitError, TurnError
 from flink_skills.models.messages import NO_USAGE, Usage
 from flink_skills.tools.base import TurnInterruptedError
 
@@ -72,7 +75,6 @@ class Steps:
         "_call_numbers",
         "_flush",
         "_ids",
-        "_journal",
         "_max_steps",
         "_max_tokens",
         "_parents",
@@ -84,6 +86,7 @@ class Steps:
         "closed",
         "count",
         "is_repeated",
+        "journal",
         "mismatch",
         "usage",
     )
@@ -99,9 +102,10 @@ class Steps:
         max_steps: int = 0,
         max_tokens: int = 0,
         max_size: int = 0,
-        port: Callable[[], WaitPort] = no_waits,
+        port: Callable[[], WaitPort] = WaitPort,
     ) -> None:
-        self._journal = Journal(entries, max_size)
+        #: The journal of the turn. All that changes it goes through this object.
+        self.journal = Journal(entries, max_size)
         self._ids = ids
         self._port = port
         # Calls and steps that run now. Those that contain others of them are among them.
@@ -127,28 +131,13 @@ class Steps:
         #: The difference between code and journal that ended this attempt. The turn then restarts.
         self.mismatch: JournalMismatchError | None = None
 
-    @property
-    def restarts(self) -> int:
-        """Number of restarts of the turn with an empty journal."""
-        return self._journal.anew
-
-    @property
-    def replayed(self) -> int:
-        """Number of results that were read from the journal."""
-        return self._journal.replayed
-
-    @property
-    def finished(self) -> int:
-        """Number of finished steps in the journal."""
-        return len(self._journal)
-
     def close(self) -> None:
         """Reject all further steps."""
         self.closed = True
         # Callbacks may refer to the turn. Cutting the cycle frees an ended turn without a garbage collection.
         self._append, self._flush = _keep_nothing, None
         self.close_waits()
-        self._port, self._waits = no_waits, None
+        self._port, self._waits = WaitPort, None
 
     def close_waits(self) -> None:
         """Cancel all code that waits. The waits themselves stay open."""
@@ -159,14 +148,6 @@ class Steps:
         """Raise :class:`TurnInterruptedError` after :meth:`close`."""
         if self.closed:
             raise TurnInterruptedError("the turn has ended or was restarted: await everything that on_event starts")
-
-    def emptied(self) -> bytes:
-        """Return the only entry of the journal with which the turn restarts."""
-        return self._journal.emptied()
-
-    def peek(self, step: str) -> Any | None:
-        """Return the result of ``step`` in the journal, None if there is none. The step does not count as replayed."""
-        return self._journal.peek(step)
 
     def call_id(self, step: str) -> str:
         """Return the id of the call of ``step``.
@@ -194,7 +175,7 @@ class Steps:
             Exception: Whatever ``run`` raises.
         """
         self.count_steps(1)
-        journal = self._journal
+        journal = self.journal
         try:
             done = journal.find(step, asked)
         except JournalMismatchError as mismatch:
@@ -233,7 +214,7 @@ class Steps:
         Returns:
             The number of the attempt at this step, from 1. It is 2 or higher if an earlier attempt was lost.
         """
-        entry = self._journal.begin(step)
+        entry = self.journal.begin(step)
         if entry is None:
             return max(2, self.attempt)
         if not entry:
@@ -275,11 +256,11 @@ class Steps:
         self.count_steps(1)
         asked = asked._replace(what=request.fingerprint())
         try:
-            kept = self._journal.find_wait(step, asked)
+            kept = self.journal.find_wait(step, asked)
         except JournalMismatchError as mismatch:
             self.mismatch = mismatch
             raise
-        self._call_numbers[step] = self._journal.call_number(step, asked.what)
+        self._call_numbers[step] = self.journal.call_number(step, asked.what)
         self._parents[step] = _current_step.get()
         wait_id = self._wait_id(step, request) if kept is None else kept.wait.id
         return await self._opened_waits().wait(step, wait_id, kept, request=request, read=read, asked=asked)
@@ -300,10 +281,6 @@ class Steps:
         if self._waits is None or not self._waits.cancel(wait):
             self._port().cancel(wait)
 
-    def asked_wait(self, step: str) -> OpenWait | None:
-        """Return the wait ``step`` of an earlier attempt, None if there is none."""
-        return self._journal.asked_wait(step)
-
     def answer(self, answer: Answer) -> None:
         """Receive an answer to a wait of the turn."""
         if not self.closed:
@@ -314,19 +291,15 @@ class Steps:
         """The answers that were not delivered to the code."""
         return () if self._waits is None else self._waits.unread
 
-    def open_waits(self) -> dict[str, OpenWait]:
-        """Return the waits of the turn that have not ended, by their step."""
-        return self._journal.open_waits
-
     def _opened_waits(self) -> Waits:
         if self._waits is None:
-            self._waits = Waits(self._journal, self._running, self._parents, self._port(), self.attempt)
+            self._waits = Waits(self.journal, self._running, self._parents, self._port(), self.attempt)
         return self._waits
 
     def end(self, line: str, after: str) -> None:
         """Report that the code of ``line`` has ended after the call ``after``. See :meth:`Journal.end`."""
         try:
-            self._journal.end(line, after)
+            self.journal.end(line, after)
         except JournalMismatchError as mismatch:
             self.mismatch = mismatch
             raise
@@ -348,3 +321,166 @@ class Steps:
 
 def _given_up(step: str) -> TurnInterruptedError:
     return TurnInterruptedError(f"step {step} belongs to an attempt at the turn that was given up")
+
+
+T = TypeVar("T")
+
+# For whom what runs in this context is apart.
+_apart: contextvars.ContextVar[tuple[object, ...]] = contextvars.ContextVar("flink_skills_apart", default=())
+
+
+def is_apart(owner: object) -> bool:
+    """Return True in a coroutine that ``owner`` runs apart."""
+    return owner in _apart.get()
+
+
+class Apart(Generic[T]):
+    """Awaits ``coroutine`` in a copy of the current context: context variables that it sets stay its own.
+
+    >>> result = await Apart(tool.call(arguments), owner)
+    """
+
+    __slots__ = ("_coroutine", "_owner")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], owner: object) -> None:
+        self._coroutine = coroutine
+        self._owner = owner
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        context = contextvars.copy_context()
+        run, coroutine = context.run, self._coroutine
+        run(_apart.set, (*_apart.get(), self._owner))
+        try:
+            waits_for = run(coroutine.send, None)
+            while True:
+                try:
+                    sent = yield waits_for
+                except GeneratorExit:
+                    run(coroutine.close)
+                    raise
+                except BaseException as error:  # for the coroutine, such as its cancellation
+                    waits_for = run(coroutine.throw, error)
+                else:
+                    waits_for = run(coroutine.send, sent)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+# The last call of an agent's code in this task, or in the task that started it.
+_last_call: contextvars.ContextVar[tuple[Calls, str] | None] = contextvars.ContextVar(
+    "flink_skills_last_call", default=None
+)
+
+
+class Calls:
+    """The calls of one agent's code in a turn, such as ``chat#0`` and ``step:total#1``.
+
+    The position of a call is known from the task that makes it: however long parallel tasks take, the calls of each
+    task come in the order of the program.
+
+    Args:
+        steps: The steps of the turn.
+        prefix: Precedes the ids. It is empty for the agent of the turn, and the step of the call for an agent that is
+            a tool.
+    """
+
+    __slots__ = ("_awaited", "_before", "_counts", "_task", "prefix", "steps")
+
+    def __init__(self, steps: Steps, prefix: str = "") -> None:
+        self.prefix = prefix
+        self.steps = steps
+        self._counts: dict[str, int] = {}
+        # Pairs of a call and its coroutine.
+        self._awaited: list[tuple[str, Any]] = []
+        self._task: asyncio.Task[Any] | None = None
+        self._before: contextvars.Token[tuple[Calls, str] | None] | None = None
+
+    def __enter__(self) -> None:
+        """Begin the agent's code in the current task."""
+        self._task = asyncio.current_task()
+        self._before = _last_call.set(None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the agent's code."""
+        self._awaited.clear()
+        # Timers that are created later keep this context, some long after their cancellation.
+        if self._before is not None:
+            _last_call.reset(self._before)
+            self._before = None
+
+    def call(self, kind: str) -> _Call:
+        """Return a context manager for a call of the agent's code. It returns the id and the position of the call."""
+        return _Call(self, kind)
+
+    def next_id(self, kind: str) -> str:
+        """Return the id of the next call of a kind."""
+        count = self._counts.get(kind, 0)
+        self._counts[kind] = count + 1
+        return f"{self.prefix}{kind}#{count}"
+
+    def place(self) -> Asked:
+        """Return the position of the next call in the agent's code."""
+        return Asked("", self.last(), self.prefix if self.is_own_line() else None)
+
+    def is_own_line(self) -> bool:
+        """Return True in the agent's code itself, where calls can only come one after another."""
+        return asyncio.current_task() is self._task and not is_apart(self)
+
+    def last(self) -> str:
+        """Return the last call in this part of the code, an empty string before the first one."""
+        last = _last_call.get()
+        return last[1] if last is not None and last[0] is self else ""
+
+    def ended(self) -> None:
+        """Report the end of the agent's code, or of the function of a step.
+
+        Raises :class:`JournalMismatchError` if the journal has a call that comes next.
+        """
+        self.steps.check_open()
+        self.steps.end(self.prefix, self.last())
+
+    def awaited(self, call: str, coroutine: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of a call. The turn fails if the agent's code never awaits it."""
+        self._awaited.append((call, coroutine))
+        return coroutine
+
+    def check_awaited(self) -> None:
+        """Raise :class:`TurnError` for a call that was never awaited."""
+        # A coroutine that has ended has no frame.
+        forgotten = [
+            (call, of)
+            for call, of in self._awaited
+            if of.cr_frame is not None and inspect.getcoroutinestate(of) == inspect.CORO_CREATED
+        ]
+        for _, coroutine in forgotten:
+            coroutine.close()
+        if forgotten:
+            call = forgotten[0][0]
+            raise TurnError(f"{call} was called and never awaited, so it did nothing: write 'await {call}'")
+
+
+class _Call:
+    """A call of the agent's code: its id, the next one of its kind, and its position in the code."""
+
+    __slots__ = ("_calls", "_id")
+
+    def __init__(self, calls: Calls, kind: str) -> None:
+        self._calls = calls
+        self._id = calls.next_id(kind)
+
+    def __enter__(self) -> tuple[str, Asked]:
+        asked = self._calls.place()
+        # Later calls are nested in this one until it ends.
+        _last_call.set((self._calls, f"{self._id}/"))
+        self._calls.steps.enter(self._id)
+        return self._id, asked
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._calls.steps.leave(self._id)
+        # A failed call may succeed when it is repeated, and the program may then continue differently.
+        _last_call.set((self._calls, self._id if kind is None else f"!{self._id}"))

@@ -41,7 +41,7 @@ from flink_skills.agents.turn.turn_waits import (
     processing_time,
     report_stopped_awaits,
 )
-from flink_skills.agents.turn.waits import WaitPort, no_waits
+from flink_skills.agents.turn.waits import WaitPort
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import LimitError, TurnError, WorkerError
 from flink_skills.models.messages import Usage
@@ -179,7 +179,7 @@ class Turn:
             )
         except (ValueError, LookupError, TypeError) as error:
             raise WorkerError(f"the journal of key {start.key} cannot be read ({error_text(error)})") from error
-        self.scope.restarts = self.steps.restarts
+        self.scope.restarts = self.steps.journal.anew
         self.misfit = ""
         #: Pairs of side-output tag (empty: main output) and value that the agent's code emitted in this attempt.
         self.outputs: list[tuple[str, Any]] = []
@@ -209,7 +209,7 @@ class Turn:
 
     def _port(self) -> WaitPort:
         """Return the port of the waits of an attempt."""
-        return no_waits() if self._wait is None else TurnWaits(self, self._wait)
+        return WaitPort() if self._wait is None else TurnWaits(self, self._wait)
 
     def answer(self, answer: Answer) -> None:
         """Receive an answer to a wait of the turn, on the event loop of the turn."""
@@ -220,7 +220,7 @@ class Turn:
         """Stop the turn until one of its waits is answered."""
         if self.code is not None and not self._over:
             self._parked = self.scope.waiting = True
-            report_stopped_awaits(self.agent, self.start, self.steps.open_waits().values(), self.code)
+            report_stopped_awaits(self.agent, self.start, self.steps.journal.open_waits.values(), self.code)
             self.steps.close()
             stop(self.code, self._give_up)
 
@@ -341,7 +341,7 @@ class Turn:
         if self._parked and not self._cancelled:
             outcome = TurnOutcome(TurnStatus.WAITING, (), UNCHANGED, self.start.session)
             if telemetry:
-                waits = self.steps.open_waits().values()
+                waits = self.steps.journal.open_waits.values()
                 self.scope.open_waits = open_records(waits, self.agent.plan.operator_name, self.identity)
             observed.end(WAITING, detached=continues)
         elif self._cancelled or outcome is None:
@@ -367,7 +367,7 @@ class Turn:
         if self._wait is None or outcome.status == TurnStatus.FAIL_JOB:
             return outcome
         is_condemned = self._is_condemned
-        waits = condemned_waits(self.agent, self.start) if is_condemned else self.steps.open_waits()
+        waits = condemned_waits(self.agent, self.start) if is_condemned else self.steps.journal.open_waits
         if not waits:
             return outcome
         return replace(outcome, outputs=(*outcome.outputs, *TurnWaits(self, self._wait).ended(waits)))
@@ -376,7 +376,7 @@ class Turn:
         attributes.update(
             **vars(self.usage),
             steps=self.steps.count,
-            replayed=self.steps.replayed,
+            replayed=self.steps.journal.replayed,
             skills=list(self.main.loaded),
             outputs=len(outcome.outputs),
             message=outcome.message,
@@ -424,12 +424,12 @@ class Turn:
             self.start.key,
             self.start.number,
             mismatch,
-            steps.finished,
+            len(steps.journal),
         )
         if self._over:
             raise TurnInterruptedError("the turn has ended") from mismatch
-        emit("restart", step=mismatch.step, problem=str(mismatch), steps=steps.finished)
-        emptied = steps.emptied()
+        emit("restart", step=mismatch.step, problem=str(mismatch), steps=len(steps.journal))
+        emptied = steps.journal.emptied()
         self._answers = list(steps.unread_answers)
         steps.close()
         # With what belongs to no step, the note above for one: it is told exactly when the journal is emptied.

@@ -17,6 +17,7 @@ from flink_skills.agents.state.journal import Journal
 from flink_skills.agents.state.waits import APPROVAL, CANCELLED, SLEEP, OpenWait, WaitChange, WaitOperation, WaitResult
 from flink_skills.agents.turn.agent_turn import Identity
 from flink_skills.agents.turn.turn_record import Emitted, Ending, TurnStart, error_outputs
+from flink_skills.agents.turn.waits import WaitPort
 from flink_skills.errors import SkillsError, TurnError
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry import Activity, ActivityContext, PointEvent, TurnScope
@@ -130,7 +131,7 @@ class WaitingTurn(Ending, Protocol):
         """Fail, whatever the code does."""
 
 
-class TurnWaits:
+class TurnWaits(WaitPort):
     """The port of one turn's waits. ``send`` sends a change."""
 
     def __init__(self, turn: WaitingTurn, send: SendWait) -> None:

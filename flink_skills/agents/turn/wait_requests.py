@@ -247,7 +247,7 @@ class CallWaits:
 
         After a restart, a model can make another call in the same step. The question about it has not been asked.
         """
-        asked = self._agent_turn.steps.asked_wait(self._approval_step)
+        asked = self._agent_turn.steps.journal.asked_wait(self._approval_step)
         if asked is None or self._asked_arguments(tool, arguments, canonical) is not asked.request.arguments:
             return None
         return _later(asked)
@@ -261,7 +261,7 @@ class CallWaits:
         question if its arguments are read as the same call.
         """
         plain: Mapping[str, Any] = to_plain(dict(arguments))
-        asked = self._agent_turn.steps.asked_wait(self._approval_step)
+        asked = self._agent_turn.steps.journal.asked_wait(self._approval_step)
         if asked is None or asked.request.tool != tool or asked.request.arguments is None:
             return plain
         try:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from flink_skills.agents.state.error_text import plain_message
 from flink_skills.agents.state.event import to_plain
@@ -30,23 +30,30 @@ _QUIET_ROUNDS = 16
 ReadAnswer = Callable[[Any], Any]
 
 
-class WaitPort(Protocol):
-    """Sends a turn's waits to the operator."""
+class WaitPort:
+    """Sends a turn's waits to the operator.
+
+    This one sends nothing. It is that of steps without a turn, and of an attempt that has ended.
+    """
 
     def now(self) -> int:
         """Return the processing time in milliseconds since 1970."""
+        return 0
 
     def keep(self, step: str, entry: bytes) -> None:
         """Append a journal entry of a wait that the operator already has."""
 
     def open(self, step: str, wait: OpenWait, entry: bytes) -> None:
-        """Open a wait, together with its journal entry."""
+        """Open a wait. The question leaves together with its journal entry."""
 
     def close(self, step: str, wait: OpenWait, entry: bytes, result: WaitResult, *, unanswered: bool = False) -> None:
-        """Close a wait, together with its journal entry. See :attr:`WaitChange.unanswered`."""
+        """Close a wait. The record of its end leaves together with its journal entry.
+
+        See :attr:`WaitChange.unanswered`.
+        """
 
     def reject(self, wait: OpenWait, problem: str) -> None:
-        """Report an answer that is not usable. The wait continues."""
+        """Emit an error record for an answer that is not usable. The wait continues."""
 
     def cancel(self, wait: str) -> None:
         """Cancel another turn's wait. ``wait`` is its id or name."""
@@ -56,39 +63,6 @@ class WaitPort(Protocol):
 
     def fail(self, error: Exception) -> None:
         """Fail the turn."""
-
-
-class _NoWaits:
-    """The port of an attempt that has ended, and of steps without a turn. Nothing is sent."""
-
-    def now(self) -> int:
-        return 0
-
-    def keep(self, step: str, entry: bytes) -> None:
-        pass
-
-    def open(self, step: str, wait: OpenWait, entry: bytes) -> None:
-        pass
-
-    def close(self, step: str, wait: OpenWait, entry: bytes, result: WaitResult, *, unanswered: bool = False) -> None:
-        pass
-
-    def reject(self, wait: OpenWait, problem: str) -> None:
-        pass
-
-    def cancel(self, wait: str) -> None:
-        pass
-
-    def park(self) -> None:
-        pass
-
-    def fail(self, error: Exception) -> None:
-        pass
-
-
-def no_waits() -> WaitPort:
-    """Return the port that sends nothing."""
-    return _NoWaits()
 
 
 @dataclass

@@ -17,7 +17,7 @@ from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.state.event import Record
 from flink_skills.agents.state.keys import key_to_text
 from flink_skills.agents.state.session import Session
-from flink_skills.agents.turn.local_turns import LocalTurns
+from flink_skills.agents.turn.local import LocalTurns
 from flink_skills.agents.turn.local_waits import Ask, LocalWaits
 from flink_skills.agents.turn.turn import TurnOutcome, TurnStart, TurnStatus
 from flink_skills.models.messages import Usage
