@@ -139,6 +139,7 @@ class Conversation:
         "answered_by",
         "call_ids",
         "history",
+        "kept_messages",
         "messages",
         "model",
         "name",
@@ -159,6 +160,8 @@ class Conversation:
         self._outlives_turn = model.settings.lifetime == "session"
         if not self._outlives_turn:
             self.skill_state.clear()
+        #: The messages of earlier turns.
+        self.kept_messages: Sequence[Message] = agent_turn.kept.sendable(name)
         #: The messages of this turn.
         self.messages: list[Message] = []
         #: The messages with which its requests begin, None before the first request. See :func:`history_of`.
@@ -174,11 +177,6 @@ class Conversation:
         # The tools with those of loaded skills, and the revision of the skill state that they belong to.
         self._extended: tuple[int, ToolSet] | None = None
         self._seen_revision: int | None = None
-
-    @property
-    def kept_messages(self) -> Sequence[Message]:
-        """The messages of earlier turns."""
-        return self.agent_turn.kept.sendable(self.name)
 
     @property
     def digests(self) -> dict[str, str]:

@@ -187,7 +187,7 @@ class LocalTurns:
 
     async def _receive(self, events: Iterable[tuple[Any, Any]]) -> None:
         async for key, event in _arriving(events):
-            text = key if isinstance(key, KeyText) else key_text_of(lambda key=key: key)
+            text = _text_of(key)
             answer = self._answer_of(event)
             if answer is not None:
                 self._receive_answer(GivenAnswer(text, *answer))
@@ -282,7 +282,7 @@ class LocalTurns:
         try:
             return await running.run()
         finally:
-            turn.running, turn.usage = None, running.usage
+            turn.running, turn.usage = None, running.steps.usage
 
     def _change_wait(self, key: _Key, turn: _Turn, change: WaitChange) -> None:
         if change.entry:
@@ -309,6 +309,10 @@ class LocalTurns:
         self._waits.end_turn(key.text, turn.waits)
         key.session = outcome.session
         return replace(outcome, outputs=(*turn.outputs, *outcome.outputs)) if turn.outputs else outcome
+
+
+def _text_of(key: Any) -> str:
+    return key if isinstance(key, KeyText) else key_text_of(lambda: key)
 
 
 async def _arriving(values: Iterable[Any]) -> AsyncIterator[Any]:

@@ -413,17 +413,9 @@ class Calls:
 
     def call(self, kind: str) -> _Call:
         """Return a context manager for a call of the agent's code. It returns the id and the position of the call."""
-        return _Call(self, kind)
-
-    def next_id(self, kind: str) -> str:
-        """Return the id of the next call of a kind."""
         count = self._counts.get(kind, 0)
         self._counts[kind] = count + 1
-        return f"{self.prefix}{kind}#{count}"
-
-    def place(self) -> Asked:
-        """Return the position of the next call in the agent's code."""
-        return Asked("", self.last(), self.prefix if self.is_own_line() else None)
+        return _Call(self, f"{self.prefix}{kind}#{count}")
 
     def is_own_line(self) -> bool:
         """Return True in the agent's code itself, where calls can only come one after another."""
@@ -463,19 +455,20 @@ class Calls:
 
 
 class _Call:
-    """A call of the agent's code: its id, the next one of its kind, and its position in the code."""
+    """A call of the agent's code."""
 
     __slots__ = ("_calls", "_id")
 
-    def __init__(self, calls: Calls, kind: str) -> None:
+    def __init__(self, calls: Calls, id_: str) -> None:
         self._calls = calls
-        self._id = calls.next_id(kind)
+        self._id = id_
 
     def __enter__(self) -> tuple[str, Asked]:
-        asked = self._calls.place()
+        calls = self._calls
+        asked = Asked("", calls.last(), calls.prefix if calls.is_own_line() else None)
         # Later calls are nested in this one until it ends.
-        _last_call.set((self._calls, f"{self._id}/"))
-        self._calls.steps.enter(self._id)
+        _last_call.set((calls, f"{self._id}/"))
+        calls.steps.enter(self._id)
         return self._id, asked
 
     def __exit__(

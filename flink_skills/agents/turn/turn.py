@@ -22,7 +22,6 @@ from flink_skills.agents.turn.agent_turn import AgentTurn, Identity, TurnClock, 
 from flink_skills.agents.turn.steps import CallIds, Steps
 from flink_skills.agents.turn.turn_files import TurnFiles
 from flink_skills.agents.turn.turn_record import (
-    ERROR_TAG,
     Emitted,
     Encoding,
     TurnOutcome,
@@ -44,7 +43,6 @@ from flink_skills.agents.turn.turn_waits import (
 from flink_skills.agents.turn.waits import WaitPort
 from flink_skills.artifacts import owner_of
 from flink_skills.errors import LimitError, TurnError, WorkerError
-from flink_skills.models.messages import Usage
 from flink_skills.telemetry import CANCELLED, WAITING, ActivityContext, TurnScope, emit
 from flink_skills.tools.base import TurnInterruptedError
 
@@ -374,7 +372,7 @@ class Turn:
 
     def _describe(self, attributes: dict[str, Any], outcome: TurnOutcome) -> None:
         attributes.update(
-            **vars(self.usage),
+            **vars(self.steps.usage),
             steps=self.steps.count,
             replayed=self.steps.journal.replayed,
             skills=list(self.main.loaded),
@@ -483,13 +481,3 @@ class Turn:
             agent = self.agent
             self._records = TurnRecords(agent.plan.operator_name, self.start, self.scope.turn_id, agent.rows)
         return self._records
-
-    @property
-    def key(self) -> Any:
-        """The key of the event."""
-        return self.identity.key
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens and the requests of all models in this attempt."""
-        return self.steps.usage

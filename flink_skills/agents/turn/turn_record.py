@@ -26,7 +26,8 @@ from flink_skills.options import SkillConfig, SkillOptions
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent, TurnLimits
     from flink_skills.agents.turn.agent_run import AgentRun
-    from flink_skills.agents.turn.agent_turn import AgentTurn
+    from flink_skills.agents.turn.agent_turn import AgentTurn, Identity
+    from flink_skills.agents.turn.steps import Steps
 
 #: Pairs of side-output tag (empty: main output) and value.
 Emitted = Sequence[tuple[str, Any]]
@@ -258,6 +259,8 @@ class Ending(Protocol):
     """A turn, as far as its outputs need it."""
 
     agent: OpenAgent
+    identity: Identity
+    steps: Steps
     main: AgentTurn
     agent_run: AgentRun
     start: TurnStart
@@ -267,14 +270,6 @@ class Ending(Protocol):
     misfit: str
     #: The outputs that the agent's code emitted.
     outputs: list[tuple[str, Any]]
-
-    @property
-    def key(self) -> Any:
-        """The key of the event."""
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens and the requests of all models."""
 
     @property
     def records(self) -> TurnRecords:
@@ -324,17 +319,17 @@ def error_outputs(turn: Ending, error: BaseException) -> Emitted:
     def full() -> dict[str, Any]:
         return _record(turn, error=text) | {"event": turn.records.recorded(turn.start.event)}
 
-    return turn.records.of_failure(text, turn.key, full, turn.encoding.bounded)
+    return turn.records.of_failure(text, turn.identity.key, full, turn.encoding.bounded)
 
 
 def _record(turn: Ending, output: Any = None, error: str | None = None) -> dict[str, Any]:
     return turn.records.record(
-        to_plain(turn.key),
+        to_plain(turn.identity.key),
         output=output,
         error=error,
         skills=turn.main.loaded,
         tool_calls=turn.main.tool_calls,
-        usage=turn.usage,
+        usage=turn.steps.usage,
         finish_reason=turn.main.finish_reason,
         artifacts=[artifact_ref(name, version) for name, version in turn.agent_run.artifact_versions().items()],
         event=turn.start.event,

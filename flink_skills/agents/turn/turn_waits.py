@@ -114,7 +114,6 @@ def condemned_waits(agent: OpenAgent, start: TurnStart) -> Mapping[str, OpenWait
 class WaitingTurn(Ending, Protocol):
     """A turn, as far as its waits need it."""
 
-    identity: Identity
     scope: TurnScope
     #: Returns the processing time in milliseconds since 1970.
     now: Callable[[], int]
