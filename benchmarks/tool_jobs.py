@@ -34,7 +34,8 @@ from flink_skills.agents.open.open_agent import OpenAgent
 from flink_skills.agents.open.plan_opening import open_plan
 from flink_skills.agents.plan.compilation import compile_plan
 from flink_skills.agents.state.session import Session
-from flink_skills.agents.turn.turn import Turn, TurnOutcome, TurnStart
+from flink_skills.agents.turn.turn import Turn
+from flink_skills.agents.turn.turn_record import TurnOutcome, TurnStart
 from flink_skills.models.messages import ModelRequest, UserMessage
 from flink_skills.tools.arguments import Arguments
 

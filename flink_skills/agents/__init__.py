@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.steps import CallIds as CallIds
     from flink_skills.agents.turn.steps import Steps as Steps
     from flink_skills.agents.turn.steps import is_apart as is_apart
-    from flink_skills.agents.turn.turn import ERROR_TAG as ERROR_TAG
     from flink_skills.agents.turn.turn import AppendStep as AppendStep
     from flink_skills.agents.turn.turn import Turn as Turn
-    from flink_skills.agents.turn.turn import TurnOutcome as TurnOutcome
-    from flink_skills.agents.turn.turn import TurnStart as TurnStart
-    from flink_skills.agents.turn.turn import TurnStatus as TurnStatus
+    from flink_skills.agents.turn.turn_record import ERROR_TAG as ERROR_TAG
+    from flink_skills.agents.turn.turn_record import TurnOutcome as TurnOutcome
+    from flink_skills.agents.turn.turn_record import TurnStart as TurnStart
+    from flink_skills.agents.turn.turn_record import TurnStatus as TurnStatus
 
 _HOMES = {
     "AgentSpec": "plan.spec",
@@ -59,7 +59,7 @@ _HOMES = {
     "AppendStep": "turn.turn",
     "CallIds": "turn.steps",
     "DeclarativeAgent": "plan.declarative",
-    "ERROR_TAG": "turn.turn",
+    "ERROR_TAG": "turn.turn_record",
     "KeptConversation": "state.session",
     "ModelPlan": "plan.plan",
     "NO_CONVERSATION": "state.session",
@@ -71,9 +71,9 @@ _HOMES = {
     "SessionOp": "state.session",
     "Steps": "turn.steps",
     "Turn": "turn.turn",
-    "TurnOutcome": "turn.turn",
-    "TurnStart": "turn.turn",
-    "TurnStatus": "turn.turn",
+    "TurnOutcome": "turn.turn_record",
+    "TurnStart": "turn.turn_record",
+    "TurnStatus": "turn.turn_record",
     "WaitChange": "state.waits",
     "WaitOperation": "state.waits",
     "compile_plan": "plan.compilation",

@@ -18,7 +18,7 @@ from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.kinds import reads_attribute
 from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.rows.wait_record import WAIT_COLUMNS, WAITS_TAG
-from flink_skills.agents.turn.turn import ERROR_TAG
+from flink_skills.agents.turn.turn_record import ERROR_TAG
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.flink_types import INTEGERS, TypeShape
 from flink_skills.hints import is_class, type_hints

@@ -16,7 +16,7 @@ from flink_skills.agents.rows.wait_record import WAITS_TAG, WaitIds
 from flink_skills.agents.state.keys import KeyText, check_key_selector, key_text_of, selected_key
 from flink_skills.agents.turn.local import ListOutcome, run_outcomes
 from flink_skills.agents.turn.local_waits import GivenAnswer
-from flink_skills.agents.turn.turn import ERROR_TAG
+from flink_skills.agents.turn.turn_record import ERROR_TAG
 from flink_skills.errors import ConfigError
 from flink_skills.flink import submit_checks
 from flink_skills.telemetry.event_record import EVENTS_TAG, AgentEvent

@@ -12,7 +12,7 @@ from flink_skills.agents.rows.table_rows import NextEvent
 from flink_skills.agents.state.event import key_of
 from flink_skills.agents.turn.local import run_events
 from flink_skills.agents.turn.local_waits import Ask
-from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
+from flink_skills.agents.turn.turn_record import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.building import add_to_environment

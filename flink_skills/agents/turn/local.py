@@ -24,7 +24,8 @@ from flink_skills.agents.state.keys import KeyText, key_failure, key_from_text, 
 from flink_skills.agents.state.session import Session
 from flink_skills.agents.state.waits import Answer, WaitChange, WaitOperation, is_wait_id
 from flink_skills.agents.turn.local_waits import Ask, GivenAnswer, LocalWaits, UnusedAnswer
-from flink_skills.agents.turn.turn import ERROR_TAG, Turn, TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents.turn.turn import Turn
+from flink_skills.agents.turn.turn_record import ERROR_TAG, TurnOutcome, TurnStart, TurnStatus
 from flink_skills.errors import TurnError
 from flink_skills.models.messages import Usage
 from flink_skills.options import SkillConfig, SkillOptions

@@ -13,7 +13,7 @@ from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.state.event import key_of
 from flink_skills.agents.state.keys import key_to_text
 from flink_skills.agents.turn.local import run_events
-from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
+from flink_skills.agents.turn.turn_record import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.cli.agent_args import find_agent, model_setup
 from flink_skills.cli.run.run_records import (
     BadLine,

@@ -19,7 +19,7 @@ from flink_skills.agents.state.keys import key_to_text
 from flink_skills.agents.state.session import Session
 from flink_skills.agents.turn.local import LocalTurns
 from flink_skills.agents.turn.local_waits import Ask, LocalWaits
-from flink_skills.agents.turn.turn import TurnOutcome, TurnStart, TurnStatus
+from flink_skills.agents.turn.turn_record import TurnOutcome, TurnStart, TurnStatus
 from flink_skills.models.messages import Usage
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import Observer

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.wait_record import WAITS_TAG
-from flink_skills.agents.turn.turn import ERROR_TAG, TurnOutcome, TurnStatus
+from flink_skills.agents.turn.turn_record import ERROR_TAG, TurnOutcome, TurnStatus
 from flink_skills.cli.agent_args import find_agent, model_setup
 from flink_skills.cli.shared_options import configuration, skill_sources
 from flink_skills.cli.signal_guard import exit_on_signals

@@ -14,7 +14,7 @@ from typing import Any
 from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.state.waits import INPUT_ENDED
 from flink_skills.agents.turn.local_waits import Ask
-from flink_skills.agents.turn.turn import TurnOutcome
+from flink_skills.agents.turn.turn_record import TurnOutcome
 from flink_skills.cli.terminal_output import Styled, counted, print_error, print_note
 
 ReadLine = Callable[[str], str | None]
