@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.agents.declare.context import AgentContext
-from flink_skills.agents.declare.subagent import NO_BUDGET, Budget, Spent
+from flink_skills.agents.declare.subagent import NO_BUDGET, NOTHING_SPENT, Budget, Spent
 from flink_skills.agents.open.turn_media import TurnMedia
 from flink_skills.agents.state.codec import message_from_json, message_to_json
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
-from flink_skills.agents.state.session import SESSION_EFFECT, KeptConversation
+from flink_skills.agents.state.session import NO_CONVERSATION, SESSION_EFFECT, KeptConversation
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT, changed_state, state_effects, stored_state
 from flink_skills.agents.state.waits import WaitRequest, WaitResult
@@ -360,6 +360,37 @@ class AgentTurn:
         """Apply those of the effects that change the state."""
         for stored, gone in state_changes(effects):
             self.state = changed_state(self.state, stored, gone)
+
+
+class ToolCaller:
+    """The agent that calls a tool in ``step``. It is the ``caller`` of the tool's context."""
+
+    __slots__ = ("_agent_turn", "_called", "_step")
+
+    def __init__(self, agent_turn: AgentTurn, step: str) -> None:
+        self._agent_turn = agent_turn
+        self._step = step
+        self._called: list[AgentTurn] = []
+
+    @property
+    def state(self) -> Any:
+        """The state of the agent."""
+        return self._agent_turn.state
+
+    @property
+    def spent(self) -> Spent | None:
+        """The spending of the agents that the tool ran, None if it ran none."""
+        return sum((of.spent for of in self._called), NOTHING_SPENT) if self._called else None
+
+    async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Budget, session: str = "") -> AgentAnswer:
+        """Run an agent in the turn. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
+        kept = self._agent_turn.children().get(session) if session else None
+        # A repeated call has the same prefix, and so the same call ids.
+        called = self._agent_turn.called(
+            agent, event, state, kept=kept or NO_CONVERSATION, prefix=f"{self._step}/", budget=budget
+        )
+        self._called.append(called)
+        return await self._agent_turn.call_agent(called, kept is not None)
 
 
 def state_changes(effects: Iterable[Mapping[str, Any]]) -> Iterator[tuple[StoredState, Sequence[str]]]:

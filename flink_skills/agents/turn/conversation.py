@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flink_skills.agents.declare.subagent import NOTHING_SPENT, Budget, Spent
+from flink_skills.agents.declare.subagent import Spent
 from flink_skills.agents.state.codec import result_from_json, result_to_json
 from flink_skills.agents.state.event import to_plain
 from flink_skills.agents.state.fingerprints import fingerprint
 from flink_skills.agents.state.history import about_tokens_of, placed, skill_results
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
-from flink_skills.agents.state.session import NO_CONVERSATION, SESSION_EFFECT
+from flink_skills.agents.state.session import SESSION_EFFECT
 from flink_skills.agents.state.state_values import StoredState
 from flink_skills.agents.state.typed_state import STATE_EFFECT
+from flink_skills.agents.turn.agent_turn import ToolCaller
 from flink_skills.agents.turn.hooks import RequestHooks, StateCopy, ToolHook
 from flink_skills.agents.turn.wait_requests import CallWaits
 from flink_skills.errors import LimitError
@@ -26,44 +27,13 @@ from flink_skills.models.well_formed import call_id, with_call_ids
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import ArgumentChange, Repeat, Tool, ToolContext, ToolResult
+from flink_skills.tools.toolset import parsed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
     from flink_skills.agents.open.open_agent import TurnLimits
     from flink_skills.agents.turn.agent_turn import AgentTurn
-    from flink_skills.tools.base import AgentAnswer
     from flink_skills.tools.toolset import PreparedCall
-
-
-class ToolCaller:
-    """The agent that calls a tool in ``step``. It is the ``caller`` of the tool's context."""
-
-    __slots__ = ("_agent_turn", "_called", "_step")
-
-    def __init__(self, agent_turn: AgentTurn, step: str) -> None:
-        self._agent_turn = agent_turn
-        self._step = step
-        self._called: list[AgentTurn] = []
-
-    @property
-    def state(self) -> Any:
-        """The state of the agent."""
-        return self._agent_turn.state
-
-    @property
-    def spent(self) -> Spent | None:
-        """The spending of the agents that the tool ran, None if it ran none."""
-        return sum((of.spent for of in self._called), NOTHING_SPENT) if self._called else None
-
-    async def run_agent(self, agent: Any, event: Any, *, state: Any, budget: Budget, session: str = "") -> AgentAnswer:
-        """Run an agent in the turn. See :meth:`flink_skills.tools.base.Caller.run_agent`."""
-        kept = self._agent_turn.children().get(session) if session else None
-        # A repeated call has the same prefix, and so the same call ids.
-        called = self._agent_turn.called(
-            agent, event, state, kept=kept or NO_CONVERSATION, prefix=f"{self._step}/", budget=budget
-        )
-        self._called.append(called)
-        return await self._agent_turn.call_agent(called, kept is not None)
 
 
 _log = logging.getLogger(__name__)
@@ -75,34 +45,50 @@ _SHOWN_ARGUMENTS = 300
 class Repeats:
     """Counter in one chat for calls with the same tool, arguments and result.
 
-    The journal has each number with its result, so that a replay builds the same messages.
+    The journal has each number with its result, so that a replay builds the same messages. The first result of a tool
+    has none: its digest is computed when the tool returns a second one.
 
     Args:
         limits: The limits of the turn.
     """
 
-    __slots__ = ("_limits", "_times")
+    __slots__ = ("_first", "_limits", "_times")
 
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
         self._times: dict[str, int] = {}
+        # The arguments and the first result of each tool, None after its digest was counted.
+        self._first: dict[str, tuple[Any, ToolResult] | None] = {}
 
-    def count(self, name: str, tool: Tool | None, arguments: Any, result: ToolResult) -> Repeat | None:
-        """Return the number of ``result``, None if the tool may repeat results."""
+    def count(
+        self, name: str, tool: Tool | None, arguments: Any, result: ToolResult, *, is_plain: bool
+    ) -> Repeat | None:
+        """Return the number of ``result``. Return None for the first one, and if the tool may repeat results.
+
+        ``is_plain`` says that the tool ran with the arguments that the model wrote.
+        """
         if self._limits.polling.get(name, tool is not None and tool.repeats):
             return None
-        effects = [{**effect, "call_id": ""} for effect in result.effects if effect.get("op") != SESSION_EFFECT]
-        media = [[item.media_type, item.name, item.size, item.location] for item in result.media]
-        what = result.content if result.compared is None else result.compared
-        same = fingerprint(name, arguments, result.is_error, what, effects, media)
-        return self._next(same) if same else None
+        # A replay knows neither what is compared nor the arguments that were changed.
+        if name not in self._first and is_plain and result.compared is None:
+            self._first[name] = arguments, result
+            return None
+        if (first := self._first.get(name)) is not None:
+            self._next(_same(name, *first))
+        self._first[name] = None
+        return self._next(_same(name, arguments, result))
 
-    def replayed(self, result: ToolResult) -> None:
+    def replayed(self, name: str, arguments: Mapping[str, Any] | str, result: ToolResult) -> None:
         """Count a result from the journal."""
         if result.repeat is not None:
+            self._first.setdefault(name, None)
             self._next(result.repeat.digest)
+        elif name not in self._first:
+            self._first[name] = parsed(name, arguments), result
 
-    def _next(self, same: str) -> Repeat:
+    def _next(self, same: str) -> Repeat | None:
+        if not same:
+            return None
         times = self._times[same] = self._times.get(same, 0) + 1
         return Repeat(same, times)
 
@@ -119,6 +105,14 @@ class Repeats:
             f"skills.turn.max-repeats is {most}. Fix what the call needs, or set skills.tool.repeats.{name} to true if "
             "the tool polls"
         )
+
+
+def _same(name: str, arguments: Any, result: ToolResult) -> str:
+    """Return the digest of a call and its result. It is empty if nothing can be compared."""
+    effects = [{**effect, "call_id": ""} for effect in result.effects if effect.get("op") != SESSION_EFFECT]
+    media = [[item.media_type, item.name, item.size, item.location] for item in result.media]
+    what = result.content if result.compared is None else result.compared
+    return fingerprint(name, arguments, result.is_error, what, effects, media)
 
 
 class Conversation:
@@ -211,7 +205,7 @@ class Conversation:
         """Return the positions in ``messages``, which begin with the session's, where results about skills are."""
         if self.shortened is not None:
             return skill_results(messages)
-        found = self.agent_turn.kept.skill_results(self.name)
+        found = self.agent_turn.kept.skill_results(self.name) if self.kept_messages else ()
         if not found and not self.skill_state.revision:
             return ()  # the conversation has never loaded a skill
         return (*found, *skill_results(messages, len(self.kept_messages)))
@@ -393,15 +387,16 @@ class Conversation:
                         activity.attributes.update(arguments=context.arguments, requested_arguments=arguments)
                 called = await agent_turn.media.kept_result(name, called)
                 ran = canonical if context.arguments is None else context.arguments
-                repeat = None
+                change = repeat = None
+                if ran is not None and ran != prepared.parsed:
+                    change = _change(prepared.parsed, ran, ran != canonical)
                 if repeats is not None:
-                    repeat = repeats.count(name, tool, prepared.parsed if ran is None else ran, called)
+                    is_plain = ran is not None and change is None
+                    used = prepared.parsed if ran is None else ran
+                    repeat = repeats.count(name, tool, used, called, is_plain=is_plain)
                     if repeat is not None and repeat.times > 1:
                         activity.attributes["times"] = repeat.times
                 activity.attributes.update(content=called.content, is_error=called.is_error)
-            change = None
-            if ran is not None and ran != prepared.parsed:
-                change = _change(prepared.parsed, ran, ran != canonical)
             result = result_to_json(called, ran=change, repeat=repeat)
             if (spent := caller.spent) is not None:
                 result["sub"] = spent.to_json()
@@ -413,7 +408,7 @@ class Conversation:
             agent_turn.add_spent(Spent.from_json(entry["sub"]), replayed=replayed)
         called = result_from_json(entry)
         if replayed and repeats is not None:
-            repeats.replayed(called)
+            repeats.replayed(name, arguments, called)
         return called
 
     async def _call_with_hook(
