@@ -42,10 +42,9 @@ def none_is_default(cls: C) -> C:
                 given.update(zip(names[at:], args[at:], strict=False))
                 args = args[:at]
                 break
-        for value in given.values():
-            if value is None:
-                given = {each: value for each, value in given.items() if value is not None or each not in others}
-                break
+        # By identity, because `==` of a value can do anything.
+        if id(None) in map(id, given.values()):
+            given = {each: value for each, value in given.items() if value is not None or each not in others}
         return make(*args, **given)
 
     setattr(cls, name, made)

@@ -18,7 +18,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -104,24 +104,21 @@ def _may_be_kept(verbatim: Verbatim) -> bool:
     return well_formed(value) is value
 
 
-def call_id(given: str, place: str, *taken: Container[str]) -> str:
+def call_id(given: str, place: Callable[[], str], *taken: Container[str]) -> str:
     """Return a call id that every provider accepts: the given one, unless it is rejected or taken.
 
-    ``place`` is the position of the call. It determines a new id, so that each attempt at a turn has the same. Nine
-    letters and digits are the form of the strictest servers, those of Mistral.
+    ``place`` returns the position of the call. It determines a new id, so that each attempt at a turn has the same.
+    Nine letters and digits are the form of the strictest servers, those of Mistral.
 
-    >>> call_id("call_7", "0"), call_id("functions.f:0", "0"), call_id("call_7", "0", {"call_7"})
+    >>> place = "0".__str__
+    >>> call_id("call_7", place), call_id("functions.f:0", place), call_id("call_7", place, {"call_7"})
     ('call_7', '5feceb66f', '5feceb66f')
     """
-    if _is_usable(given, taken):
+    if _ID.fullmatch(given) and not any(given in ids for ids in taken):
         return given
-    digest = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()
+    digest = hashlib.sha256(place().encode("utf-8", "surrogatepass")).hexdigest()
     parts = (digest[at : at + 9] for at in range(len(digest) - 8))
     return next(part for part in parts if not any(part in ids for ids in taken))
-
-
-def _is_usable(id_: str, taken: Iterable[Container[str]]) -> bool:
-    return _ID.fullmatch(id_) is not None and not any(id_ in ids for ids in taken)
 
 
 def sent_name(name: str) -> str:
@@ -138,21 +135,18 @@ def call_ids(messages: Sequence[Message]) -> Iterator[str]:
     return (call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls)
 
 
-def with_call_ids(message: M, place: Callable[[], str], *taken: Container[str]) -> M:
+def with_call_ids(message: M, place: Callable[[int], str], *taken: Container[str]) -> M:
     """Return a model's answer with unique call ids in the form of :func:`call_id`.
 
-    ``place`` returns the position of the answer, which only new ids need. Its provider's form gets the same ids.
+    ``place`` returns the position of a call by its number in the answer. Its provider's form gets the same ids.
     """
     calls = message.tool_calls
     if not calls:
         return message
     new: dict[str, ToolCall] = {}
     for number, call in enumerate(calls):
-        if _is_usable(call.id, (new, *taken)):
-            new[call.id] = call
-        else:
-            id_ = call_id(call.id, f"{place()}:{number}", new, *taken)
-            new[id_] = ToolCall(id_, call.name, call.arguments)
+        id_ = call_id(call.id, partial(place, number), new, *taken)
+        new[id_] = call if id_ == call.id else ToolCall(id_, call.name, call.arguments)
     if all(a is b and _NAME.fullmatch(a.name) for a, b in zip(calls, new.values(), strict=True)):
         return message
     return with_calls(message, tuple(new.values()))
@@ -214,7 +208,7 @@ def well_formed_conversation(messages: Sequence[Message]) -> Sequence[Message]:
         if not isinstance(message, AssistantMessage):
             found.append(message)
             continue
-        said = with_call_ids(message, partial(str, at), taken)
+        said = with_call_ids(message, f"{at}:{{}}".format, taken)
         found.append(said)
         waiting = [(old.id, call) for old, call in zip(message.tool_calls, said.tool_calls, strict=True)]
         taken.update(call.id for call in said.tool_calls)

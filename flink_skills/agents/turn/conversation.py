@@ -185,14 +185,17 @@ class Conversation:
     def call_id(self, given: str, step: str, number: int) -> str:
         """Return the id that :meth:`with_ids` gives to a call in the response ``step``."""
         kept = self.agent_turn.kept.call_ids(self.name)
-        return call_id(given, f"{self.agent_turn.steps.call_id(step)}:{number}", self.call_ids, kept)
+        return call_id(given, partial(self._place, step, number), self.call_ids, kept)
 
     def with_ids(self, response: ModelResponse, step: str) -> ModelResponse:
         """Return the response ``step`` with call ids that every provider accepts in this conversation."""
         if not response.tool_calls:
             return response
-        place = partial(self.agent_turn.steps.call_id, step)
-        return with_call_ids(response, place, self.call_ids, self.agent_turn.kept.call_ids(self.name))
+        kept = self.agent_turn.kept.call_ids(self.name)
+        return with_call_ids(response, partial(self._place, step), self.call_ids, kept)
+
+    def _place(self, step: str, number: int) -> str:
+        return f"{self.agent_turn.steps.call_id(step)}:{number}"
 
     def skill_state_to_keep(self) -> Any | None:
         """Return the skill state that the session keeps at the turn's end, None for none."""
