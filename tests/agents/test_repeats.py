@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flink_skills import Agent, Tool, ToolContext, ToolResult, ToolSpec, TurnError, agent_tool, tool
-from flink_skills.agents import TurnStatus, message_to_json
+from flink_skills.agents import TurnStatus, decode, encode, message_to_json
 from flink_skills.models import ModelResponse, ToolCall, ToolMessage, UserMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
@@ -217,6 +217,24 @@ async def test_a_resumed_turn_builds_the_same_messages(open_agent: OpenAgent, sc
     for finished in range(len(entries) - 3):
         assert await turn(entries[:finished]) == whole
         assert bench.journal == entries
+
+
+async def test_the_first_result_has_no_digest_and_that_of_an_earlier_release_counts(
+    open_agent: OpenAgent, script: Script
+) -> None:
+    model = script(lambda request: calls(call("broken", article="pen")) if len(request.messages) < 6 else "done")
+    bench = await open_agent(Shop)
+    await bench.turn("x")
+    told, entries = results(model), [decode(entry) for entry in bench.journal]
+    first, second, _ = (entry for entry in entries if "/t" in entry["id"])
+    assert "same" not in first["r"]
+    digest, times = second["r"]["same"]
+    assert times == 2
+    first["r"]["same"] = [digest, 1]
+    earlier = [encode(entry) for entry in entries]
+    for finished in range(2, 6):
+        await bench.turn("x", journal=earlier[:finished])
+        assert results(model) == told
 
 
 async def test_an_answering_tool_answers_without_the_note(open_agent: OpenAgent, script: Script) -> None:
