@@ -349,7 +349,7 @@ class _CodeRounds:
     def __init__(self, conversation: Conversation, repeats: Repeats) -> None:
         self._conversation, self._repeats = conversation, repeats
         config = conversation.agent_turn.agent.config
-        self._rounds_left = config.get(SkillOptions.CODE_MAX_ROUNDS) if conversation.model.code is not None else 0
+        self._rounds_left = config.get(SkillOptions.CODE_MAX_ROUNDS)
         self._retries = config.get(SkillOptions.CODE_ERROR_RETRIES)
         self._failed = 0
 
