@@ -33,6 +33,7 @@ LAZY = (
     "flink_skills.tools.commands",
     "flink_skills.tools.dynamic",
     "flink_skills.tools.runs",
+    "flink_skills.tools.skills",
     "flink_skills.worker",
 )
 PACKAGES = ["flink_skills"] + [

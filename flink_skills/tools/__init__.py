@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 from flink_skills.lazy import lazy_names
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import StreamedArguments, Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
+from flink_skills.tools.calling.toolset import ToolSet
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.docstrings import parse_docstring, parse_returns, read_docstring
 from flink_skills.tools.function import FunctionTool, StreamingFunctionTool
 from flink_skills.tools.media import Media
 from flink_skills.tools.profiles import PROFILES, TOOL_NAMES, SkillSettings
-from flink_skills.tools.services import ToolServices, profile_tools
+from flink_skills.tools.skills.services import ToolServices, profile_tools
 from flink_skills.tools.state import (
     MAX_TOOL_NAMES,
     LoadedSkill,
@@ -23,18 +24,17 @@ from flink_skills.tools.state import (
     touch_effect,
     unload_effect,
 )
-from flink_skills.tools.toolset import ToolSet
 
 if TYPE_CHECKING:
     from flink_skills.tools.dynamic.tool_registry import get_tool as get_tool
     from flink_skills.tools.dynamic.tool_registry import register_tool as register_tool
-    from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.tools.files.file_toolset import FileToolSet as FileToolSet
+    from flink_skills.tools.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.tools.web.fetch import WebFetchTool as WebFetchTool
     from flink_skills.tools.web.search import WebSearchTool as WebSearchTool
 
 _HOMES = {
-    "BaseToolSet": "dynamic.toolset_base",
+    "BaseToolSet": "toolset_base",
     "FileToolSet": "files.file_toolset",
     "WebFetchTool": "web.fetch",
     "WebSearchTool": "web.search",

@@ -15,7 +15,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import stage_skills, with_copies
-from flink_skills.tools.commands.result_text import describe
+from flink_skills.tools.result_text import describe
 
 #: The tool that runs them, in journals, events, ``skills.tools.approve`` and ``skills.tool.*``.
 RUN_CODE = "run_code"

@@ -24,8 +24,8 @@ from flink_skills.tools.base import Tool
 from flink_skills.tools.calling import ApprovalRequest, Later, later
 from flink_skills.tools.dynamic.tool_pool import PoolItem
 from flink_skills.tools.dynamic.tool_registry import get_tool
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.function import FunctionTool
+from flink_skills.tools.toolset_base import BaseToolSet
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TAKEN = frozenset(dir(BaseModel))

@@ -21,7 +21,7 @@ from flink_skills.agents.turn.waits import ReadAnswer
 from flink_skills.errors import TurnError
 from flink_skills.models.messages import NO_USAGE, Media, Message, Usage
 from flink_skills.tools.base import ToolContext, ToolResult
-from flink_skills.tools.toolset import parsed
+from flink_skills.tools.calling.toolset import parsed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import TurnLimits
     from flink_skills.agents.turn.agent_turn import AgentTurn
     from flink_skills.tools.base import AgentAnswer
-    from flink_skills.tools.toolset import PreparedCall
+    from flink_skills.tools.calling.toolset import PreparedCall
 
 
 class ToolCaller:

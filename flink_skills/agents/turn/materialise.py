@@ -19,8 +19,8 @@ from flink_skills.models.media import has_media
 from flink_skills.models.messages import Message, ModelRequest
 from flink_skills.models.well_formed import well_formed
 from flink_skills.options import SkillOptions
+from flink_skills.tools.calling.toolset import Speaker
 from flink_skills.tools.skills.skill_prompts import skill_block, system_block
-from flink_skills.tools.toolset import Speaker
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime

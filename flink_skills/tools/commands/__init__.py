@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from flink_skills.tools.commands.policy import CommandPlace as CommandPlace
     from flink_skills.tools.commands.policy import CommandPolicy as CommandPolicy
     from flink_skills.tools.commands.policy import split_words as split_words
-    from flink_skills.tools.commands.shell_tool import ExecuteShellCommand as ExecuteShellCommand
     from flink_skills.tools.commands.skill_env import SkillVariables as SkillVariables
 
 _HOMES = {
     "CommandPlace": "policy",
     "CommandPolicy": "policy",
     "Denials": "denials",
-    "ExecuteShellCommand": "shell_tool",
     "HIDDEN": "hidden",
     "HiddenValues": "hidden",
     "SkillVariables": "skill_env",

@@ -221,10 +221,9 @@ class ShellRunner:
         The values of ``skills.env`` are not in the result. ``on_start`` is called when the command is permitted and
         about to start.
 
-        Raises :class:`~flink_skills.errors.ExecutionError` if the workspace cannot be used,
-        :class:`~flink_skills.errors.ConfigError` if a variable of the skill cannot be read, and
-        :class:`~flink_skills.tools.arguments.ArgumentError` for a command that the policy denies and for variables
-        that cannot be set.
+        Raises :class:`~flink_skills.errors.ExecutionError` if the workspace cannot be used, for a command that the
+        policy denies and for variables that cannot be set, and :class:`~flink_skills.errors.ConfigError` if a variable
+        of the skill cannot be read.
         """
         call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, self._allowed(limits, timeout))
         async with self._slots:

@@ -7,12 +7,11 @@ import os
 from collections.abc import Container, Mapping
 from contextlib import suppress
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution import Workspace, command_variables
 from flink_skills.execution.host import is_within
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand
-from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.commands.hidden import HiddenValues
 
 _log = logging.getLogger("flink_skills.shell")
@@ -111,7 +110,7 @@ def call_variables(env: Mapping[str, str], workspace: Workspace, taken: Containe
     """Check and return the variables that a model requests for one call.
 
     ``taken`` are names that the job sets for the skill. ``OUTPUT_DIR`` can be another folder in the workspace that
-    commands can write, also relative to the workspace. Raises :class:`ArgumentError`, which has all problems.
+    commands can write, also relative to the workspace. Raises :class:`ExecutionError`, which has all problems.
 
     >>> call_variables({"MODE": "fast", "OUTPUT_DIR": "out/today"}, workspace)
     {'MODE': 'fast', 'OUTPUT_DIR': '/tmp/job-7/ws_4f2a/out/today'}
@@ -119,13 +118,13 @@ def call_variables(env: Mapping[str, str], workspace: Workspace, taken: Containe
     problems = [problem for name in env if (problem := name_problem(name, taken))]
     problems += [f"the value of {name} contains a NUL character: remove it" for name in env if "\0" in env[name]]
     if problems:
-        raise ArgumentError(f"env: {'; '.join(problems)}")
+        raise ExecutionError(f"env: {'; '.join(problems)}")
     found = dict(env)
     if _OUTPUT_DIR in found:
         value = found[_OUTPUT_DIR]
         found[_OUTPUT_DIR] = os.path.normpath(workspace.root / value)
         if not is_within(found[_OUTPUT_DIR], frozenset(workspace.writable)):
-            raise ArgumentError(
+            raise ExecutionError(
                 f"env: OUTPUT_DIR {value!r} is none of the folders that commands may write: choose one in out/ or work/"
             )
     return found

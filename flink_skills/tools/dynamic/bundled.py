@@ -21,7 +21,6 @@ from flink_skills.execution.process_streams import gap_text
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.commands.result_text import describe as describe_result
 from flink_skills.tools.dynamic.program_response import (
     Response,
     command_response,
@@ -38,6 +37,7 @@ from flink_skills.tools.dynamic.schema_file import (
 )
 from flink_skills.tools.dynamic.skill_programs import Program, ProgramKey, Programs, Reply, program_argv
 from flink_skills.tools.dynamic.specs import checked_parameters, checked_specs
+from flink_skills.tools.result_text import describe as describe_result
 from flink_skills.tools.schemas import fit_schema
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any, Union
 from flink_skills.errors import ConfigError, ExecutionError, SkillsError
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.dynamic.tool_registry import check_tool_name, get_tool
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.profiles import TOOL_NAMES
+from flink_skills.tools.toolset_base import BaseToolSet
 
 _log = logging.getLogger("flink_skills.tools")
 

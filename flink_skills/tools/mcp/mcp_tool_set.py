@@ -18,7 +18,6 @@ from flink_skills.errors import ConfigError
 from flink_skills.hints import none_is_default
 from flink_skills.skill.text import hidden_characters
 from flink_skills.tools.base import Tool, ToolContext
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
 from flink_skills.tools.mcp.server_connection import McpConnection, McpStartError
 from flink_skills.tools.mcp.server_mapping import TOOL_SET_KEYS, connection_params, servers_of
@@ -26,6 +25,7 @@ from flink_skills.tools.mcp.tool import McpTool, Place, prompt_tools, resource_t
 from flink_skills.tools.mcp.transports import need_mcp
 from flink_skills.tools.schemas import schema_problem
 from flink_skills.tools.tool_names import NameUse, has_wildcard, hint, literal_start, matches, starts_match
+from flink_skills.tools.toolset_base import BaseToolSet, JobServices
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner

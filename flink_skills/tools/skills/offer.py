@@ -15,7 +15,7 @@ from flink_skills.tools.state import ALL, LoadedSkill, SkillState, load_effect
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.skill import AgentSkill
-    from flink_skills.tools.services import ToolServices
+    from flink_skills.tools.skills.services import ToolServices
 
 _MAX_NAMES = 20
 

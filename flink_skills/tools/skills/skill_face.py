@@ -19,7 +19,7 @@ from flink_skills.tools.state import ALL, Selection, names_of
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
-    from flink_skills.tools.services import ToolServices
+    from flink_skills.tools.skills.services import ToolServices
 
 # With more names than this an enumeration costs more than it helps.
 _MAX_NAMES_IN_SCHEMA = 256

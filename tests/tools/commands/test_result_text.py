@@ -8,7 +8,7 @@ import pytest
 
 from flink_skills import ToolResult
 from flink_skills.execution import CommandResult, IsolationLevel, Limits
-from flink_skills.tools.commands.result_text import describe
+from flink_skills.tools.result_text import describe
 
 LIMITS = Limits(
     wall_time=30.0,

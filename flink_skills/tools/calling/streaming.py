@@ -11,8 +11,8 @@ from types import TracebackType
 from flink_skills.telemetry import Delta, Discarded, OnDelta, ToolCallDelta
 from flink_skills.telemetry.activity import replace_surrogates
 from flink_skills.tools.base import StreamedArguments, Tool, ToolContext
+from flink_skills.tools.calling.toolset import ToolSet
 from flink_skills.tools.function import StreamingFunctionTool
-from flink_skills.tools.toolset import ToolSet
 
 __all__ = ["ArgumentFeed", "StreamedArguments", "StreamingFunctionTool"]
 

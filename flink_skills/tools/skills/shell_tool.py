@@ -24,11 +24,11 @@ from flink_skills.tools.commands.folders import (
     with_copies,
 )
 from flink_skills.tools.commands.policy import NO_SHELL, CommandPolicy
-from flink_skills.tools.commands.result_text import describe
+from flink_skills.tools.result_text import describe
 from flink_skills.tools.skills.skill_face import caller_view
 
 if TYPE_CHECKING:
-    from flink_skills.tools.services import ToolServices
+    from flink_skills.tools.skills.services import ToolServices
 
 EXECUTE_SHELL_COMMAND = "execute_shell_command"
 

@@ -21,7 +21,7 @@ from flink_skills.tools.base import ToolContext
 from flink_skills.tools.runs.run_arguments import RunInput
 from flink_skills.tools.runs.run_outputs import NO_ARTIFACTS
 from flink_skills.tools.runs.run_paths import Places
-from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.services import ToolServices
 from flink_skills.tools.skills.skill_face import caller_view, known_skill
 from flink_skills.tools.skills.skill_paths import check_staged, relative_path, skill_file
 from flink_skills.tools.state import pin_effect

@@ -17,7 +17,7 @@ from flink_skills.telemetry.activity import observe
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.commands.policy import CommandPolicy
-from flink_skills.tools.commands.result_text import limit_text
+from flink_skills.tools.result_text import limit_text
 from flink_skills.tools.runs.prepared_run import PreparedRun
 from flink_skills.tools.runs.run_arguments import RunArguments
 from flink_skills.tools.runs.run_outputs import (
@@ -28,8 +28,8 @@ from flink_skills.tools.runs.run_outputs import (
     text_of,
     unmatched,
 )
-from flink_skills.tools.runs.run_preparation import prepare
-from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.run_preparation import prepare
+from flink_skills.tools.skills.services import ToolServices
 from flink_skills.tools.skills.skill_face import SkillTool
 from flink_skills.tools.state import artifacts_effect
 

@@ -17,10 +17,10 @@ from flink_skills.tools.commands.folders import stage_skills, standard_input
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.runs.prepared_run import PreparedRun, RunSpan, remove_run
 from flink_skills.tools.runs.run_arguments import RunArguments
-from flink_skills.tools.runs.run_inputs import stage_inputs
 from flink_skills.tools.runs.run_outputs import export_request, requests_of
 from flink_skills.tools.runs.run_paths import Places, make_output_dir, write_editor
-from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.run_inputs import stage_inputs
+from flink_skills.tools.skills.services import ToolServices
 from flink_skills.tools.skills.skill_face import caller_view, known_skill
 from flink_skills.tools.state import touch_effect
 
