@@ -70,9 +70,9 @@ if TYPE_CHECKING:
     from flink_skills.tools.calling import ApprovalRequest as ApprovalRequest
     from flink_skills.tools.calling import Later as Later
     from flink_skills.tools.calling import later as later
-    from flink_skills.tools.dynamic.tool_registry import get_tool as get_tool
-    from flink_skills.tools.dynamic.tool_registry import register_tool as register_tool
-    from flink_skills.tools.dynamic.tool_registry import register_tools as register_tools
+    from flink_skills.tools.dynamic.tool_pool import get_tool as get_tool
+    from flink_skills.tools.dynamic.tool_pool import register_tool as register_tool
+    from flink_skills.tools.dynamic.tool_pool import register_tools as register_tools
     from flink_skills.tools.function import FunctionTool as FunctionTool
     from flink_skills.tools.function import StreamingFunctionTool as StreamingFunctionTool
     from flink_skills.tools.media import Media as Media
@@ -137,14 +137,14 @@ _HOMES = {
     "chat_model_connection": "agents.declare.decorators",
     "chat_model_setup": "agents.declare.decorators",
     "execute_shell_command": "tools.skills.direct",
-    "get_tool": "tools.dynamic.tool_registry",
+    "get_tool": "tools.dynamic.tool_pool",
     "load_agent_yaml": "agents.plan.agent_file",
     "load_skill": "tools.skills.direct",
     "load_skill_resource": "tools.skills.direct",
     "mcp_server": "agents.declare.decorators",
     "prompt": "agents.declare.decorators",
-    "register_tool": "tools.dynamic.tool_registry",
-    "register_tools": "tools.dynamic.tool_registry",
+    "register_tool": "tools.dynamic.tool_pool",
+    "register_tools": "tools.dynamic.tool_pool",
     "skills": "agents.declare.decorators",
     "tool": "agents.declare.decorators",
     "tool_pool": "agents.declare.decorators",

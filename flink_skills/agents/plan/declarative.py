@@ -22,8 +22,7 @@ from flink_skills.options.option import parse_duration
 from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.tools.base import Tool
 from flink_skills.tools.calling import ApprovalRequest, Later, later
-from flink_skills.tools.dynamic.tool_pool import PoolItem
-from flink_skills.tools.dynamic.tool_registry import get_tool
+from flink_skills.tools.dynamic.tool_pool import PoolItem, get_tool
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.toolset_base import BaseToolSet
 

@@ -24,7 +24,7 @@ from flink_skills.models.notices import Notice
 from flink_skills.models.well_formed import well_formed_response
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import Delta, Discarded, OnDelta, ToolCallDelta, delta_listener, emit, observe
-from flink_skills.tools.calling.streaming import ArgumentFeed
+from flink_skills.tools.calling.toolset import ArgumentFeed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime

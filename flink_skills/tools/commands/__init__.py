@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from flink_skills.tools.commands.denials import Denials as Denials
     from flink_skills.tools.commands.hidden import HIDDEN as HIDDEN
     from flink_skills.tools.commands.hidden import HiddenValues as HiddenValues
+    from flink_skills.tools.commands.hidden import SkillVariables as SkillVariables
     from flink_skills.tools.commands.policy import CommandPlace as CommandPlace
     from flink_skills.tools.commands.policy import CommandPolicy as CommandPolicy
     from flink_skills.tools.commands.policy import split_words as split_words
-    from flink_skills.tools.commands.skill_env import SkillVariables as SkillVariables
 
 _HOMES = {
     "CommandPlace": "policy",
@@ -21,7 +21,7 @@ _HOMES = {
     "Denials": "denials",
     "HIDDEN": "hidden",
     "HiddenValues": "hidden",
-    "SkillVariables": "skill_env",
+    "SkillVariables": "hidden",
     "split_words": "policy",
 }
 

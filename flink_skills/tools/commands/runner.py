@@ -30,9 +30,8 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import observe
 from flink_skills.telemetry.activity import ActivityContext
 from flink_skills.tools.commands.denials import Denials
-from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.commands.hidden import HiddenValues, SkillVariables, call_variables
 from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
-from flink_skills.tools.commands.skill_env import SkillVariables, call_variables
 
 _TAIL_BYTES = 8_192
 _PROGRAM = re.compile(r"\s*([\w./+-]{1,100})(?:\s|$)")

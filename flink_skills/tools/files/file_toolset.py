@@ -17,9 +17,8 @@ from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.commands.folders import with_copies
 from flink_skills.tools.commands.policy import split_words
 from flink_skills.tools.files.edit import Edit
-from flink_skills.tools.files.file_paths import WRITE_ROOTS
 from flink_skills.tools.files.file_search import Glob, Grep
-from flink_skills.tools.files.file_tool import FileTool
+from flink_skills.tools.files.file_tool import WRITE_ROOTS, FileTool
 from flink_skills.tools.files.read import Read
 from flink_skills.tools.files.write import Write
 from flink_skills.tools.result_text import describe, limit_text

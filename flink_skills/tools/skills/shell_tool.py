@@ -28,7 +28,7 @@ from flink_skills.tools.result_text import describe
 from flink_skills.tools.skills.skill_face import caller_view
 
 if TYPE_CHECKING:
-    from flink_skills.tools.skills.services import ToolServices
+    from flink_skills.tools.skills.skill_face import ToolServices
 
 EXECUTE_SHELL_COMMAND = "execute_shell_command"
 

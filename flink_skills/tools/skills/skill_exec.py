@@ -20,8 +20,7 @@ from flink_skills.tools.runs.process_sessions import Caller, ProcessSessions
 from flink_skills.tools.runs.run_arguments import ExecArguments, SessionArguments, WriteArguments
 from flink_skills.tools.runs.skill_process import Process
 from flink_skills.tools.skills.run_preparation import prepare
-from flink_skills.tools.skills.services import ToolServices
-from flink_skills.tools.skills.skill_face import SkillTool, caller_view
+from flink_skills.tools.skills.skill_face import SkillTool, ToolServices, caller_view
 from flink_skills.tools.skills.skill_run import MAX_OUTPUT, finish, for_model, without_varying
 
 # Milliseconds that the start and later calls wait for output.

@@ -18,19 +18,18 @@ from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.commands.policy import CommandPolicy
 from flink_skills.tools.result_text import limit_text
-from flink_skills.tools.runs.prepared_run import PreparedRun
-from flink_skills.tools.runs.run_arguments import RunArguments
-from flink_skills.tools.runs.run_outputs import (
+from flink_skills.tools.runs.prepared_run import (
     NO_ARTIFACTS,
     OutputRequest,
+    PreparedRun,
     entry_of,
     primary_of,
     text_of,
     unmatched,
 )
+from flink_skills.tools.runs.run_arguments import RunArguments
 from flink_skills.tools.skills.run_preparation import prepare
-from flink_skills.tools.skills.services import ToolServices
-from flink_skills.tools.skills.skill_face import SkillTool
+from flink_skills.tools.skills.skill_face import SkillTool, ToolServices
 from flink_skills.tools.state import artifacts_effect
 
 # Bytes of the note that replaces the middle of long output.

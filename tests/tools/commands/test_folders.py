@@ -11,7 +11,7 @@ import pytest
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.tools.commands.folders import resolve_cwd
-from flink_skills.tools.runs.run_paths import Places
+from flink_skills.tools.runs.prepared_run import Places
 
 
 @pytest.fixture
