@@ -352,11 +352,8 @@ class CallGuard:
             result = await self._attempts(name, tool, arguments, context, limits)
         if by:
             shown = json.dumps(arguments, ensure_ascii=False, default=str)
-            note = f"{by} approved the call with other arguments, and it ran with these: {shown}"
-            if lost:
-                note = f"{by} approved the call with other arguments, and it did not run with these: {shown}"
-            elif result.is_error:
-                note = f"{by} approved the call with other arguments, and it failed with these: {shown}"
+            outcome = "did not run" if lost else "failed" if result.is_error else "ran"
+            note = f"{by} approved the call with other arguments, and it {outcome} with these: {shown}"
             result = replace(result, content=f"{note}\n\n{result.content}", sections=())
         most = limits.max_output
         if not most or len(result.content) <= most:

@@ -244,6 +244,15 @@ class CommandPolicy:
             and not (not entry.of_skill and any(_same_file(Path(entry.path), Path(other.path)) for other in denied))
         )
 
+    @property
+    def permitted_text(self) -> str:
+        """The permitted programs for the description of a tool, so that a model does not try others."""
+        if self.permits_none:
+            return " This job permits no programs."
+        shown = ", ".join(self.permitted[:_SHOWN])
+        more = len(self.permitted) - _SHOWN
+        return f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else ""
+
     def remarks(self) -> list[str]:
         """What an operator should know of these lists on this machine."""
         allowed, denied = SkillOptions.SHELL_ALLOWED_COMMANDS.key, SkillOptions.SHELL_DENIED_COMMANDS.key

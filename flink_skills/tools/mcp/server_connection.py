@@ -15,6 +15,7 @@ from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionP
 from flink_skills.tools.mcp.programs import StderrLogger
 from flink_skills.tools.mcp.server_questions import OpenQuestions, PausedCalls, Questions
 from flink_skills.tools.mcp.transports import (
+    RETRIED_STATUSES,
     McpSignInError,
     TransportReports,
     describe_error,
@@ -47,8 +48,6 @@ _MAX_LISTEN_PAUSE = 300.0
 _SILENCE = 300.0
 # Time for the end of an abandoned request.
 _ABANDON_SECONDS = 1.0
-# Statuses below 500 after which a restart of the job may help: the server is overloaded or not ready.
-_RETRIED_STATUSES = (408, 425, 429)
 
 
 class McpLostError(ExecutionError):
@@ -314,7 +313,7 @@ class McpConnection:
         status = self._status[0] if self._status is not None else 500
         first = first_of(error)
         local = isinstance(first, ConfigError) or isinstance(self._params, StdioConnectionParams)
-        self._retryable = not local and (status >= 500 or status in _RETRIED_STATUSES)
+        self._retryable = not local and (status >= 500 or status in RETRIED_STATUSES)
         if isinstance(first, McpSignInError):
             # The status is that of the request without a token.
             self._retryable, self._status = first.retryable, None

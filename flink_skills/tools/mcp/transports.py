@@ -32,8 +32,8 @@ _MAX_REASON = 300
 _MAX_ERROR_LENGTH = 500
 # Messages of the package for a status without a response. They have no class or code of their own.
 _STATUS_TEXTS = ("Session terminated", "Server returned an error response")
-# Statuses of an authorization server that is overloaded or not ready.
-_RETRIED_STATUSES = (408, 425, 429)
+#: Statuses below 500 of a server that is overloaded or not ready.
+RETRIED_STATUSES = (408, 425, 429)
 
 
 class McpSignInError(ExecutionError):
@@ -223,7 +223,7 @@ def _sign_in(auth: McpClientCredentials, url: str, timeout: float, reports: Tran
         if is_token and not response.has_redirect_location and (problem := _token_problem(response)):
             status = response.status_code
             raise failed(
-                f"{request.url} gave no token: {problem}", retryable=status >= 500 or status in _RETRIED_STATUSES
+                f"{request.url} gave no token: {problem}", retryable=status >= 500 or status in RETRIED_STATUSES
             )
         return response
 

@@ -6,7 +6,6 @@ import asyncio
 import codecs
 import os
 import posixpath
-import re
 import stat
 import threading
 import time
@@ -22,15 +21,14 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace
 from flink_skills.execution.workspace import WRITABLE, CollectedFile, WorkspacePathError
 from flink_skills.execution.workspace.globs import Globs
-from flink_skills.execution.workspace.safe_files import Ownership, folder_in, pinned, remove_tree
+from flink_skills.execution.workspace.safe_files import Ownership, folder_in, pinned, remove_tree, replace_file
+from flink_skills.execution.workspace.workspace_paths import has_invalid_characters, split_variable
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.arguments import ArgumentError
-from flink_skills.tools.commands.folders import real_path, with_copies
+from flink_skills.tools.commands.folders import copy_of, real_path
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.runs.run_arguments import RunArguments, RunOutputs
-
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))(?=/|$)")
 
 
 @dataclass(frozen=True)
@@ -53,17 +51,22 @@ class Places:
         >>> places.expand("cwd", "${WORK_DIR}/a")
         '/tmp/job/ws_1/work/a'
         """
-        if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+        if has_invalid_characters(text):
             raise ArgumentError(f"{what} {text!r} holds characters that no path can have: write it without them.")
-        match = _VARIABLE.match(text)
-        if match is None:
+        name, rest = split_variable(text)
+        if not name:
             return text
-        roots = self._roots()
-        name = match.group(1) or match.group(2)
+        roots = {
+            "WORK_DIR": self.workspace.work_dir,
+            "OUTPUT_DIR": self.output_dir,
+            "SKILLS_DIR": self.workspace.skills_dir,
+            "WORKSPACE_DIR": self.workspace.root,
+            "RUN_DIR": self.run_dir,
+        }
         if name not in roots:
             known = ", ".join(f"${root}" for root in roots)
             raise ArgumentError(f"{what} {text!r} begins with a variable that is not known here: use one of {known}.")
-        return str(roots[name]) + text[match.end() :]
+        return str(roots[name]) + rest
 
     def cwd(self, text: str | None) -> tuple[Path, str]:
         """Return the folder that ``cwd`` names, and a warning or an empty text.
@@ -79,7 +82,7 @@ class Places:
             path = posixpath.normpath(posixpath.join(str(self.home), path))
             inside = Path(path).is_relative_to(self.home)
         else:
-            path = self._copy_of(path)
+            path = copy_of(path, self.originals)
             inside = True
         try:
             real = real_path(path)
@@ -101,40 +104,16 @@ class Places:
         path = self.expand(what, text.strip().removeprefix("workspace://").replace("\\", "/"))
         root = str(self.workspace.root)
         if path.startswith("/"):
-            path = self._copy_of(path)
+            path = copy_of(path, self.originals)
             if path != root and not path.startswith(f"{root}/"):
                 return None
             path = path[len(root) :].lstrip("/")
         path = posixpath.normpath(path) if path else "."
         return None if path.split("/", 1)[0] == ".." else path
 
-    def with_copies(self, command: str) -> str:
-        """See :func:`flink_skills.tools.commands.folders.with_copies`."""
-        return with_copies(command, self.originals)
-
-    def _copy_of(self, path: str) -> str:
-        for original, copy in self.originals.items():
-            if path == original or path.startswith(f"{original}/"):
-                return str(copy) + path[len(original) :]
-        return path
-
-    def _roots(self) -> dict[str, Path]:
-        return {
-            "WORK_DIR": self.workspace.work_dir,
-            "OUTPUT_DIR": self.output_dir,
-            "SKILLS_DIR": self.workspace.skills_dir,
-            "WORKSPACE_DIR": self.workspace.root,
-            "RUN_DIR": self.run_dir,
-        }
-
-
-# Files are made in held folders here, which pathlib cannot work with.
-
 
 _OWN = ".flink_skills"
 _TEXT, _EDITOR = "editor-text", "editor"
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
 # The file to edit is the last argument. Programs such as "crontab -e" and "git commit" put options before it.
 _SCRIPT = f"""#!/bin/sh
 for target; do :; done
@@ -149,21 +128,13 @@ def write_editor(workspace: Workspace, run: str, text: str) -> Path:
     :class:`ExecutionError`.
     """
     ownership = Ownership(workspace.user)
-    with _failing(workspace, "the text for the editor"), _opened(workspace, ("work", _OWN, run)) as folder:
-        for name, content, rights in (
-            (_TEXT, text.encode("utf-8", "replace"), ownership.handed),
-            (_EDITOR, _SCRIPT.encode(), ownership.open),
-        ):
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=folder)
-            descriptor = os.open(name, _NEW, 0o600, dir_fd=folder)
-            try:
-                rest = memoryview(content)
-                while rest:
-                    rest = rest[os.write(descriptor, rest) :]
-                rights.apply(descriptor)
-            finally:
-                os.close(descriptor)
+    with (
+        _failing(workspace, "the text for the editor"),
+        pinned(workspace.root) as root,
+        _opened(workspace, ("work", _OWN, run)) as folder,
+    ):
+        replace_file(root, folder, _TEXT, text.encode("utf-8", "replace"), ownership.handed)
+        replace_file(root, folder, _EDITOR, _SCRIPT.encode(), ownership.open)
     return workspace.work_dir / _OWN / run / _EDITOR
 
 
@@ -216,22 +187,19 @@ _MAX_PATTERNS = 64
 _MAX_SCANNED = 200
 
 
-@dataclass(frozen=True)
-class OutputRequest:
+class OutputRequest(RunOutputs):
     """Patterns relative to the workspace, the use of the matching files, and limits (counts and bytes).
 
     ``exported`` is the maximum number of files that are read without a request, if only the command can have written
     them.
     """
 
-    patterns: tuple[str, ...]
-    inline: bool
-    save: bool
-    prefix: str
-    max_files: int
-    max_file_bytes: int
-    max_total_bytes: int
     exported: int = 0
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The limits by name."""
+        return self.model_dump(include={"max_files", "max_file_bytes", "max_total_bytes"})
 
 
 def requests_of(
@@ -251,17 +219,8 @@ def requests_of(
     for argument, wanted in (("output_files", named), ("outputs", asked.outputs or RunOutputs())):
         patterns = _patterns(argument, wanted.globs, places, warnings)
         if patterns:
-            requests.append(
-                OutputRequest(
-                    patterns,
-                    wanted.inline and not omit,
-                    wanted.save or save,
-                    wanted.name_template,
-                    wanted.max_files,
-                    wanted.max_file_bytes,
-                    wanted.max_total_bytes,
-                )
-            )
+            changes = {"globs": patterns, "inline": wanted.inline and not omit, "save": wanted.save or save}
+            requests.append(OutputRequest.model_construct(**{**dict(wanted), **changes}))
     if asked.outputs is not None and asked.outputs.model_fields_set and not requests and not warnings:
         warnings.append("outputs has no globs, so no file was looked for: name some, like out/*.txt")
     return tuple(requests), warnings
@@ -271,7 +230,13 @@ def export_request(places: Places) -> OutputRequest:
     """Return the request for the files in the output directory, for a run that names none."""
     folder = places.output_dir.relative_to(places.workspace.root).as_posix()
     most = _MAX_PRIMARY + 1
-    return OutputRequest((f"{folder}/**",), False, False, "", _MAX_SCANNED, most, _MAX_SCANNED * most, _MAX_EXPORTED)
+    return OutputRequest.model_construct(
+        globs=[f"{folder}/**"],
+        max_files=_MAX_SCANNED,
+        max_file_bytes=most,
+        max_total_bytes=_MAX_SCANNED * most,
+        exported=_MAX_EXPORTED,
+    )
 
 
 def unmatched(patterns: Sequence[str], files: Sequence[CollectedFile]) -> list[str]:
@@ -288,7 +253,7 @@ def _matches(globs: Globs, name: str) -> bool:
     return globs.is_match(base, position)
 
 
-def _patterns(argument: str, globs: Iterable[str], places: Places, warnings: list[str]) -> tuple[str, ...]:
+def _patterns(argument: str, globs: Iterable[str], places: Places, warnings: list[str]) -> list[str]:
     found: list[str] = []
     for text in filter(str.strip, globs):
         path = places.relative(argument, text)
@@ -304,7 +269,7 @@ def _patterns(argument: str, globs: Iterable[str], places: Places, warnings: lis
             found.append(pattern)
     if len(found) > _MAX_PATTERNS:
         raise ArgumentError(f"{argument}: {len(found)} patterns are too many: give at most {_MAX_PATTERNS}.")
-    return tuple(dict.fromkeys(found))
+    return list(dict.fromkeys(found))
 
 
 def text_of(data: bytes, truncated: bool, hidden: HiddenValues) -> str | None:

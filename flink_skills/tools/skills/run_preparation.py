@@ -6,8 +6,8 @@ import asyncio
 import os
 import posixpath
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.telemetry.activity import observe
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.commands.folders import stage_skills, standard_input
+from flink_skills.tools.commands.folders import stage_skills, standard_input, with_copies
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.runs.prepared_run import (
     NO_ARTIFACTS,
@@ -46,53 +46,37 @@ from flink_skills.tools.state import pin_effect, touch_effect
 _SNIFFED = 8192
 
 
-@dataclass
-class StagedInputs:
-    """Records of the inputs for the result, warnings, and effects: the versions that were pinned."""
-
-    records: list[Mapping[str, Any]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    effects: list[Mapping[str, Any]] = field(default_factory=list)
-
-
-async def stage_inputs(
-    asked: Sequence[RunInput], places: Places, services: ToolServices, context: ToolContext
-) -> StagedInputs:
-    """Stage the inputs in this order.
-
-    Raises :class:`ArgumentError` for an input that does not exist or that the job does not allow, and
-    :class:`~flink_skills.errors.ExecutionError` if it cannot be written to the workspace.
-    """
-    stager = _Stager(places, services, context)
-    for one in asked:
-        await stager.stage(one)
-    return stager.staged
-
-
-class _Stager:
-    """Stages inputs in a workspace, one after another."""
+class _StagedInputs:
+    """Inputs in a workspace: records for the result, warnings, and effects, which are the versions that were pinned."""
 
     def __init__(self, places: Places, services: ToolServices, context: ToolContext) -> None:
         self._places = places
         self._workspace = places.workspace
         self._services = services
         self._context = context
-        self.staged = StagedInputs()
+        self.records: list[Mapping[str, Any]] = []
+        self.warnings: list[str] = []
+        self.effects: list[Mapping[str, Any]] = []
 
     async def stage(self, one: RunInput) -> None:
+        """Stage the next input.
+
+        Raises :class:`ArgumentError` for an input that does not exist or that the job does not allow, and
+        :class:`~flink_skills.errors.ExecutionError` if it cannot be written to the workspace.
+        """
         reference = self._reference(one.source)
         if reference.scheme == "artifact":
             placed, mime_type = await self._artifact(one, reference)
         else:
             placed, mime_type = await self._file(one, reference)
         if placed.skipped:
-            self.staged.warnings.append(f"{one.source}: {placed.skipped} links and the like in it were left out")
+            self.warnings.append(f"{one.source}: {placed.skipped} links and the like in it were left out")
         if one.mode == "link" != placed.mode:
-            self.staged.warnings.append(f"{one.source} was copied: only what is in the workspace is linked")
+            self.warnings.append(f"{one.source} was copied: only what is in the workspace is linked")
         record = {"name": placed.to, "original_name": one.source}
         if mime_type:
             record["mime_type"] = mime_type
-        self.staged.records.append({**record, "size_bytes": placed.size_bytes})
+        self.records.append({**record, "size_bytes": placed.size_bytes})
 
     def _reference(self, text: str) -> Reference:
         """Return the reference ``text``. A path that a result or a skill shows stands for the reference of its file."""
@@ -121,7 +105,7 @@ class _Stager:
         record = {"from": one.source, "resolved": artifact.ref, "version": artifact.version}
         placed = await asyncio.to_thread(self._workspace.place, to, data=data, record=record)
         if one.pin and pinned is None and reference.version is None:
-            self.staged.effects.append(pin_effect(to, artifact.name, artifact.version))
+            self.effects.append(pin_effect(to, artifact.name, artifact.version))
         return placed, artifact.mime_type
 
     async def _file(self, one: RunInput, reference: Reference) -> tuple[Placed, str]:
@@ -265,7 +249,9 @@ async def _prepare(
     requests, dropped = requests_of(asked, places, services.config)
     if not asked.output_files and asked.outputs is None:
         requests = (export_request(places),)
-    inputs = await stage_inputs(asked.inputs, places, services, context)
+    inputs = _StagedInputs(places, services, context)
+    for one in asked.inputs:
+        await inputs.stage(one)
     cwd, escaped = await asyncio.to_thread(places.cwd, asked.cwd)
     if asked.editor_text is not None:
         editor = await asyncio.to_thread(write_editor, places.workspace, places.run_dir.name, asked.editor_text)
@@ -275,7 +261,7 @@ async def _prepare(
     return PreparedRun(
         shell=shell,
         asked=asked,
-        command=places.with_copies(asked.command),
+        command=with_copies(asked.command, places.originals),
         places=places,
         span=span,
         skill_name=skill,

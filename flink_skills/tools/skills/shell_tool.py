@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 EXECUTE_SHELL_COMMAND = "execute_shell_command"
 
 _DEFAULT_TIMEOUT = 300.0
-_SHOWN_PROGRAMS = 20
 
 
 class _ShellArguments(ArgumentModel):
@@ -136,15 +135,10 @@ def _what_runs(policy: CommandPolicy) -> str:
     """What a command is, in the tool's description."""
     if not policy:
         return "Run a shell command: exit code, stdout, stderr."
-    text = (
-        f"Run a program; get its exit code, stdout and stderr. {NO_SHELL}: the command is one program with "
-        "its arguments, quoted as in a shell, without pipes, redirections, patterns or variables."
+    return (
+        f"Run a program; get its exit code, stdout and stderr. {NO_SHELL}: the command is one program with its "
+        f"arguments, quoted as in a shell, without pipes, redirections, patterns or variables.{policy.permitted_text}"
     )
-    if policy.permits_none:
-        return f"{text} This job permits no programs."
-    shown = ", ".join(policy.permitted[:_SHOWN_PROGRAMS])
-    more = len(policy.permitted) - _SHOWN_PROGRAMS
-    return text + (f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else "")
 
 
 def _no_variables(policy: CommandPolicy) -> str:
