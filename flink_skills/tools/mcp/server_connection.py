@@ -13,7 +13,7 @@ from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
 from flink_skills.tools.mcp.programs import StderrLogger
-from flink_skills.tools.mcp.server_questions import OpenQuestions, PausedCalls, Questions
+from flink_skills.tools.mcp.server_messages import OpenQuestions, PausedCalls, Questions
 from flink_skills.tools.mcp.transports import (
     RETRIED_STATUSES,
     McpSignInError,
@@ -93,7 +93,7 @@ class McpConnection:
         interval: float,
         answer_within: float,
         on_omitted: Callable[[str, str], None],
-        on_change: Callable[[], None] | None = None,
+        on_change: Callable[[], None],
     ) -> None:
         self.name = name
         self.reconnects = 0
@@ -431,7 +431,7 @@ class McpConnection:
             _log.info("the MCP server %s is connected again", self.name)
         self._tried.set()
         self._up.set()
-        self._tell()
+        self._on_change()
 
     def _ended(self, problem: str) -> None:
         """The transport says that its other end has gone."""
@@ -458,14 +458,10 @@ class McpConnection:
             self._client = None
             self._up.clear()
             self._down_since = asyncio.get_running_loop().time()
-            self._tell()
+            self._on_change()
 
     def _hear(self) -> None:
         self._heard = asyncio.get_running_loop().time()
-
-    def _tell(self) -> None:
-        if self._on_change is not None:
-            self._on_change()
 
     def _words(self, error: BaseException) -> str:
         return self.hidden.in_text(describe_error(error))

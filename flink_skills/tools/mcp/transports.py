@@ -14,7 +14,6 @@ from flink_skills.errors import ConfigError, ExecutionError, SkillsError
 from flink_skills.skill.text import clean
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.mcp.message_limits import checked_messages, limited_client
 from flink_skills.tools.mcp.parameters import (
     ConnectionParams,
     McpClientCredentials,
@@ -23,6 +22,7 @@ from flink_skills.tools.mcp.parameters import (
     check_http_url,
 )
 from flink_skills.tools.mcp.programs import StderrLogger, program
+from flink_skills.tools.mcp.server_messages import checked_messages, limited_client
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
