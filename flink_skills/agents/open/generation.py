@@ -337,7 +337,7 @@ def _bring_tools(view: SkillView) -> bool:
 
 def _code_tools(parts: GenerationParts) -> ToolSet:
     # Imported here: few jobs run code, and the schema of its arguments is built with its class.
-    from flink_skills.tools.code_blocks import RunCode
+    from flink_skills.tools.skills.shell_tool import RunCode
 
     return ToolSet([RunCode(parts.services.config)], parts.guard)
 
