@@ -1,4 +1,4 @@
-"""Examines the internals of tools.commands.folders and tools.runs.run_paths on purpose."""
+"""Examines the internals of tools.commands.folders and tools.runs.prepared_run on purpose."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager
+from flink_skills.tools import ArgumentError
 from flink_skills.tools.commands.folders import resolve_cwd
 from flink_skills.tools.runs.prepared_run import Places
 
@@ -92,7 +93,7 @@ def test_a_link_that_is_replaced_meanwhile_is_a_mistake(workspace: Workspace, mo
     with pytest.raises(ExecutionError, match="'link' cannot be entered \\(No such file"):
         resolved("link", workspace)
     places = Places(workspace, workspace.work_dir, workspace.runs_dir, workspace.out_dir)
-    with pytest.raises(ExecutionError, match="'link' cannot be entered \\(No such file"):
+    with pytest.raises(ArgumentError, match="'link' cannot be entered \\(No such file"):
         places.cwd("link")
 
 
@@ -103,5 +104,5 @@ def test_a_long_chain_of_links_is_a_mistake(workspace: Workspace) -> None:
     with pytest.raises(ExecutionError, match="cannot be entered"):
         resolved("1099", workspace)
     places = Places(workspace, workspace.work_dir, workspace.runs_dir, workspace.out_dir)
-    with pytest.raises(ExecutionError, match="cannot be entered"):
+    with pytest.raises(ArgumentError, match="cannot be entered"):
         places.cwd("1099")
