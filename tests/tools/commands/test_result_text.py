@@ -1,4 +1,4 @@
-"""Examines the internals of tools.commands.result_text on purpose."""
+"""Examines the internals of tools.result_text on purpose."""
 
 from __future__ import annotations
 

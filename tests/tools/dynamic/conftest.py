@@ -1,4 +1,4 @@
-"""Examines the internals of tools.dynamic.tool_registry on purpose."""
+"""Examines the internals of tools.dynamic.tool_pool on purpose."""
 
 from __future__ import annotations
 

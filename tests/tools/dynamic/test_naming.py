@@ -1,4 +1,4 @@
-"""Examines the internals of tools.dynamic.bundled_names on purpose."""
+"""Examines the internals of tools.dynamic.active on purpose."""
 
 from __future__ import annotations
 
