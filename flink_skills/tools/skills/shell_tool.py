@@ -29,9 +29,10 @@ from flink_skills.tools.commands.folders import (
 )
 from flink_skills.tools.commands.policy import NO_SHELL, CommandPolicy
 from flink_skills.tools.result_text import describe
-from flink_skills.tools.skills.skill_face import caller_view
+from flink_skills.tools.skills.skill_face import SkillTool
 
 if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
     from flink_skills.tools.skills.skill_face import ToolServices
 
 
@@ -62,12 +63,15 @@ class _ShellArguments(ArgumentModel):
         return value
 
 
-class ExecuteShellCommand(CheckedTool):
+class ExecuteShellCommand(SkillTool[_ShellArguments]):
     """Runs a command in the key's workspace, by default in the folder of the skill loaded last.
 
     The shell runs it; where the job has a policy of commands, it is one program that the policy permits.
     """
 
+    tool_name = EXECUTE_SHELL_COMMAND
+    description = ""  # depends on the policy
+    model = _ShellArguments
     uses_workspace = True
     runs_in = "sandbox"
 
@@ -80,27 +84,18 @@ class ExecuteShellCommand(CheckedTool):
             raise ConfigError(
                 f"tool {EXECUTE_SHELL_COMMAND} requires a shell, but this job has none: set {option} to true"
             )
+        super().__init__(services)
         self._shell = shell
-        self._services = services
         self._env = env
-        self._arguments = Arguments(EXECUTE_SHELL_COMMAND, _ShellArguments)
-        self._spec = ToolSpec(
-            EXECUTE_SHELL_COMMAND,
+        about = (
             f"{_what_runs(shell.policy)} It starts in the folder of the skill loaded last, so scripts/x.py is its "
             "script; before any, in $WORK_DIR. Skill folders are read-only: write results to $OUTPUT_DIR, scratch "
-            f"files to $WORK_DIR, not /tmp. The event: $WORK_DIR/inputs/event.json.{_no_variables(shell.policy)}",
-            self._arguments.schema,
+            f"files to $WORK_DIR, not /tmp. The event: $WORK_DIR/inputs/event.json.{_no_variables(shell.policy)}"
         )
+        self._spec = replace(self._spec, description=about)
 
-    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        try:
-            return await self._run(self._arguments.read(arguments), context)
-        except (ArgumentError, SkillsError) as error:
-            return ToolResult(str(error), is_error=True)
-
-    async def _run(self, request: _ShellArguments, context: ToolContext) -> ToolResult:
+    async def _run(self, request: _ShellArguments, view: SkillView, context: ToolContext) -> ToolResult:
         workspace = await self._workspace(context)
-        view = caller_view(self._services, context)
         staged = await asyncio.to_thread(stage_skills, workspace, context.skill_state or (), view)
         last = next(reversed(staged), None)
         default = staged[last][1] if last is not None else workspace.work_dir
