@@ -196,11 +196,6 @@ class OutputRequest(RunOutputs):
 
     exported: int = 0
 
-    @property
-    def limits(self) -> dict[str, int]:
-        """The limits by name."""
-        return self.model_dump(include={"max_files", "max_file_bytes", "max_total_bytes"})
-
 
 def requests_of(
     asked: RunArguments, places: Places, config: SkillConfig

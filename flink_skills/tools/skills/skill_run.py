@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 from flink_skills.errors import ExecutionError, SkillsError
@@ -148,7 +147,13 @@ class _OutputFiles:
 
     async def _read(self, request: OutputRequest) -> None:
         workspace = self._run.workspace
-        collected = await asyncio.to_thread(partial(workspace.collect, request.globs, **request.limits))
+        collected = await asyncio.to_thread(
+            workspace.collect,
+            request.globs,
+            max_files=request.max_files,
+            max_file_bytes=request.max_file_bytes,
+            max_total_bytes=request.max_total_bytes,
+        )
         kept = [file for file in collected.files if file.size or not self._failed]
         if request.exported:
             self._export(kept, request.exported)
@@ -210,7 +215,7 @@ def _size_in_json(content: str) -> int:
 
 
 def _limits_hit(request: OutputRequest, collected: Collected) -> list[str]:
-    values = request.limits
+    values = request.model_dump(include={"max_files", "max_file_bytes", "max_total_bytes"})
     notes = [f"outputs reached {name} ({values[name]})" for name in collected.limits_hit if name in values]
     notes += [f"outputs reached {name}" for name in collected.limits_hit if name not in values]
     # A pattern can match a file that a limit excluded, or that cannot be read.
