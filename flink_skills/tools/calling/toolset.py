@@ -15,7 +15,7 @@ from flink_skills.telemetry import Delta, Discarded, OnDelta, ToolCallDelta
 from flink_skills.telemetry.activity import replace_surrogates
 from flink_skills.tools.arguments import ArgumentError, Canonical, model_json
 from flink_skills.tools.base import StreamedArguments, Tool, ToolContext, ToolResult, ToolSpec, TurnInterruptedError
-from flink_skills.tools.calling import CallGuard, read_canonical
+from flink_skills.tools.calling.guard import CallGuard, read_canonical
 from flink_skills.tools.function import result_of
 from flink_skills.tools.tool_names import suggestion
 
