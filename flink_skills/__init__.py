@@ -70,16 +70,16 @@ if TYPE_CHECKING:
     from flink_skills.tools.calling import ApprovalRequest as ApprovalRequest
     from flink_skills.tools.calling import Later as Later
     from flink_skills.tools.calling import later as later
-    from flink_skills.tools.direct import execute_shell_command as execute_shell_command
-    from flink_skills.tools.direct import load_skill as load_skill
-    from flink_skills.tools.direct import load_skill_resource as load_skill_resource
-    from flink_skills.tools.dynamic.tool_registry import get_tool as get_tool
-    from flink_skills.tools.dynamic.tool_registry import register_tool as register_tool
-    from flink_skills.tools.dynamic.tool_registry import register_tools as register_tools
-    from flink_skills.tools.dynamic.toolset_base import BaseToolSet as BaseToolSet
+    from flink_skills.tools.dynamic.tool_pool import get_tool as get_tool
+    from flink_skills.tools.dynamic.tool_pool import register_tool as register_tool
+    from flink_skills.tools.dynamic.tool_pool import register_tools as register_tools
     from flink_skills.tools.function import FunctionTool as FunctionTool
     from flink_skills.tools.function import StreamingFunctionTool as StreamingFunctionTool
     from flink_skills.tools.media import Media as Media
+    from flink_skills.tools.skills.direct import execute_shell_command as execute_shell_command
+    from flink_skills.tools.skills.direct import load_skill as load_skill
+    from flink_skills.tools.skills.direct import load_skill_resource as load_skill_resource
+    from flink_skills.tools.toolset_base import BaseToolSet as BaseToolSet
 
 _HOMES = {
     "Approval": "tools.calling",
@@ -94,7 +94,7 @@ _HOMES = {
     "AgentSkillManager": "manager",
     "AgentsConfiguration": "flink.agents_configuration",
     "AgentsExecutionEnvironment": "flink.agents_environment",
-    "BaseToolSet": "tools.dynamic.toolset_base",
+    "BaseToolSet": "tools.toolset_base",
     "ChatModel": "models.base",
     "ConfigError": "errors",
     "Diagnostic": "skill",
@@ -136,15 +136,15 @@ _HOMES = {
     "agent_tool": "agents.declare.decorators",
     "chat_model_connection": "agents.declare.decorators",
     "chat_model_setup": "agents.declare.decorators",
-    "execute_shell_command": "tools.direct",
-    "get_tool": "tools.dynamic.tool_registry",
+    "execute_shell_command": "tools.skills.direct",
+    "get_tool": "tools.dynamic.tool_pool",
     "load_agent_yaml": "agents.plan.agent_file",
-    "load_skill": "tools.direct",
-    "load_skill_resource": "tools.direct",
+    "load_skill": "tools.skills.direct",
+    "load_skill_resource": "tools.skills.direct",
     "mcp_server": "agents.declare.decorators",
     "prompt": "agents.declare.decorators",
-    "register_tool": "tools.dynamic.tool_registry",
-    "register_tools": "tools.dynamic.tool_registry",
+    "register_tool": "tools.dynamic.tool_pool",
+    "register_tools": "tools.dynamic.tool_pool",
     "skills": "agents.declare.decorators",
     "tool": "agents.declare.decorators",
     "tool_pool": "agents.declare.decorators",

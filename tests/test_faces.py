@@ -30,9 +30,8 @@ LAZY = (
     "flink_skills.sources",
     "flink_skills.telemetry",
     "flink_skills.testing",
-    "flink_skills.tools.commands",
     "flink_skills.tools.dynamic",
-    "flink_skills.tools.runs",
+    "flink_skills.tools.skills",
     "flink_skills.worker",
 )
 PACKAGES = ["flink_skills"] + [

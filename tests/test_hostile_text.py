@@ -20,6 +20,7 @@ import pytest
 from flink_skills.agents import AnswerType
 from flink_skills.artifacts import ArtifactError, check_name
 from flink_skills.endpoint import redact_text
+from flink_skills.errors import ExecutionError
 from flink_skills.manager import MenuEntry, parse_menu, render_menu
 from flink_skills.manager.activation import safe
 from flink_skills.models import Message, ModelRequest, OfflineModel, ToolMessage, UserMessage, named_in_notice
@@ -34,7 +35,6 @@ from flink_skills.skill.skill_body import first_heading, tools_section
 from flink_skills.skill.text import clean, clean_line
 from flink_skills.skill.yaml_values import YamlProblemError
 from flink_skills.tools import (
-    ArgumentError,
     Tool,
     ToolContext,
     ToolResult,
@@ -137,7 +137,7 @@ def arguments(text: str) -> None:
 
 
 def words(text: str) -> None:
-    with contextlib.suppress(ArgumentError):
+    with contextlib.suppress(ExecutionError):
         split_words(text, {})
 
 

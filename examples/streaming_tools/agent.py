@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from flink_skills import Agent, ResourceDescriptor, StreamingFunctionTool, ToolContext, chat_model_setup, tool, tool_set
 from flink_skills.telemetry import Observer
-from flink_skills.tools.streaming import StreamedArguments
+from flink_skills.tools import StreamedArguments
 
 
 class Section(BaseModel):

@@ -24,7 +24,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic, Limits
 from flink_skills.skill.skill_inspection import about_tokens
 from flink_skills.tools import ShellRunner
-from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.skill_face import ToolServices
 
 if TYPE_CHECKING:
     from flink_skills.flink.job_graph import JobGraph

@@ -12,7 +12,7 @@ from flink_skills.models.messages import AssistantMessage, Message, ModelRequest
 from flink_skills.models.schemas import object_schema
 from flink_skills.tools.base import ToolSpec, says_repeated
 from flink_skills.tools.commands.policy import NO_SHELL
-from flink_skills.tools.commands.result_text import says_failure, says_nothing
+from flink_skills.tools.result_text import says_failure, says_nothing
 from flink_skills.tools.skills.skill_prompts import says_unloaded
 
 ANSWER = "answer"

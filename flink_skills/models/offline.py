@@ -33,7 +33,7 @@ from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import OnDelta, TextDelta
 from flink_skills.tools.base import ToolSpec
-from flink_skills.tools.commands.result_text import says_nothing
+from flink_skills.tools.result_text import says_nothing
 from flink_skills.tools.skills.skill_prompts import says_unloaded
 
 # Tools by what they do, with the argument that names the skill: those of the profile core, and of the others.

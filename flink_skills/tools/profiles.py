@@ -39,14 +39,13 @@ LOAD_SKILL = "load_skill"
 LOADERS = frozenset({LOAD_SKILL, "skill_load"})
 
 _SKILLS = "flink_skills.tools.skills"
-_RUNS = "flink_skills.tools.runs"
 
 #: The class of each tool. It is created with the ToolServices of a model, and imported only if a model has it.
 FACES: Mapping[str, str] = {
     LOAD_SKILL: f"{_SKILLS}.skill_loading:LoadSkill",
     "unload_skill": f"{_SKILLS}.skill_loading:UnloadSkill",
     "load_skill_resource": f"{_SKILLS}.skill_resource:LoadSkillResource",
-    "execute_shell_command": "flink_skills.tools.commands.shell_tool:ExecuteShellCommand",
+    "execute_shell_command": f"{_SKILLS}.shell_tool:ExecuteShellCommand",
     "skill_list": f"{_SKILLS}.skill_contents:SkillList",
     "skill_load": f"{_SKILLS}.skill_loading:SkillLoad",
     "skill_unload": f"{_SKILLS}.skill_loading:SkillUnload",
@@ -54,11 +53,11 @@ FACES: Mapping[str, str] = {
     "skill_select_docs": f"{_SKILLS}.skill_contents:SkillSelectDocs",
     "skill_list_tools": f"{_SKILLS}.skill_contents:SkillListTools",
     "skill_select_tools": f"{_SKILLS}.skill_contents:SkillSelectTools",
-    "skill_run": f"{_RUNS}.skill_run:SkillRun",
-    "skill_exec": f"{_RUNS}.skill_exec:SkillExec",
-    "skill_write_stdin": f"{_RUNS}.skill_exec:SkillWriteStdin",
-    "skill_poll_session": f"{_RUNS}.skill_exec:SkillPollSession",
-    "skill_kill_session": f"{_RUNS}.skill_exec:SkillKillSession",
+    "skill_run": f"{_SKILLS}.skill_run:SkillRun",
+    "skill_exec": f"{_SKILLS}.skill_exec:SkillExec",
+    "skill_write_stdin": f"{_SKILLS}.skill_exec:SkillWriteStdin",
+    "skill_poll_session": f"{_SKILLS}.skill_exec:SkillPollSession",
+    "skill_kill_session": f"{_SKILLS}.skill_exec:SkillKillSession",
 }
 
 #: Every tool for skills. No tool of a job's own may have one of these names.

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from flink_skills.telemetry.activity import current_activity
-from flink_skills.tools.threads import in_thread
+from flink_skills.tools.function import in_thread
 
 _log = logging.getLogger("flink_skills.worker")
 

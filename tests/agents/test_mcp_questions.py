@@ -209,7 +209,7 @@ async def test_a_server_that_ends_while_a_question_is_open_is_called_again_with_
 async def test_a_call_that_is_held_for_too_long_is_made_again(
     server: Any, open_agent: OpenAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flink_skills.tools.mcp.server_questions._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("flink_skills.tools.mcp.server_messages._PAUSE_SECONDS", 0.0)
     opened = await open_agent(Buyer(server))
     (bench,) = benches(opened, "cups")
     assert (await bench.turn()).status == TurnStatus.WAITING

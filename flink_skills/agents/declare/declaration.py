@@ -19,11 +19,10 @@ from flink_skills.manager.scope import SOURCE_KINDS, check_carried
 from flink_skills.prompts import Prompt
 from flink_skills.resource import Mark, mark_of
 from flink_skills.tools.base import Tool
-from flink_skills.tools.dynamic.tool_pool import PoolItem, ToolPool
-from flink_skills.tools.dynamic.tool_registry import get_tool, tool_names
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+from flink_skills.tools.dynamic.tool_pool import PoolItem, ToolPool, get_tool, tool_names
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.profiles import TOOL_NAMES
+from flink_skills.tools.toolset_base import BaseToolSet
 
 _SESSIONS = ("event", "key")
 _NOT_SHARED = SharedResources()

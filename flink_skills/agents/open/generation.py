@@ -35,7 +35,7 @@ from flink_skills.tools.calling import CallGuard
 from flink_skills.tools.dynamic.active import active_tools, not_active, switched_off
 from flink_skills.tools.dynamic.tool_pool import PoolTools
 from flink_skills.tools.profiles import SkillSettings, brings_tools
-from flink_skills.tools.services import ToolServices, profile_tools
+from flink_skills.tools.skills.skill_face import ToolServices, profile_tools
 from flink_skills.tools.skills.skill_prompts import guidance, introduction
 from flink_skills.tools.tool_names import hint, matches
 
@@ -337,7 +337,7 @@ def _bring_tools(view: SkillView) -> bool:
 
 def _code_tools(parts: GenerationParts) -> ToolSet:
     # Imported here: few jobs run code, and the schema of its arguments is built with its class.
-    from flink_skills.tools.code_blocks import RunCode
+    from flink_skills.tools.skills.shell_tool import RunCode
 
     return ToolSet([RunCode(parts.services.config)], parts.guard)
 

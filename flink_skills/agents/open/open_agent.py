@@ -32,7 +32,7 @@ from flink_skills.options import JobConfig, SkillConfig, SkillOptions
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.telemetry import MetricGroup, Telemetry
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.skill_face import ToolServices
 
 
 class ReadableOptions:

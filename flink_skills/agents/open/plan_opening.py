@@ -48,7 +48,7 @@ from flink_skills.tools.dynamic.bundled import BundledTools
 from flink_skills.tools.dynamic.tool_pool import ToolPool
 from flink_skills.tools.profiles import brings_tools
 from flink_skills.tools.runs.process_sessions import ProcessSessions
-from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.skill_face import ToolServices
 from flink_skills.tools.tool_names import NameMatch
 
 

@@ -40,7 +40,7 @@ from flink_skills.models.setup import SETTINGS, ModelSetup, is_setting
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.sources.prefixes import AllowedPrefixes
-from flink_skills.tools.dynamic.tool_registry import check_tool_name
+from flink_skills.tools.dynamic.tool_pool import check_tool_name
 from flink_skills.tools.profiles import MODEL_KEYS, TOOL_NAMES, SkillSettings
 from flink_skills.tools.tool_names import matches
 

@@ -22,10 +22,9 @@ from flink_skills.options.option import parse_duration
 from flink_skills.prompts import Prompt, check_instructions
 from flink_skills.tools.base import Tool
 from flink_skills.tools.calling import ApprovalRequest, Later, later
-from flink_skills.tools.dynamic.tool_pool import PoolItem
-from flink_skills.tools.dynamic.tool_registry import get_tool
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
+from flink_skills.tools.dynamic.tool_pool import PoolItem, get_tool
 from flink_skills.tools.function import FunctionTool
+from flink_skills.tools.toolset_base import BaseToolSet
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TAKEN = frozenset(dir(BaseModel))

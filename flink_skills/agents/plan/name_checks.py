@@ -15,9 +15,9 @@ from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import ConfigError, PlanError, UnknownNameError
 from flink_skills.options import OptionFamily, SkillConfig, SkillOptions
 from flink_skills.prompts import Prompt, check_instructions, check_names, fields_of_type
-from flink_skills.tools.code_blocks import RUN_CODE
 from flink_skills.tools.dynamic.tool_pool import ToolPool
 from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
+from flink_skills.tools.skills.shell_tool import RUN_CODE
 from flink_skills.tools.tool_names import KnownNames, NameMatch, NameUse, resolve
 
 _FAMILIES: Sequence[OptionFamily[Any]] = (

@@ -36,7 +36,7 @@ from flink_skills.models.messages import Media, Message
 from flink_skills.telemetry import observe
 from flink_skills.telemetry.event_record import EVENTS_TAG
 from flink_skills.tools.base import AgentAnswer
-from flink_skills.tools.threads import in_thread
+from flink_skills.tools.function import in_thread
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import Generation, ModelRuntime

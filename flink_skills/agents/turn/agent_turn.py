@@ -22,7 +22,7 @@ from flink_skills.agents.turn.turn_files import TurnFiles
 from flink_skills.agents.turn.waits import ReadAnswer
 from flink_skills.models.messages import NO_USAGE, Media, Message, Usage
 from flink_skills.tools.base import AgentAnswer, ToolResult
-from flink_skills.tools.toolset import parsed
+from flink_skills.tools.calling.toolset import parsed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.open_agent import OpenAgent

@@ -34,8 +34,8 @@ from flink_skills.models.results import empty_answer
 from flink_skills.models.well_formed import well_formed_message
 from flink_skills.options import SkillOptions
 from flink_skills.tools.base import ToolResult
-from flink_skills.tools.code_blocks import RUN_CODE, as_output, code_blocks
 from flink_skills.tools.profiles import LOADERS
+from flink_skills.tools.skills.shell_tool import RUN_CODE, as_output, code_blocks
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime

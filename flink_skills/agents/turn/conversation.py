@@ -27,13 +27,13 @@ from flink_skills.models.well_formed import call_id, with_call_ids
 from flink_skills.telemetry import observe
 from flink_skills.tools import SkillState, ToolSet
 from flink_skills.tools.base import ArgumentChange, Repeat, Tool, ToolContext, ToolResult
-from flink_skills.tools.toolset import parsed
+from flink_skills.tools.calling.toolset import parsed
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime
     from flink_skills.agents.open.open_agent import TurnLimits
     from flink_skills.agents.turn.agent_turn import AgentTurn
-    from flink_skills.tools.toolset import PreparedCall
+    from flink_skills.tools.calling.toolset import PreparedCall
 
 
 _log = logging.getLogger(__name__)

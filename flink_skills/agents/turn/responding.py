@@ -31,9 +31,8 @@ from flink_skills.models.notices import Notice
 from flink_skills.models.well_formed import well_formed, well_formed_response
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import Delta, Discarded, OnDelta, ToolCallDelta, delta_listener, emit, observe
+from flink_skills.tools.calling.toolset import ArgumentFeed, Speaker
 from flink_skills.tools.skills.skill_prompts import skill_block, system_block
-from flink_skills.tools.streaming import ArgumentFeed
-from flink_skills.tools.toolset import Speaker
 
 if TYPE_CHECKING:
     from flink_skills.agents.open.generation import ModelRuntime

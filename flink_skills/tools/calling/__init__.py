@@ -1,7 +1,16 @@
 """Calls of tools: limits, repeated attempts, approvals and the size of results."""
 
-from flink_skills.tools.calling.approval import Approval, ApprovalRequest, Approver, Decision, Later, later
-from flink_skills.tools.calling.guard import CallGuard, CallLimits, read_canonical
+from flink_skills.tools.calling.guard import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    CallGuard,
+    CallLimits,
+    Decision,
+    Later,
+    later,
+    read_canonical,
+)
 
 __all__ = [
     "Approval",

@@ -1,33 +1,7 @@
-"""Commands as models run them: the shell, a job's policy, variables of skills, results in words."""
+"""Commands as models run them: the shell, a job's policy, variables of skills and hidden values."""
 
-from __future__ import annotations
+from flink_skills.tools.commands.denials import Denials
+from flink_skills.tools.commands.hidden import HIDDEN, HiddenValues, SkillVariables
+from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy, split_words
 
-from typing import TYPE_CHECKING
-
-from flink_skills.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from flink_skills.tools.commands.denials import Denials as Denials
-    from flink_skills.tools.commands.hidden import HIDDEN as HIDDEN
-    from flink_skills.tools.commands.hidden import HiddenValues as HiddenValues
-    from flink_skills.tools.commands.policy import CommandPlace as CommandPlace
-    from flink_skills.tools.commands.policy import CommandPolicy as CommandPolicy
-    from flink_skills.tools.commands.policy import split_words as split_words
-    from flink_skills.tools.commands.shell_tool import ExecuteShellCommand as ExecuteShellCommand
-    from flink_skills.tools.commands.skill_env import SkillVariables as SkillVariables
-
-_HOMES = {
-    "CommandPlace": "policy",
-    "CommandPolicy": "policy",
-    "Denials": "denials",
-    "ExecuteShellCommand": "shell_tool",
-    "HIDDEN": "hidden",
-    "HiddenValues": "hidden",
-    "SkillVariables": "skill_env",
-    "split_words": "policy",
-}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__all__ = ["HIDDEN", "CommandPlace", "CommandPolicy", "Denials", "HiddenValues", "SkillVariables", "split_words"]

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flink_skills.errors import ExecutionError
 from flink_skills.execution.workspace import Workspace
 from flink_skills.execution.workspace.workspace_inputs import EVENT_FILE
 from flink_skills.execution.workspace.workspace_paths import has_invalid_characters, split_variable
-from flink_skills.tools.arguments import ArgumentError
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
@@ -34,7 +34,7 @@ _ADVICE = (
 def resolve_cwd(
     cwd: str | None, workspace: Workspace, default: Path, run_dir: Path, originals: Mapping[str, Path]
 ) -> Path:
-    """Return the folder that ``cwd`` names. Raises :class:`ArgumentError` for a folder outside the workspace.
+    """Return the folder that ``cwd`` names. Raises :class:`ExecutionError` for a folder outside the workspace.
 
     A relative path starts at ``default``. ``originals`` maps the original folders of loaded skills, which their texts
     name, to their copies in the workspace.
@@ -43,14 +43,14 @@ def resolve_cwd(
     if not text or text == ".":
         return default
     if has_invalid_characters(text):
-        raise ArgumentError(f"cwd {text!r} holds characters that no path can have. {_ADVICE}")
+        raise ExecutionError(f"cwd {text!r} holds characters that no path can have. {_ADVICE}")
     variable, rest = split_variable(text)
     if text == "~" or text.startswith("~/"):
         variable, rest = "HOME", text[1:]
     if variable:
         folders = {**workspace.variables, "RUN_DIR": run_dir}
         if variable not in folders:
-            raise ArgumentError(f"cwd {text!r} begins with a variable that is not known here. {_ADVICE}")
+            raise ExecutionError(f"cwd {text!r} begins with a variable that is not known here. {_ADVICE}")
         text_path = f"{folders[variable]}{rest}"
     else:
         text_path = os.path.join(default, text)
@@ -58,12 +58,12 @@ def resolve_cwd(
         real = real_path(copy_of(str(Path(text_path)), originals))
         # Compared on real paths: a link can lead out of the workspace.
         if not real.is_relative_to(os.path.realpath(workspace.root)):
-            raise ArgumentError(f"cwd {text!r} is outside the workspace. {_ADVICE}")
+            raise ExecutionError(f"cwd {text!r} is outside the workspace. {_ADVICE}")
         mode = real.stat().st_mode
     except OSError as error:  # includes a folder that a command has closed, and a path that is too long
-        raise ArgumentError(f"cwd {text!r} cannot be entered ({error.strerror}). {_ADVICE}") from None
+        raise ExecutionError(f"cwd {text!r} cannot be entered ({error.strerror}). {_ADVICE}") from None
     if not stat.S_ISDIR(mode):
-        raise ArgumentError(f"cwd {text!r} is not a folder. {_ADVICE}")
+        raise ExecutionError(f"cwd {text!r} is not a folder. {_ADVICE}")
     return real
 
 

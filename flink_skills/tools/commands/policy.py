@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.tools.arguments import ArgumentError
 
 _BLANKS = " \t"
 _ADVICE = {
@@ -42,7 +41,7 @@ _EXPANDED_IN_QUOTES = re.compile(r"\$[\w{(@*#?$!-]")
 def split_words(text: str, shown: Mapping[str, str]) -> list[str]:
     """The words of ``text``, with quotes, backslashes and comments as in a POSIX shell and nothing expanded.
 
-    ``shown`` are variables whose values the model may be told. Raises :class:`ArgumentError`, which says what to
+    ``shown`` are variables whose values the model may be told. Raises :class:`ExecutionError`, which says what to
     write instead, for what only a shell could do: a character outside quotes that means something to it, or a
     variable or a command to be replaced inside of double quotes.
 
@@ -65,9 +64,9 @@ def split_words(text: str, shown: Mapping[str, str]) -> list[str]:
             at = len(text) if end < 0 else end
             continue
         if sign == "$":
-            raise ArgumentError(_no_variables(text, at, shown))
+            raise ExecutionError(_no_variables(text, at, shown))
         if sign in _ADVICE:
-            raise ArgumentError(_no_shell(sign))
+            raise ExecutionError(_no_shell(sign))
         if sign in "'\"":
             part, at = (_single if sign == "'" else _double)(text, at, shown)
         elif sign == "\\":
@@ -94,7 +93,7 @@ def _stripped(text: str) -> str:
 def _single(text: str, at: int, shown: Mapping[str, str]) -> tuple[str, int]:
     end = text.find("'", at + 1)
     if end < 0:
-        raise ArgumentError("The command has a ' without its second one: close it, or write \\' for the sign itself.")
+        raise ExecutionError("The command has a ' without its second one: close it, or write \\' for the sign itself.")
     return text[at + 1 : end], end + 1
 
 
@@ -106,16 +105,16 @@ def _double(text: str, at: int, shown: Mapping[str, str]) -> tuple[str, int]:
         if sign == '"':
             return "".join(part), at + 1
         if sign == "`":
-            raise ArgumentError(_no_shell(sign))
+            raise ExecutionError(_no_shell(sign))
         if sign == "$" and _EXPANDED_IN_QUOTES.match(text, at):
-            raise ArgumentError(_no_variables(text, at, shown))
+            raise ExecutionError(_no_variables(text, at, shown))
         if sign == "\\" and after and after in '"\\$`\n':
             part.append("" if after == "\n" else after)
             at += 2
         else:
             part.append(sign)
             at += 1
-    raise ArgumentError('The command has a " without its second one: close it, or write \\" for the sign itself.')
+    raise ExecutionError('The command has a " without its second one: close it, or write \\" for the sign itself.')
 
 
 def _no_shell(sign: str) -> str:
@@ -245,6 +244,15 @@ class CommandPolicy:
             and not (not entry.of_skill and any(_same_file(Path(entry.path), Path(other.path)) for other in denied))
         )
 
+    @property
+    def permitted_text(self) -> str:
+        """The permitted programs for the description of a tool, so that a model does not try others."""
+        if self.permits_none:
+            return " This job permits no programs."
+        shown = ", ".join(self.permitted[:_SHOWN])
+        more = len(self.permitted) - _SHOWN
+        return f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else ""
+
     def remarks(self) -> list[str]:
         """What an operator should know of these lists on this machine."""
         allowed, denied = SkillOptions.SHELL_ALLOWED_COMMANDS.key, SkillOptions.SHELL_DENIED_COMMANDS.key
@@ -263,7 +271,7 @@ class CommandPolicy:
         return found
 
     def resolve(self, command: str | Sequence[str], place: CommandPlace) -> tuple[str, ...]:
-        """The program and arguments of ``command``, a line or words; raises :class:`ArgumentError` with a refusal.
+        """The program and arguments of ``command``, a line or words; raises :class:`ExecutionError` with a refusal.
 
         Looks files up: call it from a thread.
         """
@@ -273,16 +281,16 @@ class CommandPolicy:
         else:
             words = list(command)
         if not words or not words[0]:
-            raise ArgumentError(f"The command names no program. {self._advice(place)}")
+            raise ExecutionError(f"The command names no program. {self._advice(place)}")
         return (str(self._program(words[0], place)), *words[1:])
 
     def _program(self, word: str, place: CommandPlace) -> Path:
         candidates = list(_candidates(word, place))
         if not candidates:
-            raise ArgumentError(f"{_not_found(word, place)} {self._advice(place)}")
+            raise ExecutionError(f"{_not_found(word, place)} {self._advice(place)}")
         for path in candidates:
             if self._is_denied(path, place):
-                raise ArgumentError(f"This job does not permit {word!r} ({path}). {self._advice(place)}")
+                raise ExecutionError(f"This job does not permit {word!r} ({path}). {self._advice(place)}")
             if self._permits_all:
                 return path
             for entry in self._allowed:
@@ -290,7 +298,7 @@ class CommandPolicy:
                     return entry.locate(place)
         others = [e.skill for e in self._allowed if e.skill and any(_permits(e, path, place) for path in candidates)]
         hint = f" Skill {others[0]} may: load it again first." if others else ""
-        raise ArgumentError(f"This job does not permit {word!r} ({candidates[0]}) here.{hint} {self._advice(place)}")
+        raise ExecutionError(f"This job does not permit {word!r} ({candidates[0]}) here.{hint} {self._advice(place)}")
 
     def _is_denied(self, path: Path, place: CommandPlace) -> bool:
         return any(

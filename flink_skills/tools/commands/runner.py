@@ -30,9 +30,8 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.telemetry import observe
 from flink_skills.telemetry.activity import ActivityContext
 from flink_skills.tools.commands.denials import Denials
-from flink_skills.tools.commands.hidden import HiddenValues
+from flink_skills.tools.commands.hidden import HiddenValues, SkillVariables, call_variables
 from flink_skills.tools.commands.policy import CommandPlace, CommandPolicy
-from flink_skills.tools.commands.skill_env import SkillVariables, call_variables
 
 _TAIL_BYTES = 8_192
 _PROGRAM = re.compile(r"\s*([\w./+-]{1,100})(?:\s|$)")
@@ -221,10 +220,9 @@ class ShellRunner:
         The values of ``skills.env`` are not in the result. ``on_start`` is called when the command is permitted and
         about to start.
 
-        Raises :class:`~flink_skills.errors.ExecutionError` if the workspace cannot be used,
-        :class:`~flink_skills.errors.ConfigError` if a variable of the skill cannot be read, and
-        :class:`~flink_skills.tools.arguments.ArgumentError` for a command that the policy denies and for variables
-        that cannot be set.
+        Raises :class:`~flink_skills.errors.ExecutionError` if the workspace cannot be used, for a command that the
+        policy denies and for variables that cannot be set, and :class:`~flink_skills.errors.ConfigError` if a variable
+        of the skill cannot be read.
         """
         call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, self._allowed(limits, timeout))
         async with self._slots:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.specs import checked_specs as checked_specs
     from flink_skills.tools.dynamic.tool_pool import PoolTools as PoolTools
     from flink_skills.tools.dynamic.tool_pool import ToolPool as ToolPool
-    from flink_skills.tools.dynamic.tool_registry import tool_names as tool_names
+    from flink_skills.tools.dynamic.tool_pool import tool_names as tool_names
 
 _HOMES = {
     "Active": "active",
@@ -38,7 +38,7 @@ _HOMES = {
     "checked_specs": "specs",
     "inspect_tools": "bundled_checks",
     "not_active": "active",
-    "tool_names": "tool_registry",
+    "tool_names": "tool_pool",
     "tool_names_of": "bundled_checks",
     "tool_places": "bundled_checks",
 }

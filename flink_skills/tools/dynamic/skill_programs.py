@@ -31,7 +31,7 @@ from flink_skills.execution.process_streams import gap_text
 UNUSABLE_PYTHON = 3
 
 # Each imports those before it only.
-_MODULES = ("hints", "tools.docstrings", "tools.arguments", "tools.function_arguments", "tools.dynamic.sandbox_program")
+_MODULES = ("hints", "tools.arguments", "tools.function_arguments", "tools.dynamic.sandbox_program")
 
 # An interpreter of the same version that is not the worker's, such as that of a skill's .venv, can use the worker's
 # pydantic. The modules are removed from sys.modules, so that tools can import an installed flink_skills.

@@ -16,8 +16,7 @@ from pydantic import Field
 from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.files.file_paths import Area
-from flink_skills.tools.files.file_tool import StoredTool
+from flink_skills.tools.files.file_tool import Area, StoredTool
 from flink_skills.tools.files.text_files import load
 from flink_skills.tools.files.write import FileChanges, OperationLog
 

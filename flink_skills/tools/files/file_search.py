@@ -22,8 +22,7 @@ from flink_skills.execution.workspace.workspace_paths import WorkspacePathError,
 from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.files.file_paths import ROOTS, Area, Parts, Target
-from flink_skills.tools.files.file_tool import MAX_SEARCHES, StoredTool
+from flink_skills.tools.files.file_tool import MAX_SEARCHES, ROOTS, Area, Parts, StoredTool, Target
 from flink_skills.tools.files.text_files import MAX_BYTES, is_binary, load
 
 P = TypeVar("P")

@@ -16,15 +16,14 @@ from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext
 from flink_skills.tools.commands.folders import with_copies
 from flink_skills.tools.commands.policy import split_words
-from flink_skills.tools.commands.result_text import describe, limit_text
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet
 from flink_skills.tools.files.edit import Edit
-from flink_skills.tools.files.file_paths import WRITE_ROOTS
 from flink_skills.tools.files.file_search import Glob, Grep
-from flink_skills.tools.files.file_tool import FileTool
+from flink_skills.tools.files.file_tool import WRITE_ROOTS, FileTool
 from flink_skills.tools.files.read import Read
 from flink_skills.tools.files.write import Write
+from flink_skills.tools.result_text import describe, limit_text
 from flink_skills.tools.tool_names import matches
+from flink_skills.tools.toolset_base import BaseToolSet
 
 _DEFAULT_TIMEOUT = 300.0
 #: Programs that can run outside the tool's folder, because they only read.

@@ -18,8 +18,7 @@ from flink_skills.skill.text import clean
 from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.files.file_paths import Area
-from flink_skills.tools.files.file_tool import StoredTool
+from flink_skills.tools.files.file_tool import Area, StoredTool
 from flink_skills.tools.files.text_files import (
     MAX_BYTES,
     MAX_CHARS,

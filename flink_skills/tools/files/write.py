@@ -27,8 +27,7 @@ from flink_skills.sources.locking import MACHINE_FULL
 from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.files.file_paths import Area, Target
-from flink_skills.tools.files.file_tool import StoredTool
+from flink_skills.tools.files.file_tool import Area, StoredTool, Target
 from flink_skills.tools.files.text_files import Encoding, detect
 
 _LOG_FILE = ".file-tools.json"

@@ -18,14 +18,15 @@ from flink_skills.errors import ConfigError
 from flink_skills.hints import none_is_default
 from flink_skills.skill.text import hidden_characters
 from flink_skills.tools.base import Tool, ToolContext
-from flink_skills.tools.dynamic.toolset_base import BaseToolSet, JobServices
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
 from flink_skills.tools.mcp.server_connection import McpConnection, McpStartError
-from flink_skills.tools.mcp.server_mapping import TOOL_SET_KEYS, connection_params, servers_of
+from flink_skills.tools.mcp.server_mapping import TOOL_SET_KEYS, servers_of
+from flink_skills.tools.mcp.server_mapping import connection_params as params_of
 from flink_skills.tools.mcp.tool import McpTool, Place, prompt_tools, resource_tools
 from flink_skills.tools.mcp.transports import need_mcp
 from flink_skills.tools.schemas import schema_problem
 from flink_skills.tools.tool_names import NameUse, has_wildcard, hint, literal_start, matches, starts_match
+from flink_skills.tools.toolset_base import BaseToolSet, JobServices
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
@@ -81,7 +82,7 @@ class McpToolSet(BaseToolSet):
         approve: bool | Sequence[str] = False,
     ) -> None:
         need_mcp()
-        self._params: ConnectionParams = _params(connection_params)
+        self._params: ConnectionParams = params_of(connection_params)
         self.name = name or prefix.rstrip("_-") or self._params.shown
         if isinstance(tool_filter, str):
             raise ConfigError(f"MCP server {self.name}: tool_filter is a string; give a list of names")
@@ -310,9 +311,6 @@ class McpToolSet(BaseToolSet):
         if text not in self._said and len(self._said) < 200:
             self._said.add(text)
             _log.warning("MCP server %s: %s", self.name, text)
-
-
-_params = connection_params
 
 
 def mcp_servers_from(path: str | os.PathLike[str], servers: Mapping[str, Any] | None = None) -> list[McpToolSet]:

@@ -14,7 +14,7 @@ from flink_skills.endpoint import check_endpoint, redact
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.hints import none_is_default
 from flink_skills.sources.secrets import has_references
-from flink_skills.tools.commands.skill_env import name_problem
+from flink_skills.tools.commands.hidden import name_problem
 
 _log = logging.getLogger("flink_skills.mcp")
 

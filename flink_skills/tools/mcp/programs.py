@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.execution import CommandResult
-from flink_skills.tools.mcp.message_limits import MAX_VALUES, TOO_MANY_VALUES, values_in
+from flink_skills.tools.mcp.server_messages import MAX_VALUES, TOO_MANY_VALUES, values_in
 
 if TYPE_CHECKING:
     from flink_skills.execution.execution_backend import LiveProcess

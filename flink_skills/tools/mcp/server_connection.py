@@ -13,8 +13,9 @@ from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
 from flink_skills.tools.mcp.programs import StderrLogger
-from flink_skills.tools.mcp.server_questions import OpenQuestions, PausedCalls, Questions
+from flink_skills.tools.mcp.server_messages import OpenQuestions, PausedCalls, Questions
 from flink_skills.tools.mcp.transports import (
+    RETRIED_STATUSES,
     McpSignInError,
     TransportReports,
     describe_error,
@@ -47,8 +48,6 @@ _MAX_LISTEN_PAUSE = 300.0
 _SILENCE = 300.0
 # Time for the end of an abandoned request.
 _ABANDON_SECONDS = 1.0
-# Statuses below 500 after which a restart of the job may help: the server is overloaded or not ready.
-_RETRIED_STATUSES = (408, 425, 429)
 
 
 class McpLostError(ExecutionError):
@@ -94,7 +93,7 @@ class McpConnection:
         interval: float,
         answer_within: float,
         on_omitted: Callable[[str, str], None],
-        on_change: Callable[[], None] | None = None,
+        on_change: Callable[[], None],
     ) -> None:
         self.name = name
         self.reconnects = 0
@@ -314,7 +313,7 @@ class McpConnection:
         status = self._status[0] if self._status is not None else 500
         first = first_of(error)
         local = isinstance(first, ConfigError) or isinstance(self._params, StdioConnectionParams)
-        self._retryable = not local and (status >= 500 or status in _RETRIED_STATUSES)
+        self._retryable = not local and (status >= 500 or status in RETRIED_STATUSES)
         if isinstance(first, McpSignInError):
             # The status is that of the request without a token.
             self._retryable, self._status = first.retryable, None
@@ -432,7 +431,7 @@ class McpConnection:
             _log.info("the MCP server %s is connected again", self.name)
         self._tried.set()
         self._up.set()
-        self._tell()
+        self._on_change()
 
     def _ended(self, problem: str) -> None:
         """The transport says that its other end has gone."""
@@ -459,14 +458,10 @@ class McpConnection:
             self._client = None
             self._up.clear()
             self._down_since = asyncio.get_running_loop().time()
-            self._tell()
+            self._on_change()
 
     def _hear(self) -> None:
         self._heard = asyncio.get_running_loop().time()
-
-    def _tell(self) -> None:
-        if self._on_change is not None:
-            self._on_change()
 
     def _words(self, error: BaseException) -> str:
         return self.hidden.in_text(describe_error(error))

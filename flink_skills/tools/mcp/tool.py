@@ -19,7 +19,7 @@ from flink_skills.telemetry.activity import current_activity
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.mcp.server_connection import McpAnswerError, McpConnection, McpLostError
-from flink_skills.tools.mcp.server_questions import OpenCall, Questions
+from flink_skills.tools.mcp.server_messages import OpenCall, Questions
 from flink_skills.tools.media import Media
 from flink_skills.tools.schemas import fit_schema
 

@@ -14,7 +14,6 @@ from flink_skills.errors import ConfigError, ExecutionError, SkillsError
 from flink_skills.skill.text import clean
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.mcp.message_limits import checked_messages, limited_client
 from flink_skills.tools.mcp.parameters import (
     ConnectionParams,
     McpClientCredentials,
@@ -23,6 +22,7 @@ from flink_skills.tools.mcp.parameters import (
     check_http_url,
 )
 from flink_skills.tools.mcp.programs import StderrLogger, program
+from flink_skills.tools.mcp.server_messages import checked_messages, limited_client
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
@@ -32,8 +32,8 @@ _MAX_REASON = 300
 _MAX_ERROR_LENGTH = 500
 # Messages of the package for a status without a response. They have no class or code of their own.
 _STATUS_TEXTS = ("Session terminated", "Server returned an error response")
-# Statuses of an authorization server that is overloaded or not ready.
-_RETRIED_STATUSES = (408, 425, 429)
+#: Statuses below 500 of a server that is overloaded or not ready.
+RETRIED_STATUSES = (408, 425, 429)
 
 
 class McpSignInError(ExecutionError):
@@ -223,7 +223,7 @@ def _sign_in(auth: McpClientCredentials, url: str, timeout: float, reports: Tran
         if is_token and not response.has_redirect_location and (problem := _token_problem(response)):
             status = response.status_code
             raise failed(
-                f"{request.url} gave no token: {problem}", retryable=status >= 500 or status in _RETRIED_STATUSES
+                f"{request.url} gave no token: {problem}", retryable=status >= 500 or status in RETRIED_STATUSES
             )
         return response
 

@@ -15,7 +15,7 @@ from flink_skills.tools.state import ALL, LoadedSkill, SkillState, load_effect
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
     from flink_skills.skill import AgentSkill
-    from flink_skills.tools.services import ToolServices
+    from flink_skills.tools.skills.skill_face import ToolServices
 
 _MAX_NAMES = 20
 
@@ -103,7 +103,7 @@ async def tool_names(
     if not loaded.bundled:
         return ToolNames({}, pool, taken)
     # Models without bundled tools do not import these modules.
-    from flink_skills.tools.dynamic.bundled_names import brought_names
+    from flink_skills.tools.dynamic.active import brought_names
 
     state = _state_with(name, loaded, services, context)
     names = brought_names(state, (skill for skill in state if skill in view), {*taken, *pool, *TOOL_NAMES})
@@ -124,7 +124,7 @@ async def describe_brought(name: str, services: ToolServices, view: SkillView, c
         found = await services.bundled.describe(skill, context)
     except SkillsError as error:
         return Brought(notes=(f"The tools that it brings cannot be used: {error}",))
-    from flink_skills.tools.dynamic.bundled_names import named_specs
+    from flink_skills.tools.dynamic.active import named_specs
 
     state = context.skill_state if context.skill_state is not None else SkillState()
     foreseen = services.pool.names if services.pool is not None else ()

@@ -43,7 +43,7 @@ from flink_skills.tools.state import (
 if TYPE_CHECKING:
     from flink_skills.manager.activation import Activation
     from flink_skills.manager.view import SkillView
-    from flink_skills.tools.services import ToolServices
+    from flink_skills.tools.skills.skill_face import ToolServices
 
 # Names that models give to an argument for a file of a skill.
 _FILE_WORDS = frozenset(("path", "file", "filepath", "filename", "resource", "resourcepath"))

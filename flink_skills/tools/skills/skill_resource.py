@@ -30,7 +30,7 @@ from flink_skills.tools.skills.skill_paths import (
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
-    from flink_skills.tools.services import ToolServices
+    from flink_skills.tools.skills.skill_face import ToolServices
 
 _MAX_PART, _SMALLEST_PART = 1 << 20, 64
 _MAX_MEDIA = 64 << 20

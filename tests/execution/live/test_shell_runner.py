@@ -22,7 +22,7 @@ from flink_skills.execution import (
 from flink_skills.execution.backends import HygieneBackend
 from flink_skills.execution.workspace import Workspace
 from flink_skills.options import SkillConfig
-from flink_skills.tools import ArgumentError, ShellRunner
+from flink_skills.tools import ShellRunner
 from tests.kit.aging import age_workspace
 from tests.kit.no_isolation import NoIsolationBackend
 from tests.kit.waiting import until
@@ -140,7 +140,7 @@ async def test_a_process_that_cannot_be_started_holds_nothing(
     other = ShellRunner(NoIsolationBackend(), manager, SkillConfig(), report=REPORT)
     with pytest.raises(ExecutionError, match="backend none has no interactive processes"):
         await other.start_process("cat", workspace=workspace, on_output=Output())
-    with pytest.raises(ArgumentError, match="LD_PRELOAD"):
+    with pytest.raises(ExecutionError, match="LD_PRELOAD"):
         await shell.start_process("cat", workspace=workspace, env={"LD_PRELOAD": "x"}, on_output=Output())
     assert list(workspace.runs_dir.iterdir()) == []
     workspace.release()
@@ -214,7 +214,7 @@ async def test_the_policy_of_the_job_holds(manager: WorkspaceManager, workspace:
     await backend.start()
     config = SkillConfig({"skills.shell.allowed-commands": "/bin/cat"})
     shell = ShellRunner(backend, manager, config, report=REPORT)
-    with pytest.raises(ArgumentError, match="ls"):
+    with pytest.raises(ExecutionError, match="ls"):
         await shell.start_process("ls", workspace=workspace, on_output=Output())
     output = Output()
     process = await shell.start_process("cat", workspace=workspace, stdin=b"in", on_output=output)
@@ -267,14 +267,14 @@ async def test_a_call_adds_variables(shell: ShellRunner, workspace: Workspace) -
 async def test_variables_that_cannot_be_given_are_named(
     shell: ShellRunner, workspace: Workspace, name: str, why: str
 ) -> None:
-    with pytest.raises(ArgumentError, match=why) as caught:
+    with pytest.raises(ExecutionError, match=why) as caught:
         await run(shell, workspace, "true", {name: "x"}, skill_name="report")
     assert str(caught.value).startswith("env: ")
     assert name in str(caught.value)
 
 
 async def test_a_variable_cannot_hold_nul(shell: ShellRunner, workspace: Workspace) -> None:
-    with pytest.raises(ArgumentError, match="NUL"):
+    with pytest.raises(ExecutionError, match="NUL"):
         await run(shell, workspace, "true", {"A": "a\0b"})
 
 
@@ -296,7 +296,7 @@ async def test_output_dir_may_be_another_folder_of_the_workspace(
 
 @pytest.mark.parametrize("value", ["/tmp", "../other", "out/../../x", "", ".", "skills/report", "/", "outside"])
 async def test_output_dir_stays_where_commands_write(shell: ShellRunner, workspace: Workspace, value: str) -> None:
-    with pytest.raises(ArgumentError, match="OUTPUT_DIR"):
+    with pytest.raises(ExecutionError, match="OUTPUT_DIR"):
         await run(shell, workspace, "true", {"OUTPUT_DIR": value})
 
 

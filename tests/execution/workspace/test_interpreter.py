@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.errors import IsolationError
+from flink_skills.errors import ExecutionError, IsolationError
 from flink_skills.execution import CommandUser, WorkspaceManager, command_user
 from flink_skills.execution.workspace import command_python
 from flink_skills.options import SkillConfig
-from flink_skills.tools import ArgumentError, ShellRunner
+from flink_skills.tools import ShellRunner
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -170,7 +170,7 @@ async def test_a_command_list_is_about_the_interpreter(
                 result = await shell.run("python -c 'import sys; print(sys.executable)'", workspace=workspace)
                 assert result.stdout.decode().strip() == str(python)
             else:
-                with pytest.raises(ArgumentError, match="does not permit 'python'"):
+                with pytest.raises(ExecutionError, match="does not permit 'python'"):
                     await shell.run("python -c pass", workspace=workspace)
         finally:
             await shell.close()

@@ -1,4 +1,4 @@
-"""Examines the internals of tools.code_blocks on purpose."""
+"""Examines the internals of tools.skills.shell_tool on purpose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from flink_skills.tools.code_blocks import CodeBlock, as_output, code_blocks
+from flink_skills.tools.skills.shell_tool import CodeBlock, as_output, code_blocks
 
 pytestmark = pytest.mark.row("J31")
 

@@ -1,4 +1,4 @@
-"""Examines the internals of tools.commands.folders and tools.runs.run_paths on purpose."""
+"""Examines the internals of tools.commands.folders and tools.runs.prepared_run on purpose."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from flink_skills.errors import ExecutionError
 from flink_skills.execution import Workspace, WorkspaceManager
 from flink_skills.tools import ArgumentError
 from flink_skills.tools.commands.folders import resolve_cwd
-from flink_skills.tools.runs.run_paths import Places
+from flink_skills.tools.runs.prepared_run import Places
 
 
 @pytest.fixture
@@ -54,22 +55,22 @@ def test_links_are_followed_within_the_workspace_only(workspace: Workspace, tmp_
     (workspace.work_dir / "round").symlink_to("round")
     assert resolved("inside", workspace) == workspace.out_dir
     for cwd in ("outside", "inside/../../.."):
-        with pytest.raises(ArgumentError, match="outside the workspace"):
+        with pytest.raises(ExecutionError, match="outside the workspace"):
             resolved(cwd, workspace)
-    with pytest.raises(ArgumentError, match=r"cannot be entered|not a folder"):
+    with pytest.raises(ExecutionError, match=r"cannot be entered|not a folder"):
         resolved("round", workspace)
 
 
 @pytest.mark.parametrize("cwd", ["nowhere", "x" * 300, "d/" * 3000, "file/below"])
 def test_what_cannot_be_entered_is_a_mistake_of_the_model(workspace: Workspace, cwd: str) -> None:
     (workspace.work_dir / "file").write_text("x")
-    with pytest.raises(ArgumentError, match=r"cannot be entered .*WORK_DIR"):
+    with pytest.raises(ExecutionError, match=r"cannot be entered .*WORK_DIR"):
         resolved(cwd, workspace)
 
 
 def test_a_file_is_no_folder(workspace: Workspace) -> None:
     os.mkfifo(workspace.work_dir / "pipe")
-    with pytest.raises(ArgumentError, match="is not a folder"):
+    with pytest.raises(ExecutionError, match="is not a folder"):
         resolved("pipe", workspace)
 
 
@@ -77,7 +78,7 @@ def test_a_file_is_no_folder(workspace: Workspace) -> None:
 def test_a_folder_that_a_command_has_closed(workspace: Workspace) -> None:
     (workspace.work_dir / "closed" / "inner").mkdir(parents=True)
     (workspace.work_dir / "closed").chmod(0)
-    with pytest.raises(ArgumentError, match=r"cannot be entered \(Permission denied\)"):
+    with pytest.raises(ExecutionError, match=r"cannot be entered \(Permission denied\)"):
         resolved("closed/inner", workspace)
 
 
@@ -89,7 +90,7 @@ def test_a_link_that_is_replaced_meanwhile_is_a_mistake(workspace: Workspace, mo
 
     # Between the look at what it is and where it leads.
     monkeypatch.setattr(os, "readlink", gone)
-    with pytest.raises(ArgumentError, match="'link' cannot be entered \\(No such file"):
+    with pytest.raises(ExecutionError, match="'link' cannot be entered \\(No such file"):
         resolved("link", workspace)
     places = Places(workspace, workspace.work_dir, workspace.runs_dir, workspace.out_dir)
     with pytest.raises(ArgumentError, match="'link' cannot be entered \\(No such file"):
@@ -100,7 +101,7 @@ def test_a_long_chain_of_links_is_a_mistake(workspace: Workspace) -> None:
     (workspace.work_dir / "0").symlink_to(workspace.out_dir)
     for number in range(1, 1_100):
         (workspace.work_dir / str(number)).symlink_to(str(number - 1))
-    with pytest.raises(ArgumentError, match="cannot be entered"):
+    with pytest.raises(ExecutionError, match="cannot be entered"):
         resolved("1099", workspace)
     places = Places(workspace, workspace.work_dir, workspace.runs_dir, workspace.out_dir)
     with pytest.raises(ArgumentError, match="cannot be entered"):

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, ExecutionError
 from flink_skills.options import SkillConfig
-from flink_skills.tools import ArgumentError
 from flink_skills.tools.commands import CommandPlace, CommandPolicy
 
 
@@ -59,7 +58,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def refusal(policy: CommandPolicy, command: str | Sequence[str], place: CommandPlace) -> str:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ExecutionError) as caught:
         policy.resolve(command, place)
     return str(caught.value)
 
@@ -283,7 +282,7 @@ def test_an_empty_list_permits_nothing_and_no_list_permits_all(machine: Machine)
     config = SkillConfig({"skills.shell.allowed-commands": []})
     none = CommandPolicy.of(config)
     assert none and none.permits_none
-    with pytest.raises(ArgumentError, match=r"its option skills\.shell\.allowed-commands is empty"):
+    with pytest.raises(ExecutionError, match=r"its option skills\.shell\.allowed-commands is empty"):
         machine.starts(none, "git")
     assert "no command can run" in none.remarks()[0]
     assert CommandPolicy.of(SkillConfig({"skills.shell.allowed-commands": ""})).permits_none

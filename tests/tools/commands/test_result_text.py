@@ -1,4 +1,4 @@
-"""Examines the internals of tools.commands.result_text on purpose."""
+"""Examines the internals of tools.result_text on purpose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from flink_skills import ToolResult
 from flink_skills.execution import CommandResult, IsolationLevel, Limits
-from flink_skills.tools.commands.result_text import describe
+from flink_skills.tools.result_text import describe
 
 LIMITS = Limits(
     wall_time=30.0,

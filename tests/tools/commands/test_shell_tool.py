@@ -15,8 +15,8 @@ from flink_skills.execution.backends import HygieneBackend
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools import ShellRunner, ToolContext, ToolResult, ToolServices
-from flink_skills.tools.commands import ExecuteShellCommand
 from flink_skills.tools.commands import runner as shell_module
+from flink_skills.tools.skills import ExecuteShellCommand
 from tests.tools.conftest import Conversation
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flink_skills.tools import ArgumentError
+from flink_skills.errors import ExecutionError
 from flink_skills.tools.commands import split_words
 
 
@@ -73,7 +73,7 @@ def test_words(text: str, words: list[str]) -> None:
     ],
 )
 def test_what_only_a_shell_could_do_is_refused(text: str, says: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ExecutionError) as caught:
         split_words(text, {"WORK_DIR": "/w/work"})
     assert says in str(caught.value)
 
@@ -84,7 +84,7 @@ def test_what_only_a_shell_could_do_is_refused(text: str, says: str) -> None:
 def test_accepted_lines_mean_the_same_as_in_a_shell(text: str) -> None:
     try:
         words = split_words(text, {})
-    except ArgumentError:
+    except ExecutionError:
         return
     # The words are arguments of a function, so that none is taken for a program.
     command = 'show() { for word do printf "%s\\0" "$word"; done; }\nshow ' + text.lstrip(" \t\r\n")

@@ -1,4 +1,4 @@
-"""Examines the internals of tools.dynamic.tool_registry on purpose."""
+"""Examines the internals of tools.dynamic.tool_pool on purpose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from flink_skills.tools import SkillSettings, SkillState, ToolContext, ToolServices, ToolSet, profile_tools
-from flink_skills.tools.dynamic import Described, ToolPool, active_tools, not_active, tool_registry
+from flink_skills.tools.dynamic import Described, ToolPool, active_tools, not_active, tool_pool
 
 
 def get_weather(city: str) -> str:
@@ -148,4 +148,4 @@ def chat(view: SkillView) -> StartChat:
 
 @pytest.fixture(autouse=True)
 def empty_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_registry, "_entries", {})
+    monkeypatch.setattr(tool_pool, "_entries", {})

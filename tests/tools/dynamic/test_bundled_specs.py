@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from flink_skills.execution import CommandResult
 from flink_skills.tools.commands import HiddenValues
 from flink_skills.tools.dynamic import checked_parameters, checked_specs
-from flink_skills.tools.dynamic.program_response import command_response, read_response, tool_result
-from flink_skills.tools.dynamic.schema_file import parse_schema_file
+from flink_skills.tools.dynamic.bundled import command_response, read_response, tool_result
 from flink_skills.tools.dynamic.skill_programs import Program
-from flink_skills.tools.dynamic.specs import MAX_RAW_BYTES, MAX_SCHEMA_BYTES
+from flink_skills.tools.dynamic.specs import MAX_RAW_BYTES, MAX_SCHEMA_BYTES, parse_schema_file
 
 _JSON: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

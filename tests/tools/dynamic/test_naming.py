@@ -1,4 +1,4 @@
-"""Examines the internals of tools.dynamic.bundled_names on purpose."""
+"""Examines the internals of tools.dynamic.active on purpose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flink_skills.tools import MAX_TOOL_NAMES, SkillState, load_effect, unload_effect
-from flink_skills.tools.dynamic.bundled_names import brought_names, exposed_name, named_specs
+from flink_skills.tools.dynamic.active import brought_names, exposed_name, named_specs
 
 _FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _SKILLS = st.sampled_from(["a", "b", "a_b", "a b", "s" * 64])

@@ -1,6 +1,6 @@
 """File tools reach the workspace, its links, inputs and skills, and nothing else.
 
-Examines the internals of tools.files.file_paths on purpose.
+Examines the internals of tools.files.file_tool on purpose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flink_skills.execution.backends import HygieneBackend
 from flink_skills.manager import SkillView
 from flink_skills.options import SkillConfig
 from flink_skills.tools import ShellRunner, ToolContext
-from flink_skills.tools.files import FileToolSet, Read, file_paths
+from flink_skills.tools.files import FileToolSet, Read, file_tool
 
 from .conftest import Files
 
@@ -245,6 +245,6 @@ async def test_a_machine_without_descriptors_is_a_result(files: Files, monkeypat
     def none_left(path: str, parent: int | None = None) -> object:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(file_paths, "pinned", none_left)
+    monkeypatch.setattr(file_tool, "pinned", none_left)
     for tool, more in (("Read", {}), ("Write", {"content": "x"}), ("Grep", {"pattern": "x"})):
         assert "failed: Too many open files" in await files.error(tool, path="a", **more)

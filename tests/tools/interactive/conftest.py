@@ -21,7 +21,8 @@ from flink_skills.tools import (
     load_effect,
     profile_tools,
 )
-from flink_skills.tools.runs import Caller, ProcessSessions, caller_of
+from flink_skills.tools.runs import Caller, ProcessSessions
+from flink_skills.tools.skills import caller_of
 from tests.tools.conftest import ShellWith
 
 _PATIENCE = 60.0

@@ -1,6 +1,6 @@
 """Servers behind HTTP that send too much, forget their sessions and answer with errors; and secrets in addresses.
 
-Examines the internals of tools.mcp.message_limits on purpose.
+Examines the internals of tools.mcp.server_messages on purpose.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from flink_skills import ExecutionError, ToolContext
 from flink_skills.tools.mcp import McpToolSet, StreamableHTTPConnectionParams
-from flink_skills.tools.mcp.message_limits import MAX_ANSWER, MAX_VALUES
+from flink_skills.tools.mcp.server_messages import MAX_ANSWER, MAX_VALUES
 from tests.kit.waiting import until
 from tests.tools.mcp.conftest import OpenToolSet
 from tests.tools.mcp.test_servers import tools_of

@@ -12,7 +12,7 @@ import pytest
 from flink_skills import Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.telemetry import Delta, Discarded, TextDelta, ToolCallDelta
 from flink_skills.tools import StreamedArguments, ToolSet
-from flink_skills.tools.streaming import ArgumentFeed
+from flink_skills.tools.calling.toolset import ArgumentFeed
 from tests.kit.waiting import MARGIN
 
 Hook = Callable[[StreamedArguments], Awaitable[None]]

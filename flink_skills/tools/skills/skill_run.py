@@ -9,33 +9,30 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from flink_skills.errors import ExecutionError, SkillsError
-from flink_skills.execution import CommandResult, Workspace
+from flink_skills.execution import CommandResult
 from flink_skills.execution.workspace import Collected, CollectedFile
 from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.telemetry.activity import observe
 from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.commands.hidden import HiddenValues
-from flink_skills.tools.commands.policy import CommandPolicy
-from flink_skills.tools.commands.result_text import limit_text
-from flink_skills.tools.runs.prepared_run import PreparedRun
-from flink_skills.tools.runs.run_arguments import RunArguments
-from flink_skills.tools.runs.run_outputs import (
+from flink_skills.tools.result_text import limit_text
+from flink_skills.tools.runs.prepared_run import (
     NO_ARTIFACTS,
     OutputRequest,
+    PreparedRun,
     entry_of,
     primary_of,
     text_of,
     unmatched,
 )
-from flink_skills.tools.runs.run_preparation import prepare
-from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.skill_face import SkillTool
+from flink_skills.tools.runs.run_arguments import RunArguments
+from flink_skills.tools.skills.run_preparation import prepare
+from flink_skills.tools.skills.skill_face import SkillTool, ToolServices
 from flink_skills.tools.state import artifacts_effect
 
 # Bytes of the note that replaces the middle of long output.
 _GAP_BYTES = 64
-_SHOWN_PROGRAMS = 20
 # A primary output of this length can be in a result twice, because models read either place.
 _MAX_TWICE = 4_096
 
@@ -56,7 +53,8 @@ class SkillRun(SkillTool[RunArguments]):
         super().__init__(services)
         policy = services.shell.policy if services.shell is not None else None
         if policy:
-            self._spec = replace(self._spec, description=f"{self.description} {_permitted(policy)}")
+            about = f"{self.description} The command is one program with arguments, without a shell."
+            self._spec = replace(self._spec, description=about + policy.permitted_text)
 
     async def _run(self, asked: RunArguments, view: SkillView, context: ToolContext) -> ToolResult:
         run = await prepare(asked, self._services, context)
@@ -90,16 +88,6 @@ class SkillRun(SkillTool[RunArguments]):
 def without_varying(value: dict[str, Any]) -> dict[str, Any]:
     """Return a result without the values that differ in each run."""
     return {name: found for name, found in value.items() if name not in ("duration_ms", "session_id")}
-
-
-def _permitted(policy: CommandPolicy) -> str:
-    """Return the permitted programs for the description, so that a model does not try others."""
-    text = "The command is one program with arguments, without a shell."
-    if policy.permits_none:
-        return f"{text} This job permits no programs."
-    shown = ", ".join(policy.permitted[:_SHOWN_PROGRAMS])
-    more = len(policy.permitted) - _SHOWN_PROGRAMS
-    return text + (f" Permitted: {shown}{f' and {more} more' if more > 0 else ''}." if shown else "")
 
 
 def for_model(value: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +138,7 @@ class _OutputFiles:
                     try:
                         await self._read(request)
                     except ExecutionError as error:
-                        self.warnings.append(f"outputs {', '.join(request.patterns[:_SHOWN_NAMES])}: {error}")
+                        self.warnings.append(f"outputs {', '.join(request.globs[:_SHOWN_NAMES])}: {error}")
                 files = self._files.values()
                 activity.attributes.update(files=len(files), bytes=sum(file.size for file in files))
             await asyncio.to_thread(self._describe)
@@ -159,7 +147,13 @@ class _OutputFiles:
 
     async def _read(self, request: OutputRequest) -> None:
         workspace = self._run.workspace
-        collected = await asyncio.to_thread(_collect, workspace, request)
+        collected = await asyncio.to_thread(
+            workspace.collect,
+            request.globs,
+            max_files=request.max_files,
+            max_file_bytes=request.max_file_bytes,
+            max_total_bytes=request.max_total_bytes,
+        )
         kept = [file for file in collected.files if file.size or not self._failed]
         if request.exported:
             self._export(kept, request.exported)
@@ -171,17 +165,15 @@ class _OutputFiles:
         self.warnings += _limits_hit(request, collected)
         for file in kept:
             if self._files.setdefault(file.name, file) is file:
-                inlined = request.inline
-                self._contents[file.name] = (
-                    text_of(file.data, file.truncated, self._run.shell.hidden) if inlined else None
-                )
+                hidden = self._run.shell.hidden
+                self._contents[file.name] = text_of(file.data, file.truncated, hidden) if request.inline else None
         saved: list[tuple[str, str]] = []
         if request.save:
-            saved, problems = await _save(kept, request.prefix, self._services, self._context)
+            saved, problems = await _save(kept, request.name_template, self._services, self._context)
             self.saved.update(saved)
             self.warnings += problems
         record = {
-            "globs": list(request.patterns),
+            "globs": request.globs,
             "saved_as": [name for name, _ in saved],
             "versions": [version for _, version in saved],
             "limits_hit": list(collected.limits_hit),
@@ -222,26 +214,13 @@ def _size_in_json(content: str) -> int:
     return len(json.dumps(content, ensure_ascii=False)) - len('""')
 
 
-def _collect(workspace: Workspace, request: OutputRequest) -> Collected:
-    return workspace.collect(
-        request.patterns,
-        max_files=request.max_files,
-        max_file_bytes=request.max_file_bytes,
-        max_total_bytes=request.max_total_bytes,
-    )
-
-
 def _limits_hit(request: OutputRequest, collected: Collected) -> list[str]:
-    values = {
-        "max_files": request.max_files,
-        "max_file_bytes": request.max_file_bytes,
-        "max_total_bytes": request.max_total_bytes,
-    }
+    values = request.model_dump(include={"max_files", "max_file_bytes", "max_total_bytes"})
     notes = [f"outputs reached {name} ({values[name]})" for name in collected.limits_hit if name in values]
     notes += [f"outputs reached {name}" for name in collected.limits_hit if name not in values]
     # A pattern can match a file that a limit excluded, or that cannot be read.
     kept_out = collected.problems or set(collected.limits_hit) - {"max_file_bytes"}
-    missed = [] if kept_out else unmatched(request.patterns, collected.files)
+    missed = [] if kept_out else unmatched(request.globs, collected.files)
     if missed:
         notes.append(f"the workspace has no file that matches {_shown(missed)}")
     return [*notes, *collected.problems]

@@ -16,8 +16,8 @@ from flink_skills.options import SkillConfig
 from flink_skills.skill import AgentSkill
 from flink_skills.tools.base import Tool, ToolContext, ToolResult
 from flink_skills.tools.commands.runner import ShellRunner
-from flink_skills.tools.commands.shell_tool import ExecuteShellCommand
-from flink_skills.tools.services import ToolServices
+from flink_skills.tools.skills.shell_tool import ExecuteShellCommand
+from flink_skills.tools.skills.skill_face import ToolServices
 from flink_skills.tools.skills.skill_loading import LoadSkill
 from flink_skills.tools.skills.skill_resource import LoadSkillResource
 from flink_skills.tools.state import SkillState

@@ -18,11 +18,10 @@ from flink_skills.tools.base import ToolContext, ToolResult
 from flink_skills.tools.runs.prepared_run import PreparedRun
 from flink_skills.tools.runs.process_sessions import Caller, ProcessSessions
 from flink_skills.tools.runs.run_arguments import ExecArguments, SessionArguments, WriteArguments
-from flink_skills.tools.runs.run_preparation import prepare
 from flink_skills.tools.runs.skill_process import Process
-from flink_skills.tools.runs.skill_run import MAX_OUTPUT, finish, for_model, without_varying
-from flink_skills.tools.services import ToolServices
-from flink_skills.tools.skills.skill_face import SkillTool, caller_view
+from flink_skills.tools.skills.run_preparation import prepare
+from flink_skills.tools.skills.skill_face import SkillTool, ToolServices, caller_view
+from flink_skills.tools.skills.skill_run import MAX_OUTPUT, finish, for_model, without_varying
 
 # Milliseconds that the start and later calls wait for output.
 _START_YIELD_MS = 1_000.0
