@@ -36,7 +36,9 @@ _EXACT = {
     "incomplete": AnswerEnd.CUT,
     "continuation": AnswerEnd.CUT,
     "notfinished": AnswerEnd.CUT,
-    "timelimit": AnswerEnd.CUT,
+    **dict.fromkeys(("timelimit", "maxtime", "maxnewtokens", "repetition", "budgetexceeded"), AnswerEnd.CUT),
+    # The states of an answer that has not ended.
+    **dict.fromkeys(("inprogress", "queued"), AnswerEnd.FAILED),
     "functioncallfilter": AnswerEnd.FAILED,
     "language": AnswerEnd.FILTERED,
     "other": AnswerEnd.FAILED,

@@ -53,9 +53,10 @@ REASONS = {
     "DeepSeek": {"insufficient_system_resource": "FAILED"},
     "GLM": {"sensitive": "FILTERED", "network_error": "FAILED"},
     "Mistral": {"model_length": "CUT"},
-    "vLLM": {"abort": "FAILED"},
+    "vLLM": {"abort": "FAILED", "repetition": "CUT"},
     "Ollama": {"load": "COMPLETE", "unload": "COMPLETE"},
-    "TGI": {"eos_token": "COMPLETE"},
+    "TGI": {"eos_token": "COMPLETE", "max_new_tokens": "CUT"},
+    "states": {"in_progress": "FAILED", "queued": "FAILED", "max_time": "CUT", "budget_exceeded": "CUT"},
     "watsonx": {"not_finished": "CUT", "time_limit": "CUT", "token_limit": "CUT"},
     "xAI": {
         "REASON_STOP": "COMPLETE",

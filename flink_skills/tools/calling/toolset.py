@@ -236,8 +236,8 @@ _PIECE_TIMEOUT = 5.0
 _LAST_TIMEOUT = 10.0
 # Characters of one call that are handed on.
 _MAX_LENGTH = 1 << 20
-# A tool may read all arguments again with each piece. Behind so many characters, a piece has at least this share.
-_EACH = 1 << 16
+# A tool reads all arguments again with each piece. A piece has at least this share of them: the work is linear in their
+# length.
 _SHARE = 1 / 256
 
 
@@ -353,7 +353,7 @@ class ArgumentFeed:
         if not (call.is_too_long or call.failed):
             call.new.append(arguments)
             call.pending += len(arguments)
-            if call.length <= _EACH or call.pending >= call.length * _SHARE:
+            if call.pending >= call.length * _SHARE:
                 self._tell_later(call)
 
     def _withdraw(self) -> None:

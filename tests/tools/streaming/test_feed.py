@@ -180,7 +180,8 @@ async def test_it_is_said_once_whenever_it_happens(rounds: int) -> None:
     assert tool.texts in (["old", "withdrawn", "new"], ["old", "older", "withdrawn", "new"])
 
 
-async def test_long_arguments_arrive_in_fewer_pieces() -> None:
+@pytest.mark.parametrize(("sent", "size"), [(1 << 14, 64), (1 << 14, 1)])
+async def test_long_arguments_arrive_in_fewer_pieces(sent: int, size: int) -> None:
     read = 0
 
     async def count(streamed: StreamedArguments) -> None:
@@ -188,16 +189,15 @@ async def test_long_arguments_arrive_in_fewer_pieces() -> None:
         read += len(streamed.text)
 
     tool = Watcher(hook=count)
-    sent = 1 << 14
     async with ArgumentFeed(ToolSet([tool]), context_of) as feed:
         for _ in range(sent):
-            feed(piece("x" * 64))
+            feed(piece("x" * size))
             await turns(3)
     last, _ = tool.seen[-1]
     # All arguments, and the work grows with their length, not with its square.
-    assert len(last.text) == 64 * sent
+    assert len(last.text) == size * sent
     assert "".join(streamed.delta for streamed, _ in tool.seen) == last.text
-    assert read < 300 * len(last.text) * 3
+    assert read < 300 * len(last.text)
 
 
 async def test_an_answer_that_fails_is_withdrawn() -> None:
