@@ -42,8 +42,6 @@ from flink_skills.testing.scripts import Conversation, Reply, Rule, Script, load
 from flink_skills.testing.wire import error_body, fill, message_body
 from flink_skills.testing.wire_stream import stream_events
 
-__all__ = ["ReplyFunction", "ScriptedModelServer", "main"]
-
 ReplyFunction = Callable[[dict[str, Any]], "Reply | str | Awaitable[Reply | str]"]
 """A script as code: from the request's JSON to a reply or a text. Runs on the server's thread."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from flink_skills.testing.scripts import Call, Conversation, Reply
 
-__all__ = ["arguments_text", "error_body", "fill", "message_body", "output_items"]
-
 
 def fill(reply: Reply, conversation: Conversation, number: int) -> tuple[str, list[Call]]:
     """Text and tool calls of ``reply`` with the places filled in and ids given."""

@@ -11,8 +11,6 @@ from typing import Any
 from flink_skills.testing.scripts import Call, Reply
 from flink_skills.testing.wire import arguments_text, message_body, output_items
 
-__all__ = ["stream_events"]
-
 _WORD = re.compile(r"\S+\s*|\s+")
 _ARGUMENT_CHARS = 12
 

@@ -16,7 +16,6 @@ import typer
 from flink_skills.cli.shared_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
 from flink_skills.cli.terminal_output import (
     Column,
-    counted,
     diagnostic_line,
     print_json,
     print_note,
@@ -24,7 +23,7 @@ from flink_skills.cli.terminal_output import (
     size_text,
     write_file,
 )
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, counted
 from flink_skills.texts import replace_hidden, visible
 
 if TYPE_CHECKING:

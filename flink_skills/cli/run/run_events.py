@@ -28,8 +28,8 @@ from flink_skills.cli.run.run_records import (
 from flink_skills.cli.shared_options import skill_sources
 from flink_skills.cli.signal_guard import exit_on_signals, run_until_signal
 from flink_skills.cli.talk.terminal_questions import count_unanswered, report_unanswered, terminal_ask
-from flink_skills.cli.terminal_output import counted, print_error, report_omitted_skills
-from flink_skills.errors import ConfigError, TurnError
+from flink_skills.cli.terminal_output import print_error, report_omitted_skills
+from flink_skills.errors import ConfigError, TurnError, counted
 from flink_skills.job.job_reading import read_job, split_assignments
 from flink_skills.job.local_job import LocalJob
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from flink_skills.agents.declare.route import Route
 from flink_skills.cli.shared_options import display_path
-from flink_skills.cli.terminal_output import counted, print_error, print_json, print_line, print_note
+from flink_skills.cli.terminal_output import print_error, print_json, print_line, print_note
 from flink_skills.documents.document import DocumentError
-from flink_skills.errors import SkillsError
+from flink_skills.errors import SkillsError, counted
 from flink_skills.job.explaining import explain_job
 from flink_skills.job.job_checks import Check, CheckReport, check_job
 from flink_skills.job.sizing import Load

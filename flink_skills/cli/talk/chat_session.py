@@ -23,8 +23,8 @@ from flink_skills.cli.signal_guard import exit_on_signals
 from flink_skills.cli.talk.chat_conversation import Conversation
 from flink_skills.cli.talk.chat_view import ChatView, LogToView
 from flink_skills.cli.talk.terminal_questions import ReadLine, ask_person, question_lines, terminal_ask
-from flink_skills.cli.terminal_output import counted, diagnostic_line, print_error, print_note
-from flink_skills.errors import ConfigError, near_misses
+from flink_skills.cli.terminal_output import diagnostic_line, print_error, print_note
+from flink_skills.errors import ConfigError, counted, near_misses
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillOptions
 
