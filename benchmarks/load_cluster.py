@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
+from tests.kit.cluster import StandaloneCluster, wait_until
 
 SLOTS = 2
 JOB = Path(__file__).with_name("load_job.py")

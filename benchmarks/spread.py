@@ -14,7 +14,7 @@ import pyflink.version
 
 from benchmarks import report
 from benchmarks.load_cluster import SLOTS, Load, LoadCluster
-from flink_skills.testing.cluster import StandaloneCluster
+from tests.kit.cluster import StandaloneCluster
 
 KEYS = 1000
 #: name: TaskManagers. Each has its share of two slots and of two cores.

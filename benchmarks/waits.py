@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.load_cluster import LoadCluster
-from flink_skills.testing.cluster import wait_until
+from tests.kit.cluster import wait_until
 
 __all__ = ["one_key", "overdue", "waiting"]
 

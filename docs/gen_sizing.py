@@ -78,7 +78,7 @@ def _cpu(of: dict[str, Any]) -> float:
 
 def _costs_table() -> str:
     lines = ["| Part of a turn or a process | Cost | Unit | Benchmark |", "|---|---|---|---|"]
-    for name, value in asdict(Costs.measured()).items():
+    for name, value in asdict(Costs()).items():
         what, unit, suite = _COSTS[name]
         lines.append(f"| {what} (`{name}`) | {value:g} | {unit} | {suite} |")
     return "\n".join(lines)

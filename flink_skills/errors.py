@@ -18,8 +18,7 @@
     │   ├── LimitError       … because it reached a limit of the job
     │   ├── WaitTimeout      a wait of the turn has no answer in time
     │   └── WaitCancelled    a wait of the turn was cancelled
-    ├── WorkerError          a worker process could not be started or broke its protocol
-    └── ClusterError         (``flink_skills.testing``) a test's cluster did not do what was asked for
+    └── WorkerError          a worker process could not be started or broke its protocol
 
 Catch :class:`SkillsError` to catch all of them. What a *model* does wrong is never an
 exception: it is a tool result that says what to do instead.

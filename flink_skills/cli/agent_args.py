@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.plan.agent_file import load_agent_yaml
@@ -13,6 +14,10 @@ from flink_skills.job.agent_source import import_agent, search_modules
 from flink_skills.manager import SkillScope
 from flink_skills.models.setup import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
+
+if TYPE_CHECKING:
+    from flink_skills.agents.plan.plan import AgentPlan
+    from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 
 
 class PlainAgent(Agent):
@@ -45,14 +50,41 @@ def find_agent(reference: str | None, instructions: str) -> Agent:
     return import_agent(reference, f"AGENT {reference!r}")
 
 
-def model_setup(model: str | None, base_url: str | None) -> ModelSetup | None:
-    """Return the model of ``--model`` and ``--base-url``. Return None to use the agent's own model."""
+def model_setup(model: str | None, base_url: str | None, api_key_env: str | None = None) -> ModelSetup | None:
+    """Return the model of ``--model``, ``--base-url`` and ``--api-key-env``. Return None for the agent's own model."""
     if model is None:
-        if base_url is not None:
-            raise ConfigError("--base-url requires --model PROVIDER:NAME")
+        for option, value in (("--base-url", base_url), ("--api-key-env", api_key_env)):
+            if value is not None:
+                raise ConfigError(f"{option} requires --model PROVIDER:NAME")
         return None
     provider, _, name = model.partition(":")
-    return ModelSetup(provider=provider, model=name, base_url=base_url)
+    return ModelSetup(provider=provider, model=name, base_url=base_url, api_key_env=api_key_env)
+
+
+def compile_agent(
+    agent: Agent,
+    skills: Sequence[str],
+    config: SkillConfig,
+    model: ModelSetup | None,
+    environment: AgentsExecutionEnvironment | None = None,
+) -> AgentPlan:
+    """Compile an agent for JSON events.
+
+    Args:
+        agent: The agent.
+        skills: Sources from ``--skills``.
+        config: Options from ``--set``.
+        model: Model that replaces the agent's models.
+        environment: The job's environment. None: turns run in this process.
+    """
+    from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
+
+    environment = environment or AgentsExecutionEnvironment.get_execution_environment()
+    for key in config:
+        environment.get_config().set(key, config.get(key))
+    paths, urls = skill_sources(skills)
+    environment.add_skills_from_paths(paths).add_skills_from_urls(urls)
+    return environment.compile(agent, local=True, events="json", outputs="record", model=model)
 
 
 def job_scope(sources: Sequence[str], config: SkillConfig) -> SkillScope:

@@ -25,28 +25,6 @@ if TYPE_CHECKING:
 
     from flink_skills.skill import Diagnostic
 
-__all__ = [
-    "Column",
-    "Styled",
-    "counted",
-    "diagnostic_json",
-    "diagnostic_line",
-    "json_line",
-    "omitted_text",
-    "print_error",
-    "print_json",
-    "print_json_line",
-    "print_json_object",
-    "print_line",
-    "print_note",
-    "print_omitted",
-    "print_table",
-    "report_omitted_skills",
-    "size_text",
-    "visible",
-    "write_file",
-]
-
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 # Width without a terminal: lines are never wrapped.
 _UNLIMITED = 1_000_000

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyflink.util.exceptions import JavaException
@@ -88,20 +89,25 @@ class JobFailedError(SkillsError):
 
 def job_failure(error: BaseException) -> str | None:
     """Return the message of the root cause of a failed job. Return None if ``error`` did not come from Java."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, Py4JJavaError):
-        found = found.__cause__ or found.__context__
-    if found is None:
-        return None
-    throwable, message = found.java_exception, ""
-    for _ in range(_MAX_DEPTH):
-        if throwable is None:
-            break
+    message = None
+    for throwable in _java_causes(error):
         message = str(throwable.getMessage() or throwable.getClass().getSimpleName())
         if "org.flinkskills" in throwable.toString().partition(":")[0] or _names_an_option(message):
             break
+    return None if message is None else _without_class(message)
+
+
+def _java_causes(error: BaseException) -> Iterator[Any]:
+    """Yield the exception of Java that an error came from, and its causes. Yield nothing for an error of Python."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, Py4JJavaError):
+        found = found.__cause__ or found.__context__
+    throwable = None if found is None else found.java_exception
+    for _ in range(_MAX_DEPTH):
+        if throwable is None:
+            return
+        yield throwable
         throwable = throwable.getCause()
-    return _without_class(message)
 
 
 @contextlib.contextmanager
@@ -165,7 +171,8 @@ def sql_errors() -> Iterator[None]:
 
 
 def _sql_error(message: str, error: BaseException) -> SqlError:
-    whole = _whole(error)
+    # The location and the table can be in the message of any cause.
+    whole = "\n".join(str(throwable.getMessage()) for throwable in _java_causes(error))
     place, table = _PLACE.search(whole), _TABLE.search(whole)
     factory = missing_factory(message)
     if factory is not None:
@@ -177,16 +184,3 @@ def _sql_error(message: str, error: BaseException) -> SqlError:
     return SqlError(
         short, line=int(place[1]) if place else 0, factory=factory, table=table[1] if table is not None else None
     )
-
-
-def _whole(error: BaseException | None) -> str:
-    """Return the messages of all causes."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, Py4JJavaError):
-        found = found.__cause__ or found.__context__
-    texts: list[str] = []
-    throwable = found.java_exception if found is not None else None
-    while throwable is not None and len(texts) < 20:
-        texts.append(str(throwable.getMessage()))
-        throwable = throwable.getCause()
-    return "\n".join(texts)

@@ -170,15 +170,15 @@ def column_type(data_type: Any) -> ColumnType:
     return ColumnType(kind, nullable, int(data_type.length) if has_limit else 0)
 
 
-def _type_info(of: ColumnType) -> TypeInformation:
-    parts = [_type_info(part) for _, part in of.parts]
-    if of.kind == "ARRAY":
+def _type_info(column: ColumnType) -> TypeInformation:
+    parts = [_type_info(part) for _, part in column.parts]
+    if column.kind == "ARRAY":
         return Types.OBJECT_ARRAY(parts[0])
-    if of.kind == "MAP":
+    if column.kind == "MAP":
         return Types.MAP(*parts)
-    if of.kind == "ROW":
-        return Types.ROW_NAMED([name for name, _ in of.parts], parts)
-    return _TYPE_INFO[of.kind]()
+    if column.kind == "ROW":
+        return Types.ROW_NAMED([name for name, _ in column.parts], parts)
+    return _TYPE_INFO[column.kind]()
 
 
 #: The largest value of each type of integers.

@@ -264,14 +264,12 @@ class JobGraph:
         fill: TableFill | None = getattr(applied.rows, role)
         if fill is None:
             return
-        output = applied.output
         if role == "events":
-            self._insert(f"{applied.uids}{role}", output.to_event_stream(), fill, event_time=False)
-        elif role == "waits":
-            self._insert(f"{applied.uids}{role}", output.to_wait_stream(), fill, event_time=False)
+            stream = applied.output.to_event_stream()
         else:
-            stream = output.to_datastream(tag="errors" if role == "errors" else "")
-            self._insert(f"{applied.uids}{role}", stream, fill, event_time=event_time)
+            stream = applied.output.to_datastream(tag="" if role == "output" else role)
+        has_time = event_time and role in ("output", "errors")
+        self._insert(f"{applied.uids}{role}", stream, fill, event_time=has_time)
 
     def _insert(self, role: str, stream: DataStream, fill: TableFill, *, event_time: bool) -> None:
         before = self._roots()

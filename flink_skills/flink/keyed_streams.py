@@ -22,8 +22,6 @@ from flink_skills.flink.bridge import add_bridge, string_array
 if TYPE_CHECKING:
     from pyflink.datastream import DataStream, StreamExecutionEnvironment
 
-__all__ = ["EventKeys"]
-
 #: Returns the id or the name of the wait that an element answers, and None for an event.
 Wait: TypeAlias = "Callable[[Any], str | None]"
 

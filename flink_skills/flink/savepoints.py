@@ -130,7 +130,10 @@ class Savepoint:
                         tuple(row["pending"]),
                         tuple(row["journal"]),
                         tuple(row["session"]),
-                        tuple(StoredWait(of["id"], of["status"], of["turn"], of["answered"]) for of in row["waits"]),
+                        tuple(
+                            StoredWait(wait["id"], wait["status"], wait["turn"], wait["answered"])
+                            for wait in row["waits"]
+                        ),
                         tuple(map(tuple, row["journals"])),
                     )
         except Exception as error:

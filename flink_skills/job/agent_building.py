@@ -380,23 +380,23 @@ def _as_flink(value: Any, column: TableColumn, place: str, was_text: bool) -> An
     return _value(value, column.of, f"{place}: column {column.name!r}", was_text)
 
 
-def _value(value: Any, of: ColumnType, place: str, was_text: bool) -> Any:
+def _value(value: Any, column_type: ColumnType, place: str, was_text: bool) -> Any:
     """Return ``value`` in the format of Flink's JSON: times with a space, bytes as base64."""
     if value is None:
         return None
-    if of.kind in ("TIMESTAMP", "TIMESTAMP_LTZ") and isinstance(value, str):
+    if column_type.kind in ("TIMESTAMP", "TIMESTAMP_LTZ") and isinstance(value, str):
         return value.replace("T", " ")
-    if of.kind == "BYTES" and isinstance(value, str):
+    if column_type.kind == "BYTES" and isinstance(value, str):
         if was_text:
             raise ConfigError(
                 f"{place} has bytes, which an event that is kept as a text does not hold exactly: give the error table "
                 "a column of the event that is a ROW with the columns of the input"
             )
         return base64.b64encode(base64.b64decode(value)).decode()
-    if of.kind == "ROW" and isinstance(value, Mapping):
-        return {name: _value(value.get(name), part, place, was_text) for name, part in of.parts}
-    if of.kind == "ARRAY" and isinstance(value, list):
-        return [_value(each, of.parts[0][1], place, was_text) for each in value]
-    if of.kind == "MAP" and isinstance(value, Mapping):
-        return {key: _value(each, of.parts[1][1], place, was_text) for key, each in value.items()}
+    if column_type.kind == "ROW" and isinstance(value, Mapping):
+        return {name: _value(value.get(name), part, place, was_text) for name, part in column_type.parts}
+    if column_type.kind == "ARRAY" and isinstance(value, list):
+        return [_value(each, column_type.parts[0][1], place, was_text) for each in value]
+    if column_type.kind == "MAP" and isinstance(value, Mapping):
+        return {key: _value(each, column_type.parts[1][1], place, was_text) for key, each in value.items()}
     return value

@@ -212,10 +212,8 @@ class AgentTables:
                 self._check_types(role, table)
                 written = [column.name for column in table.columns if column.written]
                 self._check_names(role, table, written)
-        if stage.events is not None:
-            self._fill_fields("events", stage.events)
-        if stage.waits is not None:
-            self._fill_fields("waits", stage.waits)
+        self._fill_fields("events", stage.events)
+        self._fill_fields("waits", stage.waits)
         if self._problems:
             raise DocumentError(self._problems)
 
@@ -230,8 +228,8 @@ class AgentTables:
         stage = self._stage
         output = self._fill("output", event_shape, output_shape) if stage.output is not None else None
         errors = self._fill("errors", event_shape, output_shape) if stage.errors is not None else None
-        events = self._fill_fields("events", stage.events) if stage.events is not None else None
-        waits = self._fill_fields("waits", stage.waits) if stage.waits is not None else None
+        events = self._fill_fields("events", stage.events)
+        waits = self._fill_fields("waits", stage.waits)
         fields = self._event_fields(event_shape, output_shape)
         sections = ((stage.output, output), (stage.events, events), (stage.waits, waits))
         if self._problems or any(section is not None and fill is None for section, fill in sections):
@@ -284,9 +282,8 @@ class AgentTables:
         ]
         return fill
 
-    def _fill_fields(self, role: str, section: EventsSection | WaitsSection) -> TableFill | None:
-        table = self._table(role, section.table)
-        if table is None:
+    def _fill_fields(self, role: str, section: EventsSection | WaitsSection | None) -> TableFill | None:
+        if section is None or (table := self._table(role, section.table)) is None:
             return None
         fields, what = _FIELDS[role]
         found: list[ColumnFill] = []

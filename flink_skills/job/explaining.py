@@ -18,6 +18,7 @@ from flink_skills.job.sizing import Load, size_of
 from flink_skills.job.skills_and_servers import declared_servers, reached_servers, visible_skills
 from flink_skills.job.stages import Stage
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.telemetry.activity import map_strings
 from flink_skills.tools.tool_names import NameMatch
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def explain_job(
     read = read_job(path, assignments)
     with read.hiding():
         found = _explained(read, reach=reach, flink_plan=flink_plan, load=load)
-    return _hidden(found, read.references.hide)  # type: ignore[no-any-return]
+    explained: dict[str, Any] = map_strings(found, read.references.hide)
+    return explained
 
 
 def _explained(read: ReadJob, *, reach: bool, flink_plan: bool, load: Load | None) -> dict[str, Any]:
@@ -112,13 +114,13 @@ def _stage(each: AgentBuilder, graph: JobGraph, *, reach: bool) -> dict[str, Any
             **_agent(plan, graph, reach=reach),
             "mcp_servers": _servers(each, reach=reach),
         },
-        "output": _table(filled.output) if filled.output is not None else None,
+        "output": _table(filled.output),
         "next": list(filled.next),
-        "errors": _table(filled.errors) if filled.errors is not None else None,
-        "events": _table(filled.events) if filled.events is not None else None,
+        "errors": _table(filled.errors),
+        "events": _table(filled.events),
         "answers": _answers(stage),
         "approvals": [asdict(approvals) for approvals in each.approvals()],
-        "waits": _table(filled.waits) if filled.waits is not None else None,
+        "waits": _table(filled.waits),
         "state": _state(plan),
     }
 
@@ -177,12 +179,20 @@ def _name(match: NameMatch) -> dict[str, Any]:
 def _servers(each: AgentBuilder, *, reach: bool) -> list[dict[str, Any]]:
     servers = reached_servers(each.named) if reach else declared_servers(require(each.source, "load").agent)
     return [
-        {"name": of.name, "at": of.shown, "required": of.required, "problem": of.problem, "tried": reach}
-        for of in servers
+        {
+            "name": server.name,
+            "at": server.shown,
+            "required": server.required,
+            "problem": server.problem,
+            "tried": reach,
+        }
+        for server in servers
     ]
 
 
-def _table(fill: TableFill) -> dict[str, Any]:
+def _table(fill: TableFill | None) -> dict[str, Any] | None:
+    if fill is None:
+        return None
     return {
         "table": fill.table,
         "columns": {column.name: {"type": str(column.of), "from": str(column)} for column in fill.columns},
@@ -197,11 +207,3 @@ def _state(plan: AgentPlan) -> dict[str, Any]:
         "max_pending": config.get(SkillOptions.WORKER_MAX_PENDING),
         "max_in_flight": config.get(SkillOptions.WORKER_MAX_IN_FLIGHT),
     }
-
-
-def _hidden(value: Any, hide: Any) -> Any:
-    if isinstance(value, str):
-        return hide(value)
-    if isinstance(value, dict):
-        return {hide(str(key)): _hidden(item, hide) for key, item in value.items()}
-    return [_hidden(item, hide) for item in value] if isinstance(value, list) else value

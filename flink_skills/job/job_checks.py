@@ -82,7 +82,7 @@ def check_job(
     assignments: Iterable[str] = (),
     *,
     reach: bool = False,
-    note: Callable[[Check], None] = lambda check: None,
+    note: Callable[[Check], None] | None = None,
 ) -> CheckReport:
     """Check a job file on this host. ``note`` receives each result.
 
@@ -93,7 +93,7 @@ def check_job(
 
 
 class _Checker:
-    def __init__(self, note: Callable[[Check], None], *, reach: bool) -> None:
+    def __init__(self, note: Callable[[Check], None] | None, *, reach: bool) -> None:
         self._note, self._reach = note, reach
         self._report = CheckReport()
         self._hide: Callable[[str], str] = lambda text: text
@@ -357,7 +357,8 @@ class _Checker:
         if problem is not None and check in self._report.checks:
             return  # another step found the same problem
         self._report.checks.append(check)
-        self._note(check)
+        if self._note is not None:
+            self._note(check)
 
 
 def _is_broken(read: ReadJob, *sections: str) -> bool:

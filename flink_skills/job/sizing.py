@@ -15,40 +15,30 @@ from flink_skills.errors import ConfigError, UnknownNameError, counted
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of one unit. CPU times are those of the JVM and of the worker together, in milliseconds."""
+    """The costs of one unit. CPU times are those of the JVM and of the worker together, in milliseconds.
 
-    turn_ms: float
+    The defaults were measured on two cores of about 3 GHz, with the model server on the same cores.
+    """
+
+    turn_ms: float = 0.14
     """A turn without its requests."""
-    request_ms: float
+    request_ms: float = 0.25
     """A request to a model over HTTP."""
-    history_ms: float
+    history_ms: float = 0.04
     """100 more messages of history in a request."""
-    tool_ms: float
+    tool_ms: float = 0.14
     """A tool call, without the work of the tool."""
-    command_ms: float
+    command_ms: float = 2.8
     """A command in the sandbox, without the work of its program."""
-    worker_mb: float
+    worker_mb: float = 110
     """The memory of a worker without turns."""
-    turn_mb: float
+    turn_mb: float = 0.016
     """The memory of a turn in flight in its worker."""
-    jvm_mb: float
+    jvm_mb: float = 420
     """The memory of a TaskManager's JVM without its state."""
 
-    @classmethod
-    def measured(cls) -> Costs:
-        """Return what the benchmarks measured on two cores of about 3 GHz, with the model server on the same cores."""
-        return cls(
-            turn_ms=0.14,
-            request_ms=0.25,
-            history_ms=0.04,
-            tool_ms=0.14,
-            command_ms=2.8,
-            worker_mb=110,
-            turn_mb=0.016,
-            jvm_mb=420,
-        )
 
-
+_MEASURED = Costs()
 # A core that is busier than this makes turns wait for each other.
 _BUSY = 0.6
 # Turns in flight vary: arrivals are not regular, and some answers take longer.
@@ -157,7 +147,7 @@ class Size:
         }
 
 
-def size_of(load: Load, costs: Costs | None = None, options: Mapping[str, int] | None = None) -> Size:
+def size_of(load: Load, costs: Costs = _MEASURED, options: Mapping[str, int] | None = None) -> Size:
     """Return the size for a load.
 
     Args:
@@ -168,7 +158,6 @@ def size_of(load: Load, costs: Costs | None = None, options: Mapping[str, int] |
     >>> size_of(Load(events=50, answer=2)).in_flight
     100.0
     """
-    costs = costs or Costs.measured()
     in_flight = load.events * load.turn_seconds
     cpu_ms = (
         costs.turn_ms
@@ -182,7 +171,9 @@ def size_of(load: Load, costs: Costs | None = None, options: Mapping[str, int] |
     slots = math.ceil(slots / task_managers) * task_managers
     workers = min(slots // task_managers, _MAX_WORKERS)
     per_worker = in_flight * _SPARE / (task_managers * workers)
-    session_mb = load.history * _message_bytes(load) / 2**20
+    # Half of the messages of the history are answers.
+    message_bytes = (load.output * _BYTES_OF_TOKEN + 200) / 2 + 200
+    session_mb = load.history * message_bytes / 2**20
     # The conversations of turns in flight are in the cache of their worker; others come and go.
     worker_mb = math.ceil(costs.worker_mb + per_worker * (costs.turn_mb + session_mb * _MEMORY_OF_SESSION))
     return Size(
@@ -201,11 +192,6 @@ def size_of(load: Load, costs: Costs | None = None, options: Mapping[str, int] |
         tokens_per_minute=load.events * load.requests * 60 * (load.input + load.output),
         problems=tuple(_problems(load, in_flight, options or {})),
     )
-
-
-def _message_bytes(load: Load) -> float:
-    """Return the bytes of one message of the history: half of them are answers."""
-    return (load.output * _BYTES_OF_TOKEN + 200) / 2 + 200
 
 
 def _problems(load: Load, in_flight: float, options: Mapping[str, int]) -> list[str]:

@@ -90,7 +90,7 @@ def with_visible_skills(named: NamedAgent, graph: JobGraph, *, remote: bool) -> 
     bringers = [f"the unread source {', '.join(visible.unread_sources)}"] if visible.unread_sources else []
     if named.config.get(SkillOptions.REFRESH_INTERVAL):
         bringers.append("a refresh of the skills")
-    if any(of.severity == "error" or of.left_out for of in visible.diagnostics):
+    if any(one.severity == "error" or one.left_out for one in visible.diagnostics):
         bringers.append("a skill that could not be read")
     return replace(named, skills=visible.names, skill_bringers=tuple(bringers))
 
@@ -154,7 +154,8 @@ def declared_servers(agent: Agent) -> list[ServerState]:
 
     A ``problem`` is a program that is missing on this host.
     """
-    return [ServerState(of.name, of.shown, of.required, _missing(of)) for of in _servers(read_declaration(agent))]
+    servers = _servers(read_declaration(agent))
+    return [ServerState(server.name, server.shown, server.required, _missing(server)) for server in servers]
 
 
 def _missing(server: McpToolSet) -> str | None:
@@ -186,7 +187,7 @@ async def _reached(servers: list[McpToolSet], plan: AgentPlan) -> list[ServerSta
             finally:
                 await shell.close()
     except SkillsError as error:
-        return [ServerState(of.name, of.shown, of.required, str(error)) for of in servers]
+        return [ServerState(server.name, server.shown, server.required, str(error)) for server in servers]
 
 
 async def _outcome(server: McpToolSet, services: ToolServices) -> ServerState:

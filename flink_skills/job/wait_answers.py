@@ -66,7 +66,7 @@ def approvals_of(tree: Sequence[NamedAgent]) -> list[Approvals]:
         section = agent.approvals if isinstance(agent, DeclarativeAgent) else {}
         # A name that this agent does not have may be that of another agent of the job.
         matches = [*job_matches([[named]]), *own_matches(named)]
-        tools = {of.use.pattern: of.names for of in matches if of.use.approves and not of.is_error}
+        tools = {match.use.pattern: match.names for match in matches if match.use.approves and not match.is_error}
         tools |= {name: (name,) for name in named.approved_tools()}
         by = approver_of(agent)
         if not tools:

@@ -61,11 +61,7 @@ def parse_duration(value: object) -> float:
         if value < 0:
             raise ValueError("a duration is not negative")
         return float(value)
-    match = _NUMBER_AND_UNIT.fullmatch(str(value))
-    unit = match.group(2).lower() or "s" if match else ""
-    if match is None or unit not in _DURATION_SECONDS:
-        raise ValueError("write a duration such as '30 s', '500 ms' or '5 min'")
-    return float(match.group(1)) * _DURATION_SECONDS[unit]
+    return _quantity(value, _DURATION_SECONDS, "s", "write a duration such as '30 s', '500 ms' or '5 min'")
 
 
 def parse_size(value: object) -> int:
@@ -74,11 +70,16 @@ def parse_size(value: object) -> int:
         if value < 0:
             raise ValueError("a size is not negative")
         return value
+    return int(_quantity(value, _SIZE_BYTES, "b", "write a size such as '64 mb' or '4096'"))
+
+
+def _quantity(value: object, units: Mapping[str, float], default_unit: str, advice: str) -> float:
+    """Return a number with an optional unit as a number. Raise :class:`ValueError` with ``advice``."""
     match = _NUMBER_AND_UNIT.fullmatch(str(value))
-    unit = match.group(2).lower() or "b" if match else ""
-    if match is None or unit not in _SIZE_BYTES:
-        raise ValueError("write a size such as '64 mb' or '4096'")
-    return int(float(match.group(1)) * _SIZE_BYTES[unit])
+    unit = match.group(2).lower() or default_unit if match else ""
+    if match is None or unit not in units:
+        raise ValueError(advice)
+    return float(match.group(1)) * units[unit]
 
 
 def parse_size_up_to(most: int) -> Callable[[object], int]:

@@ -17,8 +17,6 @@ from flink_skills.telemetry.activity import CANCELLED, Activity, Observer, Point
 from flink_skills.telemetry.custom_metrics import CustomMetrics
 from flink_skills.telemetry.metric_list import METRICS
 
-__all__ = ["NO_SKILL", "OTHER", "UNKNOWN", "MetricsObserver", "Samples"]
-
 _MAX_SAMPLES = 256
 
 

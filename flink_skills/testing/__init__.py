@@ -1,13 +1,11 @@
-"""What tests of agents and of extensions need: scripted chat models, in process and as a real HTTP server, and a
-standalone Flink cluster.
+"""Tests of agents and of extensions: scripted chat models, in process and as a real HTTP server, and contract tests.
 
     from flink_skills.testing import Reply, ScriptedModel, ScriptedModelServer
 
-:class:`ChatModelContract`, :class:`SkillSourceContract` and :class:`ExecutionBackendContract` are what any chat model,
-any source of skills and any execution backend must keep to, as tests to inherit.
+Inherit from :class:`ChatModelContract`, :class:`SkillSourceContract` or :class:`ExecutionBackendContract` to test a
+chat model, a source of skills or an execution backend.
 
-Needs the ``http`` extra (aiohttp) for the server only, Flink and ``psutil`` for the cluster only, and ``pytest`` for
-:class:`SkillSourceContract` and :class:`ExecutionBackendContract`.
+The server needs the extra ``http``. :class:`SkillSourceContract` and :class:`ExecutionBackendContract` need ``pytest``.
 """
 
 from __future__ import annotations
@@ -18,9 +16,7 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.testing.chat_models import ChatModelContract as ChatModelContract
-    from flink_skills.testing.cluster import StandaloneCluster as StandaloneCluster
     from flink_skills.testing.execution import ExecutionBackendContract as ExecutionBackendContract
-    from flink_skills.testing.flink_rest import ClusterError as ClusterError
     from flink_skills.testing.model_server import ScriptedModelServer as ScriptedModelServer
     from flink_skills.testing.scripted_model import Answer as Answer
     from flink_skills.testing.scripted_model import ScriptedModel as ScriptedModel
@@ -37,7 +33,6 @@ _HOMES = {
     "Answer": "scripted_model",
     "Call": "scripts",
     "ChatModelContract": "chat_models",
-    "ClusterError": "flink_rest",
     "ExecutionBackendContract": "execution",
     "Reply": "scripts",
     "Rule": "scripts",
@@ -45,7 +40,6 @@ _HOMES = {
     "ScriptedModel": "scripted_model",
     "ScriptedModelServer": "model_server",
     "SkillSourceContract": "sources",
-    "StandaloneCluster": "cluster",
     "call": "scripted_model",
     "calls": "scripted_model",
     "load_script": "scripts",

@@ -17,8 +17,6 @@ from flink_skills.models.messages import (
 from flink_skills.telemetry import Delta, Discarded, TextDelta, ToolCallDelta
 from flink_skills.tools.base import ToolSpec
 
-__all__ = ["ChatModelContract"]
-
 _TOOL = ToolSpec(
     "lookup",
     "Look something up.",

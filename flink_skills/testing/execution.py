@@ -25,8 +25,6 @@ from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.request import CommandUser
 from flink_skills.execution.workspace import Workspace
 
-__all__ = ["ExecutionBackendContract"]
-
 _Result = TypeVar("_Result")
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _AT_ONCE = 16

@@ -31,6 +31,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -39,15 +40,13 @@ from aiohttp import web
 from flink_skills.errors import SkillsError
 from flink_skills.hints import none_is_default
 from flink_skills.testing.scripts import Conversation, Reply, Rule, Script, load_script
-from flink_skills.testing.wire import error_body, fill, message_body
-from flink_skills.testing.wire_stream import stream_events
-
-__all__ = ["ReplyFunction", "ScriptedModelServer", "main"]
+from flink_skills.testing.wire import error_body, fill, message_body, stream_events
 
 ReplyFunction = Callable[[dict[str, Any]], "Reply | str | Awaitable[Reply | str]"]
 """A script as code: from the request's JSON to a reply or a text. Runs on the server's thread."""
 
 _MAX_BODY = 64 << 20
+_DIALECTS = {"chat/completions": "openai", "responses": "responses", "messages": "anthropic"}
 
 
 @none_is_default
@@ -161,9 +160,8 @@ class ScriptedModelServer:
         self._stop = stop or asyncio.Event()
         app = web.Application(client_max_size=_MAX_BODY)
         for prefix in ("", "/v1"):
-            app.router.add_post(f"{prefix}/chat/completions", self._openai)
-            app.router.add_post(f"{prefix}/responses", self._responses)
-            app.router.add_post(f"{prefix}/messages", self._anthropic)
+            for path, dialect in _DIALECTS.items():
+                app.router.add_post(f"{prefix}/{path}", partial(self._answer, dialect=dialect))
             app.router.add_get(f"{prefix}/models", self._models)
         app.router.add_get("/requests", self._get_requests)
         app.router.add_get("/stats", self._get_stats)
@@ -179,15 +177,6 @@ class ScriptedModelServer:
             await self._stop.wait()
         finally:
             await runner.cleanup()
-
-    async def _openai(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, "openai")
-
-    async def _responses(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, "responses")
-
-    async def _anthropic(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, "anthropic")
 
     async def _answer(self, request: web.Request, dialect: str) -> web.StreamResponse:
         raw = await request.read()

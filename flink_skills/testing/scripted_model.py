@@ -11,8 +11,6 @@ from flink_skills.hints import none_is_default
 from flink_skills.models.base import ChatModel
 from flink_skills.models.messages import ModelRequest, ModelResponse, ToolCall, Usage
 
-__all__ = ["Answer", "ScriptedModel", "call", "calls"]
-
 Answer = str | ModelResponse | BaseException
 """A text, a whole response, or an error to raise (such as a ``ModelError``)."""
 

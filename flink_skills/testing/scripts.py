@@ -12,8 +12,6 @@ from typing import Any
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.hints import none_is_default
 
-__all__ = ["Call", "Conversation", "Reply", "Rule", "Script", "load_script"]
-
 
 @none_is_default
 @dataclass(frozen=True)

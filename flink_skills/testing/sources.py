@@ -16,8 +16,6 @@ from flink_skills.options import SkillConfig
 from flink_skills.skill import Report, find_skills
 from flink_skills.sources import SkillSource, SourceContext, SourceTree, open_source
 
-__all__ = ["SkillSourceContract"]
-
 _AT_ONCE = 4
 _SKILL = "---\nname: {name}\ndescription: Says {name}.\n---\nSay it with scripts/{name}.sh.\n"
 

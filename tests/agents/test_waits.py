@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from flink_skills import AgentContext, AgentsExecutionEnvironment, SkillOptions, WaitCancelled, WaitTimeout
-from flink_skills.testing.flink_rest import wait_until
+from tests.kit.flink_rest import wait_until
 from tests.kit.waits import LOG, Code, answer, note, noted, run_code, wait_for
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from flink_skills.testing.cluster import StandaloneCluster
 from tests.cluster.planted import PLANTED
 from tests.cluster.shop import Shop
 from tests.kit.class_archives import cluster_options
+from tests.kit.cluster import StandaloneCluster
 from tests.kit.passable import passable_folder
 from tests.kit.ports import free_port
 

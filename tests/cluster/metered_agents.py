@@ -17,7 +17,7 @@ from flink_skills import (
     mcp_server,
     tool,
 )
-from flink_skills.testing.flink_rest import wait_until
+from tests.kit.flink_rest import wait_until
 
 # An MCP server with one tool, of Python alone: the sandbox has not all packages.
 SERVER = """

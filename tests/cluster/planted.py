@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from flink_skills.testing.cluster import StandaloneCluster
+from tests.kit.cluster import StandaloneCluster
 from tests.kit.walking import files_below
 
 __all__ = ["HIDDEN", "PLANTED", "places_of"]

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.testing import Call, Reply, ScriptedModelServer
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.job_agents import note
+from tests.kit.cluster import StandaloneCluster, wait_until
 
 HERE = Path(__file__).parent
 SKILLS = HERE / "skills"

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.shop import SKILLS, Shop
+from tests.kit.cluster import StandaloneCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 

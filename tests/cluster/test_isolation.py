@@ -20,10 +20,10 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution import create_backend, settings_from
 from flink_skills.execution.host import system_paths
 from flink_skills.options import SkillConfig
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.isolation.crime_scene import CrimeScene
 from tests.execution.stress.marked import Mark
 from tests.kit.class_archives import cluster_options
+from tests.kit.cluster import StandaloneCluster, wait_until
 from tests.kit.walking import files_below, folders_below
 
 pytestmark = pytest.mark.cluster

@@ -14,9 +14,9 @@ import pytest
 
 import flink_skills.job
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.planted import PASSWORD, PLANTED, places_of, rows_below
 from tests.flink.skill_files import pack, write_skill
+from tests.kit.cluster import StandaloneCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from flink_skills.testing.cluster import Checkpoint, ClusterError, StandaloneCluster, wait_until
 from tests.cluster.shop import Effect, Request, Shop
+from tests.kit.cluster import Checkpoint, ClusterError, StandaloneCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -13,9 +13,9 @@ import pytest
 
 from flink_skills.telemetry import METRICS, key_hash, metric
 from flink_skills.testing import Call, Reply, ScriptedModelServer
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.docs.observability import alert_expressions, dashboard_expressions, names_in
 from tests.flink.skill_files import write_skill
+from tests.kit.cluster import StandaloneCluster, wait_until
 from tests.kit.passable import passable_folder
 
 pytestmark = pytest.mark.cluster

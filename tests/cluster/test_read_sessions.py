@@ -14,9 +14,9 @@ import yaml
 
 import flink_skills.cli
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.planted import rows_below
 from tests.cluster.test_job_files import COUNTING, place
+from tests.kit.cluster import StandaloneCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.kit.class_archives import JVM_OPTIONS, cluster_options
+from tests.kit.cluster import StandaloneCluster, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.cluster.shop import EFFECTS, REQUESTS, Shop
+from tests.kit.cluster import StandaloneCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from flink_skills.sources import remove_tree
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.flink.buckets import SECRET, CountedBucket, counted_bucket
 from tests.flink.skill_files import pack, write_skill
+from tests.kit.cluster import StandaloneCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 

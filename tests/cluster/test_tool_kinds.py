@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from flink_skills.testing.cluster import Checkpoint, StandaloneCluster, wait_until
 from tests.cluster.shop import Effect
 from tests.cluster.workshop import EFFECTS, KINDS, ONCE, Workshop
+from tests.kit.cluster import Checkpoint, StandaloneCluster, wait_until
 
 pytestmark = pytest.mark.cluster
 

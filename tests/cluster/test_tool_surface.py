@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from flink_skills.testing import ScriptedModelServer
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
 from tests.flink.desk_model import (
     DESK,
     LIBRARIAN,
@@ -29,6 +28,7 @@ from tests.flink.desk_model import (
     value_of,
     write_desk_skills,
 )
+from tests.kit.cluster import StandaloneCluster, wait_until
 from tests.kit.passable import passable_folder
 from tests.kit.walking import files_below
 

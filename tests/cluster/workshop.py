@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.testing import Call, Reply
-from flink_skills.testing.cluster import StandaloneCluster
 from tests.cluster.job_agents import note
 from tests.cluster.shop import Request, Shop
+from tests.kit.cluster import StandaloneCluster
 from tests.kit.ports import free_port
 
 __all__ = ["EFFECTS", "ONCE", "Workshop"]

@@ -8,10 +8,10 @@ from collections import defaultdict
 import pytest
 from confluent_kafka import Producer
 
-from flink_skills.testing.cluster import wait_until
 from tests.docs.pages import ROOT, blocks_of
 from tests.docs.walk import walk
 from tests.faults.topics import Reader
+from tests.kit.cluster import wait_until
 from tests.kit.passable import passable_folder
 
 pytestmark = pytest.mark.cluster

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from flink_skills.testing.cluster import ClusterError, StandaloneCluster, wait_until
 from tests.faults.background import Background
+from tests.kit.cluster import ClusterError, StandaloneCluster, wait_until
 
 __all__ = ["END", "KINDS", "LONGEST_PAUSE", "PAUSE", "Chaos", "Kill"]
 

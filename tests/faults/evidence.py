@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flink_skills.testing.cluster import ClusterError, StandaloneCluster
 from tests.faults.chaos import Kill
 from tests.faults.ledger import Attempt
 from tests.faults.plant import Plant
 from tests.faults.topics import Reader, Row
 from tests.faults.verdict import Verdict
+from tests.kit.cluster import ClusterError, StandaloneCluster
 
 __all__ = ["keep", "state"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from flink_skills.testing.cluster import StandaloneCluster
 from tests.faults.jars import connector
+from tests.kit.cluster import StandaloneCluster
 
 __all__ = ["Setting", "submit"]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from flink_skills.testing.cluster import StandaloneCluster
 from tests.faults.ledger import Ledger
 from tests.faults.servers import Broker, Coordinator
 from tests.kit.class_archives import cluster_options
+from tests.kit.cluster import StandaloneCluster
 
 __all__ = ["Plant", "plant"]
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flink_skills.testing.cluster import ClusterError, wait_until
 from tests.faults.chaos import Chaos
 from tests.faults.evidence import keep, state
 from tests.faults.job import Setting, submit
@@ -20,6 +19,7 @@ from tests.faults.poison import is_poison, losses, mixed, poisons, problems
 from tests.faults.restores import restores
 from tests.faults.topics import Feed, Reader, Row, orders
 from tests.faults.verdict import Verdict, judge
+from tests.kit.cluster import ClusterError, wait_until
 
 __all__ = ["Load", "go"]
 

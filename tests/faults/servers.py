@@ -15,8 +15,8 @@ from types import TracebackType
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from flink_skills.testing.cluster import wait_until
 from tests.faults.jars import server_class_path
+from tests.kit.cluster import wait_until
 from tests.kit.ports import free_port
 
 __all__ = ["Broker", "Coordinator"]

@@ -19,7 +19,7 @@ from flink_skills import (
     tool,
 )
 from flink_skills.manager import parse_menu
-from flink_skills.testing.flink_rest import wait_until
+from tests.kit.flink_rest import wait_until
 
 __all__ = ["Commander", "Echo", "Guarded", "Offerings", "Scripted", "Shop", "Tally", "Verdict"]
 

@@ -10,7 +10,7 @@ from pyflink.common import Configuration
 from pyflink.datastream import StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
 
-from flink_skills.testing.flink_rest import wait_until
+from tests.kit.flink_rest import wait_until
 
 __all__ = ["belongs_to_the_cluster", "use_shared_cluster"]
 

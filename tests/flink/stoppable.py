@@ -15,8 +15,8 @@ from pyflink.datastream import DataStream
 from pyflink.datastream.connectors.file_system import FileSink, FileSource, RollingPolicy, StreamFormat
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
-from flink_skills.testing.flink_rest import wait_until
 from tests.flink.running import flink_environment, stop_with_savepoint
+from tests.kit.flink_rest import wait_until
 
 __all__ = ["Gated", "Place", "Stoppable"]
 

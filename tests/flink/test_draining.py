@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.testing.flink_rest import wait_until
 from tests.flink.stoppable import DEADLINE, Gated, Place, Stoppable
+from tests.kit.flink_rest import wait_until
 
 pytestmark = pytest.mark.flink
 

@@ -31,7 +31,6 @@ from flink_skills import (
     tool_pool,
 )
 from flink_skills.testing import Call, ScriptedModelServer
-from flink_skills.testing.flink_rest import wait_until
 from tests.flink.desk_model import (
     DESK,
     LIBRARIAN,
@@ -47,6 +46,7 @@ from tests.flink.desk_model import (
     write_desk_skills,
 )
 from tests.flink.running import agents_environment, collect, flink_environment, nodes
+from tests.kit.flink_rest import wait_until
 from tests.kit.passable import passable_folder
 
 pytestmark = pytest.mark.flink

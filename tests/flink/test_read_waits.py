@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import flink_skills.cli
-from flink_skills.testing.flink_rest import wait_until
 from tests.flink.stoppable import DEADLINE, Place, Stoppable
 from tests.flink.test_waits_stop import Asker, place, start
 from tests.golden.restore import SAVEPOINTS, WAITS, savepoints
+from tests.kit.flink_rest import wait_until
 
 pytestmark = pytest.mark.flink
 

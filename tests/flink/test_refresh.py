@@ -15,10 +15,10 @@ from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 from flink_skills import AgentsExecutionEnvironment
 from flink_skills.models import UserMessage, named_in_notice
 from flink_skills.testing import Call, Reply, ScriptedModelServer
-from flink_skills.testing.flink_rest import FlinkRest, wait_until
 from tests.flink.agents import Scripted
 from tests.flink.running import flink_environment
 from tests.flink.skill_files import write_skill
+from tests.kit.flink_rest import FlinkRest, wait_until
 from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.flink

@@ -18,9 +18,9 @@ import pytest
 import flink_skills
 import flink_skills.cli
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.testing.flink_rest import wait_until
 from tests.golden import rollback
 from tests.golden.make import DEADLINE, Sender, golden_environment, stopped
+from tests.kit.flink_rest import wait_until
 
 pytestmark = [pytest.mark.flink]
 

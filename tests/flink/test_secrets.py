@@ -18,10 +18,10 @@ from pyflink.common import Types
 from pyflink.java_gateway import get_gateway
 
 from flink_skills import AgentsExecutionEnvironment, SkillOptions
-from flink_skills.testing.flink_rest import wait_until
 from tests.flink.agents import Guarded
 from tests.flink.running import failure_of, flink_environment
 from tests.flink.skill_files import pack, write_skill
+from tests.kit.flink_rest import wait_until
 from tests.kit.ports import free_port
 
 pytestmark = pytest.mark.flink

@@ -15,8 +15,8 @@ from pyflink.datastream.functions import WindowFunction
 from pyflink.datastream.window import TumblingEventTimeWindows
 
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.testing.flink_rest import wait_until
 from tests.flink.stoppable import DEADLINE, Gated, Place, Stoppable
+from tests.kit.flink_rest import wait_until
 
 pytestmark = pytest.mark.flink
 

@@ -16,8 +16,8 @@ from pyflink.common import Types
 from pyflink.datastream import DataStream
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, WaitTimeout
-from flink_skills.testing.flink_rest import wait_until
 from tests.flink.stoppable import DEADLINE, Gated, Place, Stoppable
+from tests.kit.flink_rest import wait_until
 
 pytestmark = pytest.mark.flink
 

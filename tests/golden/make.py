@@ -21,10 +21,10 @@ from typing import Any
 import flink_skills
 from flink_skills.agents import STATE_VERSION
 from flink_skills.testing import Reply, ScriptedModelServer
-from flink_skills.testing.flink_rest import wait_until
 from tests.golden import waiting
 from tests.golden.agents import HELD, OLD_EVENTS, Keeper, answer, said
 from tests.golden.restore import write_skills
+from tests.kit.flink_rest import wait_until
 
 DEADLINE = 120
 HERE = Path(__file__).resolve().parent

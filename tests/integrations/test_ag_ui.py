@@ -38,7 +38,7 @@ from flink_skills.telemetry import (
     observe,
 )
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
-from flink_skills.testing.flink_rest import wait_until
+from tests.kit.flink_rest import wait_until
 
 Said = dict[str, Any]
 

@@ -11,7 +11,7 @@ from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.job import Costs, Load, size_of
 
 LOAD = Load(events=100, answer=2)
-COSTS = Costs.measured()
+COSTS = Costs()
 
 
 def test_turns_in_flight_are_rate_times_duration() -> None:

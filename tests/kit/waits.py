@@ -8,8 +8,8 @@ from typing import Any
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
 from flink_skills.agents import Answer, Session, Turn, TurnOutcome, TurnStart, WaitChange, WaitOperation
-from flink_skills.testing.flink_rest import wait_until
 from tests.kit.agents import Bench
+from tests.kit.flink_rest import wait_until
 
 __all__ = [
     "INPUT_ENDED",

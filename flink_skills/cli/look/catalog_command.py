@@ -16,7 +16,6 @@ import typer
 from flink_skills.cli.shared_options import FAILED, Assignments, Format, OutputFormat, configuration, text_option
 from flink_skills.cli.terminal_output import (
     Column,
-    counted,
     diagnostic_line,
     print_json,
     print_note,
@@ -24,7 +23,8 @@ from flink_skills.cli.terminal_output import (
     size_text,
     write_file,
 )
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, counted
+from flink_skills.telemetry.activity import map_strings
 from flink_skills.texts import replace_hidden, visible
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def render_page(view: str, title: str, data: dict[str, Any], *, alternative: str
     style = _read("page.css")
     script = _read("page.js") + _read(f"{view}.js")
     # The text of a script element ends at the first "</script".
-    encoded = json.dumps(_mark_hidden({"title": title, **data})).replace("<", "\\u003c")
+    encoded = json.dumps(map_strings({"title": title, **data}, _mark_hidden)).replace("<", "\\u003c")
     return Template(_read("page.html")).substitute(
         title=html.escape(visible(title)),
         alternative=html.escape(alternative),
@@ -68,16 +68,12 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _mark_hidden(value: Any) -> Any:
-    """Return JSON data with each hidden character of its strings as ``U+…`` between U+E000 and U+E001.
+def _mark_hidden(text: str) -> str:
+    """Return ``text`` with each hidden character as ``U+…`` between U+E000 and U+E001.
 
     Private characters are hidden as well, so the data contains no other U+E000.
     """
-    if isinstance(value, str):
-        return replace_hidden(value, lambda char: f"\ue000U+{ord(char):04X}\ue001")
-    if isinstance(value, dict):
-        return {key: _mark_hidden(member) for key, member in value.items()}
-    return [_mark_hidden(member) for member in value] if isinstance(value, (list, tuple)) else value
+    return replace_hidden(text, lambda char: f"\ue000U+{ord(char):04X}\ue001")
 
 
 def catalog(

@@ -17,15 +17,9 @@ from flink_skills.cli.shared_options import (
     skill_sources,
     text_option,
 )
-from flink_skills.cli.terminal_output import (
-    counted,
-    diagnostic_line,
-    print_error,
-    print_json,
-    print_note,
-    visible,
-)
-from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.cli.terminal_output import diagnostic_line, print_error, print_json, print_note
+from flink_skills.errors import ConfigError, SkillsError, counted
+from flink_skills.texts import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

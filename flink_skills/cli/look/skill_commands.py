@@ -22,7 +22,6 @@ from flink_skills.cli.shared_options import (
 )
 from flink_skills.cli.terminal_output import (
     Column,
-    counted,
     diagnostic_json,
     diagnostic_line,
     omitted_text,
@@ -32,9 +31,9 @@ from flink_skills.cli.terminal_output import (
     print_line,
     print_table,
     size_text,
-    visible,
 )
-from flink_skills.errors import ResourceError, UnknownNameError
+from flink_skills.errors import ResourceError, UnknownNameError, counted
+from flink_skills.texts import visible
 
 if TYPE_CHECKING:
     from flink_skills.cli.look.source_contents import LoadedSkill, SkillStream, SourceContents

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from flink_skills.cli.shared_options import absolute_source, is_url, parse_source
-from flink_skills.cli.terminal_output import counted, diagnostic_line, print_note, print_omitted
+from flink_skills.cli.terminal_output import diagnostic_line, print_note, print_omitted
 from flink_skills.endpoint import redact
-from flink_skills.errors import ResourceError, SkillsError, SourceError
+from flink_skills.errors import ResourceError, SkillsError, SourceError, counted
 from flink_skills.manager.source_loading import Declared, iterate_tree
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, load_folder

@@ -22,7 +22,6 @@ from flink_skills.cli.shared_options import (
 )
 from flink_skills.cli.terminal_output import (
     Column,
-    counted,
     diagnostic_json,
     diagnostic_line,
     print_error,
@@ -33,7 +32,7 @@ from flink_skills.cli.terminal_output import (
     size_text,
     write_file,
 )
-from flink_skills.errors import ConfigError, ResourceError, SkillLockError
+from flink_skills.errors import ConfigError, ResourceError, SkillLockError, counted
 
 if TYPE_CHECKING:
     from flink_skills.sources.packing import Packing

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flink_skills.cli.shared_options import FAILED, Format, OutputFormat, text_option
-from flink_skills.cli.terminal_output import counted, json_line, print_error, print_json_line, print_line
-from flink_skills.errors import ConfigError
+from flink_skills.cli.terminal_output import json_line, print_error, print_json_line, print_line
+from flink_skills.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from flink_skills.agents.state.waits import OpenWait

@@ -12,17 +12,16 @@ from typing import Any
 from flink_skills.cli.run.exec_sandbox import ExecRequest, Outcome, Sandbox, run_in_sandbox
 from flink_skills.cli.terminal_output import (
     Column,
-    counted,
     print_error,
     print_json,
     print_line,
     print_note,
     print_table,
     size_text,
-    visible,
 )
-from flink_skills.errors import ConfigError, UnknownNameError
+from flink_skills.errors import ConfigError, UnknownNameError, counted
 from flink_skills.manager import SkillView
+from flink_skills.texts import visible
 from flink_skills.tools import ToolContext
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.dynamic import BundledTools, Described, tool_places

@@ -229,8 +229,9 @@ def _check_file_options(present: list[str], *, as_json: bool, has_input: bool) -
 @contextmanager
 def _invalid_file_reported() -> Iterator[None]:
     """Print the problems of an invalid job file, and exit."""
-    from flink_skills.cli.terminal_output import counted, print_error, print_note
+    from flink_skills.cli.terminal_output import print_error, print_note
     from flink_skills.documents.document import DocumentError
+    from flink_skills.errors import counted
 
     try:
         yield

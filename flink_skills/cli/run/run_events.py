@@ -7,14 +7,14 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.state.event import key_of
 from flink_skills.agents.state.keys import key_to_text
 from flink_skills.agents.turn.local import run_events
 from flink_skills.agents.turn.turn_record import ERROR_TAG, TurnOutcome, TurnStatus
-from flink_skills.cli.agent_args import find_agent, model_setup
+from flink_skills.cli.agent_args import compile_agent, find_agent, model_setup
 from flink_skills.cli.run.run_records import (
     BadLine,
     InputEvent,
@@ -25,13 +25,15 @@ from flink_skills.cli.run.run_records import (
     read_error_records,
     read_events,
 )
-from flink_skills.cli.shared_options import skill_sources
 from flink_skills.cli.signal_guard import exit_on_signals, run_until_signal
 from flink_skills.cli.talk.terminal_questions import count_unanswered, report_unanswered, terminal_ask
-from flink_skills.cli.terminal_output import counted, print_error, report_omitted_skills
-from flink_skills.errors import ConfigError, TurnError
+from flink_skills.cli.terminal_output import print_error, report_omitted_skills
+from flink_skills.errors import ConfigError, TurnError, counted
 from flink_skills.job.job_reading import read_job, split_assignments
 from flink_skills.job.local_job import LocalJob
+
+if TYPE_CHECKING:
+    from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 
 DONE, FAILED, SOME_ERRORS = 0, 1, 3
 
@@ -124,20 +126,11 @@ def run_agent(request: RunRequest) -> int:
         agent = find_agent(request.agent, request.instructions)
         run.read(read_events(request.input, request.key) if request.key else read_error_records(request.input))
 
-        def compile_in(agents_env: Any) -> AgentPlan:
-            for key in options:
-                agents_env.get_config().set(key, options.get(key))
-            paths, urls = skill_sources(request.skills)
-            agents_env.add_skills_from_paths(paths).add_skills_from_urls(urls)
-            return run.report_bad_lines(
-                agents_env.compile(agent, local=True, events="json", outputs="record", model=setup)
-            )
+        def compile_in(agents_env: AgentsExecutionEnvironment | None = None) -> AgentPlan:
+            return run.report_bad_lines(compile_agent(agent, request.skills, options, setup, agents_env))
 
         if request.local:
-            from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
-
-            plan = compile_in(AgentsExecutionEnvironment.get_execution_environment())
-            run_until_signal(run.write(_records_of(plan, run)))
+            run_until_signal(run.write(_records_of(compile_in(), run)))
         else:
             _run_in_minicluster(run, compile_in, flink_options, request.parallelism)
 
@@ -153,7 +146,10 @@ async def _records_of(plan: AgentPlan, run: _Run) -> AsyncIterator[dict[str, Any
 
 
 def _run_in_minicluster(
-    run: _Run, compile_in: Callable[[Any], AgentPlan], flink_options: dict[str, str], parallelism: int
+    run: _Run,
+    compile_in: Callable[[AgentsExecutionEnvironment], AgentPlan],
+    flink_options: dict[str, str],
+    parallelism: int,
 ) -> None:
     try:
         from flink_skills.flink.minicluster import run_in_minicluster

@@ -10,9 +10,9 @@ from typing import Any
 
 from flink_skills.agents.declare.route import Route
 from flink_skills.cli.shared_options import display_path
-from flink_skills.cli.terminal_output import counted, print_error, print_json, print_line, print_note
+from flink_skills.cli.terminal_output import print_error, print_json, print_line, print_note
 from flink_skills.documents.document import DocumentError
-from flink_skills.errors import SkillsError
+from flink_skills.errors import SkillsError, counted
 from flink_skills.job.explaining import explain_job
 from flink_skills.job.job_checks import Check, CheckReport, check_job
 from flink_skills.job.sizing import Load
@@ -39,20 +39,14 @@ def execute(path: Path, assignments: tuple[str, ...], failed: Path | None) -> in
     """
     from flink_skills.job.job_main import run_job_file
 
-    def print_warning(message: str) -> None:
-        print_error(f"warning: {message}")
-
-    def print_summary(line: str) -> None:
-        print_note(line)
-
     try:
         has_failures = run_job_file(
             path,
             assignments,
             local=True,
             failed=failed,
-            warn=print_warning,
-            summarize=print_summary,
+            warn=lambda message: print_error(f"warning: {message}"),
+            summarize=print_note,
         )
     except DocumentError:
         raise
@@ -75,11 +69,10 @@ def _is_job_failure(error: SkillsError) -> bool:
 
 def check(path: Path, assignments: tuple[str, ...], *, reach: bool, as_json: bool) -> int:
     """Check a job file and print the results. Return the exit code: 0, or 1 if there is an error."""
+    report = check_job(path, assignments, reach=reach, note=None if as_json else _print_check)
     if as_json:
-        report = check_job(path, assignments, reach=reach)
         print_json(report.to_json())
     else:
-        report = check_job(path, assignments, reach=reach, note=_print_check)
         _print_summary(report)
     return DONE if report.sound else FAILED
 

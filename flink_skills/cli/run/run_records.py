@@ -20,8 +20,9 @@ from rich.text import Text
 
 from flink_skills.agents.state.event import Record, field_of
 from flink_skills.agents.turn.turn_record import kind_of, listed_kinds
-from flink_skills.cli.terminal_output import counted, print_note, visible
-from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.cli.terminal_output import print_note
+from flink_skills.errors import ConfigError, SkillsError, counted
+from flink_skills.texts import visible
 
 _LINE_SECONDS = 10.0
 _DRAIN_SECONDS = 5.0

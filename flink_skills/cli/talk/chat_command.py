@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.shared_options import Assignments, text_option
+from flink_skills.cli.shared_options import Assignments, configuration, text_option
+from flink_skills.errors import ConfigError
+from flink_skills.options import SkillOptions
+
+if TYPE_CHECKING:
+    from flink_skills.agents.plan.plan import AgentPlan
+    from flink_skills.models.setup import ModelSetup
 
 
 def chat(
@@ -68,18 +74,33 @@ def chat(
 
         flink-skills chat job.yaml --agent router
     """
-    from flink_skills.cli.talk.chat_session import ChatRequest, run_chat
+    from flink_skills.cli.agent_args import compile_agent, find_agent, model_setup
+    from flink_skills.cli.talk.chat_session import run_chat
 
-    request = ChatRequest(
-        job=job,
-        skills=tuple(skills or ()),
-        agent=agent,
-        model=model,
-        base_url=base_url,
-        api_key_env=api_key_env,
-        instructions=instructions,
-        profile=profile,
-        stream=stream,
-        assignments=tuple(set_ or ()),
-    )
-    raise typer.Exit(run_chat(request))
+    setup = model_setup(model, base_url, api_key_env)
+    if job is not None:
+        options = {"--skills": skills, "--instructions": instructions}
+        if invalid := [option for option, value in options.items() if value]:
+            raise ConfigError(
+                f"{', '.join(invalid)} cannot be combined with the job file {job}. Set the values in the file."
+            )
+        assignments = [*(set_ or ()), *([] if profile is None else [f"{SkillOptions.TOOLS.key}={profile}"])]
+        plan = _compile_of_job(job, assignments, agent, setup)
+    else:
+        config = configuration(set_)
+        if profile is not None:
+            config.set(SkillOptions.TOOLS, [name.strip() for name in profile.split(",")])
+        plan = compile_agent(find_agent(agent, instructions), skills or (), config, setup)
+    raise typer.Exit(run_chat(plan, stream=stream))
+
+
+def _compile_of_job(job: Path, assignments: list[str], agent: str | None, setup: ModelSetup | None) -> AgentPlan:
+    from flink_skills.job.job_reading import read_job
+    from flink_skills.job.local_job import LocalJob
+
+    declared = read_job(job, assignments)
+    with declared.hiding():
+        local_job = LocalJob(declared, model=setup)
+        if agent is None and len(local_job.names) > 1:
+            raise ConfigError(f"{job} has several agents. Select one with --agent {' | '.join(local_job.names)}")
+        return local_job.plan(agent if agent is not None else local_job.names[0])

@@ -9,55 +9,35 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.turn.turn_record import ERROR_TAG, TurnOutcome, TurnStatus
-from flink_skills.cli.agent_args import find_agent, model_setup
-from flink_skills.cli.shared_options import configuration, skill_sources
 from flink_skills.cli.signal_guard import exit_on_signals
 from flink_skills.cli.talk.chat_conversation import Conversation
 from flink_skills.cli.talk.chat_view import ChatView, LogToView
 from flink_skills.cli.talk.terminal_questions import ReadLine, ask_person, question_lines, terminal_ask
-from flink_skills.cli.terminal_output import counted, diagnostic_line, print_error, print_note
-from flink_skills.errors import ConfigError, near_misses
-from flink_skills.models.setup import ModelSetup
-from flink_skills.options import SkillOptions
+from flink_skills.cli.terminal_output import diagnostic_line, print_error, print_note
+from flink_skills.errors import counted, near_misses
 
 DONE, SOME_ERRORS, INTERRUPTED = 0, 3, 130
 _PROMPT = "> "
 _MAX_DESCRIPTION = 90
 
 
-@dataclass(frozen=True)
-class ChatRequest:
-    """Arguments of ``flink-skills chat``."""
+def run_chat(plan: AgentPlan, *, stream: bool | None) -> int:
+    """Run a session with an agent and return the exit code.
 
-    job: Path | None = None
-    skills: tuple[str, ...] = ()
-    agent: str | None = None
-    model: str | None = None
-    base_url: str | None = None
-    api_key_env: str | None = None
-    instructions: str = ""
-    profile: str | None = None
-    stream: bool | None = None
-    assignments: tuple[str, ...] = ()
-
-
-def run_chat(request: ChatRequest) -> int:
-    """Run the session and return the exit code.
+    Args:
+        plan: The agent.
+        stream: Whether answers are shown while they arrive. None: on a terminal.
 
     Raises:
-        SkillsError: The arguments, the agent or its skills cannot be used.
+        SkillsError: The agent or its skills cannot be opened.
     """
-    plan = _compile(request)
-    stream = sys.stdout.isatty() if request.stream is None else request.stream
-    view = ChatView(stream=stream)
+    view = ChatView(stream=sys.stdout.isatty() if stream is None else stream)
     with (
         _log_to(view),
         exit_on_signals(),
@@ -73,47 +53,6 @@ def run_chat(request: ChatRequest) -> int:
         finally:
             with _on_interrupt(signal.SIG_IGN):  # Closing takes only seconds.
                 conversation.close()
-
-
-def _compile(request: ChatRequest) -> AgentPlan:
-    from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
-
-    setup = model_setup(request.model, request.base_url)
-    if request.api_key_env is not None:
-        if setup is None:
-            raise ConfigError("--api-key-env requires --model PROVIDER:NAME")
-        setup = replace(setup, api_key_env=request.api_key_env)
-    if request.job is not None:
-        return _compile_of_job(request, request.job, setup)
-    config = configuration(list(request.assignments))
-    if request.profile is not None:
-        config.set(SkillOptions.TOOLS, [name.strip() for name in request.profile.split(",")])
-    agent = find_agent(request.agent, request.instructions)
-    agents_env = AgentsExecutionEnvironment.get_execution_environment()
-    for key in config:
-        agents_env.get_config().set(key, config.get(key))
-    paths, urls = skill_sources(request.skills)
-    agents_env.add_skills_from_paths(paths).add_skills_from_urls(urls)
-    return agents_env.compile(agent, local=True, events="json", outputs="record", model=setup)
-
-
-def _compile_of_job(request: ChatRequest, job: Path, setup: ModelSetup | None) -> AgentPlan:
-    from flink_skills.job.job_reading import read_job
-    from flink_skills.job.local_job import LocalJob
-
-    options = {"--skills": request.skills, "--instructions": request.instructions}
-    invalid = [option for option, value in options.items() if value]
-    if invalid:
-        raise ConfigError(
-            f"{', '.join(invalid)} cannot be combined with the job file {job}. Set the values in the file."
-        )
-    profile = [] if request.profile is None else [f"{SkillOptions.TOOLS.key}={request.profile}"]
-    declared = read_job(job, (*request.assignments, *profile))
-    with declared.hiding():
-        local_job = LocalJob(declared, model=setup)
-        if request.agent is None and len(local_job.names) > 1:
-            raise ConfigError(f"{job} has several agents. Select one with --agent {' | '.join(local_job.names)}")
-        return local_job.plan(request.agent if request.agent is not None else local_job.names[0])
 
 
 def _print_introduction(conversation: Conversation, plan: AgentPlan) -> None:

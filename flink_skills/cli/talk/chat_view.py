@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from flink_skills.agents.state.waits import SLEEP
-from flink_skills.cli.terminal_output import Styled, print_note, visible
+from flink_skills.cli.terminal_output import Styled, print_note
 from flink_skills.execution import CommandResult
 from flink_skills.models.messages import ModelResponse
 from flink_skills.telemetry import CANCELLED, Activity, Delta, Observer, PointEvent, TextDelta, ToolCallDelta
+from flink_skills.texts import visible
 
 _MAX_ARGUMENT, _MAX_RESULT, _MAX_COMMAND = 60, 100, 100
 _DIM, _ERROR, _NAME = "dim", "red", "cyan"

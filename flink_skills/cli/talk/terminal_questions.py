@@ -15,7 +15,8 @@ from flink_skills.agents.rows.wait_record import WAITS_TAG
 from flink_skills.agents.state.waits import INPUT_ENDED
 from flink_skills.agents.turn.local_waits import Ask
 from flink_skills.agents.turn.turn_record import TurnOutcome
-from flink_skills.cli.terminal_output import Styled, counted, print_error, print_note
+from flink_skills.cli.terminal_output import Styled, print_error, print_note
+from flink_skills.errors import counted
 
 ReadLine = Callable[[str], str | None]
 _CANCELLED = {"cancel": True}

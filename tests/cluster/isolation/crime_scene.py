@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills.testing import Call, Reply, ScriptedModelServer
-from flink_skills.testing.cluster import StandaloneCluster, wait_until
+from tests.kit.cluster import StandaloneCluster, wait_until
 
 __all__ = ["CrimeScene", "Reached", "Report"]
 

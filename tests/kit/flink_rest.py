@@ -54,8 +54,8 @@ class FlinkRest:
     def wait(self, job: str, state: str, deadline: float = 60) -> None:
         """Wait until the job is in ``state``.
 
-        ``RUNNING`` asks for all its tasks. Raises :class:`ClusterError`, at once when the job has ended otherwise,
-        with the root cause of its failure.
+        ``RUNNING`` asks for all its tasks. Raises :class:`ClusterError` with the root cause when the job has ended
+        otherwise.
         """
 
         def reached() -> bool:
@@ -79,13 +79,13 @@ class FlinkRest:
         self.wait(job, "CANCELED", deadline)
 
     def stop_with_savepoint(self, job: str, *, drain: bool = False, deadline: float = 60) -> str:
-        """Stop the job with a savepoint; returns where the savepoint is."""
+        """Stop the job with a savepoint and return its location."""
         location = self._savepoint(job, "stop", {"drain": drain}, deadline)
         self.wait(job, "FINISHED", deadline)
         return location
 
     def savepoint(self, job: str, *, native: bool = False, deadline: float = 60) -> str:
-        """Make a savepoint of the job, which goes on; returns where it is. ``native``: in the backend's own format."""
+        """Create a savepoint of the running job and return its location. ``native`` selects the backend's format."""
         return self._savepoint(job, "savepoints", {"formatType": "NATIVE" if native else "CANONICAL"}, deadline)
 
     def _savepoint(self, job: str, how: str, body: dict[str, Any], deadline: float) -> str:
@@ -103,8 +103,10 @@ class FlinkRest:
         return str(operation["location"])
 
     def checkpoints(self, job: str) -> list[Checkpoint]:
-        """The completed checkpoints (and savepoints) of the job, oldest first; the one that the job was last
-        restored from has ``restored`` set."""
+        """Return the completed checkpoints and savepoints of the job, oldest first.
+
+        ``restored`` marks the one that the job was last restored from.
+        """
         answer = self.rest(f"/jobs/{job}/checkpoints")
         restored = ((answer.get("latest") or {}).get("restored") or {}).get("id")
         found = [
@@ -121,7 +123,7 @@ class FlinkRest:
         return sorted(found, key=lambda checkpoint: checkpoint.number)
 
     def restarts(self, job: str) -> int:
-        """How often Flink has started tasks of the job again."""
+        """Return the number of restarts of the job's tasks."""
         # Not the metric numRestarts: the REST interface knows it up to 10 s later.
         vertices = [item["id"] for item in self.rest(f"/jobs/{job}")["vertices"]]
         subtasks = [task for item in vertices for task in self.rest(f"/jobs/{job}/vertices/{item}")["subtasks"]]
@@ -133,17 +135,17 @@ class FlinkRest:
         return [_root_cause(entry["stacktrace"]) for entry in entries]
 
     def failure(self, job: str) -> str | None:
-        """The message of the root cause of the job's last failure; None when it has not failed."""
+        """Return the message of the root cause of the job's last failure. Return None if it has not failed."""
         return next(iter(self.failures(job)), None)
 
     def rest(self, path: str, body: Any = None, *, method: str = "GET") -> Any:
-        """One request to Flink's REST interface; returns its JSON. Raises :class:`ClusterError`."""
+        """Send a request to Flink's REST interface and return its JSON. Raises :class:`ClusterError`."""
         data = None if body is None else json.dumps(body).encode()
         url = f"{self.address}{path}"
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - the test's own cluster
+        request = urllib.request.Request(url, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=20) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as error:
             raise ClusterError(f"{method} {path}: {error.code} {error.read().decode('utf-8', 'replace')}") from error

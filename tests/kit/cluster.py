@@ -30,14 +30,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import flink_skills
 from flink_skills.errors import ConfigError
-from flink_skills.sources.store import FOLDER_PREFIX
-from flink_skills.testing.flink_rest import Checkpoint, ClusterError, FlinkRest, wait_until
+from tests.kit.flink_rest import Checkpoint, ClusterError, FlinkRest, wait_until
 
 __all__ = ["Checkpoint", "ClusterError", "StandaloneCluster", "wait_until"]
 
 _SUBMITTED = re.compile(r"JobID ([0-9a-f]{32})")
 _WORKER = "flink_skills.worker"
+_STORE_PREFIX = "flink-skills-store-"
 
 # Short-lived JVMs on a busy machine: the quick compiler only, and no threads for a parallel collector.
 _LEAN_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -61,7 +62,7 @@ _CONFIG = {
     "rest.bind-address": "localhost",
     "web.refresh-interval": "100",
     "web.checkpoints.history": "1000",
-    # A killed TaskManager is known as dead after two calls that find nobody; one that is only slow gets longer.
+    # A killed TaskManager is dead after two calls without a process. A slow one has more time.
     "heartbeat.interval": "1000",
     "heartbeat.timeout": "20000",
     "heartbeat.rpc-failure-threshold": "2",
@@ -76,8 +77,8 @@ _CONFIG = {
     "env.java.opts.client": _LEAN_JVM,
 }
 
-# They log the whole environment of Python processes, secrets included (docs/secrets.md): the second
-# one at ERROR as well, when it could not end a process in peace.
+# PythonEnvUtils logs the environment of Python processes, secrets included (docs/secrets.md).
+# DefaultJobBundleFactory logs it at ERROR if it cannot terminate a process.
 _QUIET_LOGGERS = """\
 logger.environment.name = org.apache.flink.client.python.PythonEnvUtils
 logger.environment.level = WARN
@@ -146,8 +147,7 @@ class StandaloneCluster(FlinkRest):
         return self
 
     def close(self) -> None:
-        """Kill everything. Raises :class:`ClusterError` when agent workers outlived their TaskManager; they are
-        killed as well."""
+        """Kill all processes. Raises :class:`ClusterError` if agent workers outlived their TaskManager."""
         self._kill_all()
         try:
             wait_until(lambda: not self.worker_pids(), 10, "agent workers to end with their TaskManagers")
@@ -155,7 +155,7 @@ class StandaloneCluster(FlinkRest):
             left = self.worker_pids()
             raise ClusterError(f"agent workers outlived their TaskManagers: processes {left}") from None
         finally:
-            # What is left now is none of ours, such as function workers of PyFlink that were just starting.
+            # The remaining processes are not of this project, for example starting function workers of PyFlink.
             for pid in self.processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -184,7 +184,7 @@ class StandaloneCluster(FlinkRest):
         """
         process = self._task_managers[number]
         with contextlib.suppress(ProcessLookupError):
-            # PyFlink's workers are in the group of the JVM, agent workers have sessions of their own.
+            # PyFlink's workers are in the process group of the JVM. Each agent worker has a separate session.
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
@@ -220,7 +220,7 @@ class StandaloneCluster(FlinkRest):
     ) -> str:
         """Submit a PyFlink job with ``flink run -d -py`` and return its id.
 
-        ``python_files`` go with it by ``-pyfs``; with ``savepoint`` it goes on from there. Raises
+        ``python_files`` are passed with ``-pyfs``. ``savepoint`` restores the job. Raises
         :class:`ClusterError` with the client's last lines.
         """
         files = ["-pyfs", ",".join(str(file) for file in python_files)] if python_files else []
@@ -236,9 +236,9 @@ class StandaloneCluster(FlinkRest):
         return ("-pyexec", self._python, "-pyclientexec", self._python)
 
     def client(self, *words: str, deadline: float = 120) -> str:
-        """Run Flink's own command ``flink`` with these words; returns what it wrote to stdout and stderr.
+        """Run Flink's command ``flink`` and return its stdout and stderr.
 
-        Raises :class:`ClusterError` with the last lines, when it fails or takes longer than ``deadline`` seconds.
+        Raises :class:`ClusterError` with the last lines if it fails or takes longer than ``deadline`` seconds.
         """
         try:
             done = subprocess.run(
@@ -267,7 +267,7 @@ class StandaloneCluster(FlinkRest):
         return found.group(1)
 
     def worker_pids(self, task_manager: int | None = None) -> list[int]:
-        """Processes of agent workers: of one TaskManager, or all, also those whose TaskManager is gone."""
+        """Return the processes of agent workers of one TaskManager, or of all, killed ones included."""
         below: set[int] | None = None
         if task_manager is not None:
             psutil = _psutil()
@@ -299,17 +299,19 @@ class StandaloneCluster(FlinkRest):
         return found
 
     def temporary_folders(self) -> list[Path]:
-        """The ``flink-skills-*`` folders that jobs have in the cluster's temporary folders, without those of killed
-        TaskManagers (nobody was left to remove them) and the skill stores, which outlive jobs."""
+        """Return the ``flink-skills-*`` folders of jobs in the cluster's temporary folders.
+
+        Those of killed TaskManagers are omitted, and the skill stores, which outlive jobs.
+        """
         living = {
             self.temporary_dir,
             *(self.temporary_dir / _name(number) for number in self.task_managers()),
         }
         found = {path for folder in living for path in folder.glob("flink-skills-*")}
-        return sorted(path for path in found if not path.name.startswith(FOLDER_PREFIX))
+        return sorted(path for path in found if not path.name.startswith(_STORE_PREFIX))
 
     def log(self, task_manager: int | None = None) -> str:
-        """What the JobManager, or a TaskManager, has logged so far."""
+        """Return the log of the JobManager, or of a TaskManager."""
         name = "jobmanager" if task_manager is None else _name(task_manager)
         return (self.folder / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
@@ -337,7 +339,7 @@ class StandaloneCluster(FlinkRest):
             "HOSTNAME": "localhost",
             "TMPDIR": str(self.temporary_dir),
         }
-        package = Path(__file__).parents[2]
+        package = Path(flink_skills.__file__).parents[1]
         if not package.is_relative_to(sys.prefix):
             # A source checkout that is not installed: the workers need the same package as this process.
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(package)]))
@@ -415,6 +417,6 @@ def _free_port() -> int:
 
 
 def _last_lines(text: str, count: int = 40) -> str:
-    """The last lines without the frames of Java stacks, which would hide what was said before them."""
+    """Return the last lines without the frames of Java stacks, which would hide the messages before them."""
     lines = [line for line in text.splitlines() if not re.match(r"\s+(?:at |\.\.\. \d+ more)", line)]
     return "\n".join(lines[-count:])
