@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Union
 
@@ -65,7 +66,7 @@ class AnthropicMessages(Wire):
         self._settings = AnthropicSettings(model)
         self._tools = Fixed(_tool)
         self._eager_tools = Fixed(_eager_tool)
-        self._without_thinking = Prefixes(_WithoutThinking(self))
+        self._without_thinking = Prefixes(partial(self._encoded_with, self._blocks_without_thinking), self.joins)
         self._head = b'{"model":' + dump(model)
 
     def body(self, request: ModelRequest, settings: Mapping[str, Any], *, stream: bool) -> bytes:
@@ -99,9 +100,9 @@ class AnthropicMessages(Wire):
         return self._settings.takes_schema(schema, settings)
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-        return self.encoded_with(self.blocks, messages, at)
+        return self._encoded_with(self._blocks, messages, at)
 
-    def encoded_with(
+    def _encoded_with(
         self, blocks: Callable[[AssistantMessage], bytes], messages: Sequence[Message], at: int
     ) -> tuple[bytes, int]:
         """Return a message of the wire as :meth:`encoded` does, with ``blocks`` for answers."""
@@ -112,11 +113,18 @@ class AnthropicMessages(Wire):
         )
         return dump({"role": "user", "content": _user(messages[at:end])}), end - at
 
-    def blocks(self, message: AssistantMessage) -> bytes:
+    def _blocks(self, message: AssistantMessage) -> bytes:
         """Return the blocks of an answer, separated by commas."""
         if message.verbatim is not None and message.verbatim.model == self.label:
             return message.verbatim.raw[1:-1].encode()
         return dump(_assistant(message))[1:-1]
+
+    def _blocks_without_thinking(self, message: AssistantMessage) -> bytes:
+        """Return the blocks for a request that does not allow thinking, which must not contain any."""
+        if message.verbatim is None or message.verbatim.model != self.label:
+            return self._blocks(message)
+        blocks = decoded(message.verbatim.raw.encode())
+        return dump([block for block in blocks if block.get("type") not in _THINKING])[1:-1]
 
     def usage(self, stated: Mapping[str, Any]) -> Usage:
         read, written = (number_of(stated.get(f"cache_{name}_input_tokens")) for name in ("read", "creation"))
@@ -174,26 +182,6 @@ class AnthropicMessages(Wire):
         if all(block["type"] in ("text", "tool_use") for block in kept) or kept[-1]["type"] in _THINKING:
             return None
         return Verbatim(self.label, dump(kept).decode())
-
-
-class _WithoutThinking:
-    """Encodes the messages for a request that does not allow thinking, which must not contain any."""
-
-    def __init__(self, wire: AnthropicMessages) -> None:
-        self._wire = wire
-
-    def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-        return self._wire.encoded_with(self._blocks, messages, at)
-
-    def _blocks(self, message: AssistantMessage) -> bytes:
-        verbatim = message.verbatim
-        if verbatim is None or verbatim.model != self._wire.label:
-            return self._wire.blocks(message)
-        blocks = [block for block in decoded(verbatim.raw.encode()) if block.get("type") not in _THINKING]
-        return dump(blocks)[1:-1]
-
-    def joins(self, before: Message, message: Message) -> bool:
-        return self._wire.joins(before, message)
 
 
 def _retention(cache: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flink_skills.models.wires.json_bytes import dump
+from flink_skills.models.wires.wire import Schema, SettingsFields
 
 _FIFTH = ("claude-fable-5", "claude-mythos-5", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5-5")
 _NEWEST = (*_FIFTH, "claude-opus-4-7", "claude-opus-4-8")
@@ -232,38 +232,16 @@ _BETAS = {
     "anthropic_speed": "fast-mode-2026-02-01",
     "anthropic_task_budget": "task-budgets-2026-03-13",
 }
-_MAX = 16
 
 
-class AnthropicSettings:
-    """Encodes settings for one model, and keeps what it encoded last."""
+class AnthropicSettings(SettingsFields):
+    """Encodes settings for one model."""
 
     def __init__(self, model: str) -> None:
-        self._model = model
+        super().__init__(model)
         self._claude = Claude.named(model)
-        # A value holds the settings and the schema, so that no others get their ids.
-        self._kept: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
 
-    def encoded(
-        self, settings: Mapping[str, Any], schema: Mapping[str, Any] | None, *, with_tools: bool, thinks: bool
-    ) -> bytes:
-        """Return the fields as JSON that continues an object: each with a comma before it.
-
-        With ``thinks`` false, a budget for thinking is omitted: the conversation does not allow it.
-        """
-        key = (id(settings), id(schema), with_tools, thinks)
-        kept = self._kept.get(key)
-        if kept is None:
-            if len(self._kept) >= _MAX:
-                self._kept.pop(next(iter(self._kept)))
-            fields = dump(self.fields(settings, schema, with_tools=with_tools, thinks=thinks))
-            kept = self._kept[key] = (settings, schema, b"," + fields[1:-1])
-        return kept[2]
-
-    def fields(
-        self, settings: Mapping[str, Any], schema: Mapping[str, Any] | None, *, with_tools: bool, thinks: bool = True
-    ) -> dict[str, Any]:
-        """Return the fields of a request for settings and an output schema."""
+    def fields(self, settings: Mapping[str, Any], schema: Schema, with_tools: bool, thinks: bool) -> dict[str, Any]:
         thinking = self._thinking(settings)
         if not thinks and (thinking or {}).get("type") == "enabled":
             thinking = None
@@ -341,7 +319,7 @@ class AnthropicSettings:
             return {"type": "adaptive"}
         return {"type": "enabled", "budget_tokens": _BUDGETS.get(thinking, _BUDGETS["medium"])}
 
-    def _output_config(self, settings: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _output_config(self, settings: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
         config: dict[str, Any] = {}
         if schema is not None:
             config["format"] = {"type": "json_schema", "schema": closed_schema(schema) or schema}

@@ -41,7 +41,7 @@ from flink_skills.models.wires.json_bytes import dump, object_of
 from flink_skills.models.wires.media_parts import parts, responses_part, user_content
 from flink_skills.models.wires.pieces import item_text
 from flink_skills.models.wires.streams import ResponsesStream
-from flink_skills.models.wires.wire import Fixed, NoCompletionError, Wire
+from flink_skills.models.wires.wire import Fixed, NoCompletionError, Schema, SettingsFields, Wire
 from flink_skills.tools.base import ToolSpec
 
 _SAME = ("temperature", "top_p", "service_tier")
@@ -50,32 +50,12 @@ _NESTED = frozenset({"openai_reasoning_effort", "openai_reasoning_summary", "ope
 # OpenAI returns encrypted reasoning only for these models, and refuses a request for it for others.
 _REASONS = re.compile(r"(?!.*-chat)(?:o[1-9]|gpt-[5-9]|codex|computer-use)")
 _ENCRYPTED = "reasoning.encrypted_content"
-_MAX = 16
 
 
-class ResponsesSettings:
-    """Encodes settings for one model, and keeps what it encoded last."""
+class ResponsesSettings(SettingsFields):
+    """Encodes settings for one model."""
 
-    def __init__(self, model: str) -> None:
-        self._model = model
-        # A value holds the settings and the schema, so that no others get their ids.
-        self._kept: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
-
-    def encoded(self, settings: Mapping[str, Any], schema: Mapping[str, Any] | None, *, with_tools: bool) -> bytes:
-        """Return the fields as JSON that continues an object: each with a comma before it."""
-        key = (id(settings), id(schema), with_tools)
-        kept = self._kept.get(key)
-        if kept is None:
-            if len(self._kept) >= _MAX:
-                self._kept.pop(next(iter(self._kept)))
-            fields = dump(self.fields(settings, schema, with_tools=with_tools))
-            kept = self._kept[key] = (settings, schema, b"," + fields[1:-1])
-        return kept[2]
-
-    def fields(
-        self, settings: Mapping[str, Any], schema: Mapping[str, Any] | None, *, with_tools: bool
-    ) -> dict[str, Any]:
-        """Return the fields of a request for settings and an output schema."""
+    def fields(self, settings: Mapping[str, Any], schema: Schema, with_tools: bool, thinks: bool) -> dict[str, Any]:
         # The conversation is sent with each request: the provider need not store it.
         found: dict[str, Any] = {"store": False}
         for name, value in settings.items():
@@ -107,7 +87,7 @@ def _reasoning(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in (("effort", effort), ("summary", summary)) if value}
 
 
-def _text(settings: Mapping[str, Any], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+def _text(settings: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     text: dict[str, Any] = {}
     if schema is not None:
         text["format"] = {

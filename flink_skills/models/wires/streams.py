@@ -6,7 +6,6 @@ servers send the parts.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,52 +22,9 @@ from flink_skills.models.wires.pieces import (
 )
 from flink_skills.models.wires.wire import NoCompletionError, StreamReader
 from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
-from flink_skills.tools.arguments import check_size
 
 # Pieces of calls in one event. They are folded without a pause.
 _MAX_PIECES = 1_024
-# Values that a reader keeps, without strings.
-_MAX_KEPT = 100_000
-
-
-class _Reader(StreamReader):
-    """Base of the readers. ``read`` returns the response of a whole body."""
-
-    def __init__(self, read: Callable[[Any], ModelResponse]) -> None:
-        self._read = read
-        self._kept = 0
-        self._id = ""
-        self._usage: dict[str, Any] = {}
-
-    def response(self) -> ModelResponse | None:
-        body = self.body()
-        return None if body is None else self._read(body)
-
-    @property
-    def counted(self) -> Mapping[str, Any]:
-        return self._usage
-
-    def _identify(self, id_: Any) -> None:
-        if id_ and not self._id:
-            self._id = str(id_)
-
-    def _count(self, usage: Any) -> None:
-        """Take a usage. Later events repeat its numbers, or add others."""
-        if isinstance(usage, dict):
-            self._usage.update({name: value for name, value in usage.items() if value is not None})
-
-    def _keep(self, value: Any) -> Any:
-        """Return a value that becomes a part of the body. Raises :class:`ValueError` for too many of them."""
-        if isinstance(value, (dict, list)):
-            self._kept += 1 + check_size(value, _MAX_KEPT)
-            if self._kept > _MAX_KEPT:
-                raise ValueError(f"the stream has more than {_MAX_KEPT:,} values that are not strings")
-        return value
-
-    def _call_id(self, number: int) -> str:
-        """Return the id that the wire gives a call without one."""
-        self._id = self._id or uuid.uuid4().hex
-        return f"call-{self._id}-{number}"
 
 
 def _nobody(delta: Any) -> None:
@@ -79,7 +35,7 @@ def _nobody(delta: Any) -> None:
 _PARTS = frozenset({"delta", "message", "logprobs", "usage"})
 
 
-class ChatStream(_Reader):
+class ChatStream(StreamReader):
     """Folds the chunks of a chat completion."""
 
     def __init__(self, read: Callable[[Any], ModelResponse]) -> None:
@@ -226,7 +182,7 @@ class ChatStream(_Reader):
         on_delta(ToolCallDelta(call.told_id, call.name, written, call.number))
 
 
-class AnthropicStream(_Reader):
+class AnthropicStream(StreamReader):
     """Folds the events of a message of Anthropic."""
 
     def __init__(self, read: Callable[[Any], ModelResponse]) -> None:
@@ -342,7 +298,7 @@ class _Block:
         return body
 
 
-class ResponsesStream(_Reader):
+class ResponsesStream(StreamReader):
     """Folds the events of a response."""
 
     def __init__(self, read: Callable[[Any], ModelResponse]) -> None:

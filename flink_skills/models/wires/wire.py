@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from flink_skills.models.messages import AssistantMessage, Message, ModelRequest, ModelResponse, Usage
+from flink_skills.models.wires.json_bytes import dump
 from flink_skills.telemetry import OnDelta
+from flink_skills.tools.arguments import check_size
 from flink_skills.tools.base import ToolSpec
 
+Schema = Mapping[str, Any] | None
 # The attribute of a message that holds the JSON of its conversation up to this message.
 _KEPT = "_encoded_prefix"
 # A request looks this far back for the end of the one before: one response has at most a few hundred calls.
 _FARTHEST = 600
 # Bytes that are kept of a conversation: one with images has more, and is encoded again.
 _MAX = 1 << 20
-
-
-class MessageEncoder(Protocol):
-    """Encodes the messages of a conversation for one wire."""
-
-    def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
-        """Return the JSON of one message of the wire, and how many messages from ``at`` on are in it.
-
-        It must not depend on messages before ``at``.
-        """
-
-    def joins(self, before: Message, message: Message) -> bool:
-        """Return whether ``message`` goes into the same message of the wire as the one before it."""
+# Values of a streamed answer, without strings.
+_MAX_VALUES = 100_000
+# Settings whose fields are kept.
+_MAX_SETTINGS = 16
 
 
 class _Prefix(NamedTuple):
@@ -41,18 +36,24 @@ class _Prefix(NamedTuple):
 class Prefixes:
     """Encodes conversations, and keeps the JSON with the last message of each.
 
-    The JSON therefore lives as long as the session of the conversation does in the worker's cache.
+    The JSON therefore lives as long as the session of the conversation does in the worker's cache. ``encode`` and
+    ``joins`` are :meth:`Wire.encoded` and :meth:`Wire.joins`.
     """
 
-    def __init__(self, encoder: MessageEncoder) -> None:
-        self._encoder = encoder
+    def __init__(
+        self,
+        encode: Callable[[Sequence[Message], int], tuple[bytes, int]],
+        joins: Callable[[Message, Message], bool],
+    ) -> None:
+        self._encode = encode
+        self._joins = joins
 
     def encoded(self, messages: Sequence[Message]) -> bytes:
         """Return the JSON of ``messages``, separated by commas."""
         listed = messages if isinstance(messages, list) else list(messages)
         at, pieces = self._begin(listed)
         while at < len(listed):
-            piece, number = self._encoder.encoded(listed, at)
+            piece, number = self._encode(listed, at)
             pieces.append(piece)
             at += number
         data = b",".join(pieces)
@@ -67,14 +68,13 @@ class Prefixes:
             if kept is None:
                 continue
             # Compares identities in the usual case. An equal message has equal JSON.
-            if kept.owner is self and kept.messages == messages[:end] and not self._goes_on(messages, end):
+            if kept.owner is self and kept.messages == messages[:end]:
+                if end < len(messages) and self._joins(messages[end - 1], messages[end]):
+                    continue
                 # One copy for a conversation is enough. The new one is longer.
                 _attributes(messages[end - 1]).pop(_KEPT, None)
                 return end, [kept.data]
         return 0, []
-
-    def _goes_on(self, messages: list[Message], end: int) -> bool:
-        return end < len(messages) and self._encoder.joins(messages[end - 1], messages[end])
 
 
 def _attributes(message: Message) -> dict[str, Any]:
@@ -87,7 +87,13 @@ class NoCompletionError(ValueError):
 
 
 class StreamReader(ABC):
-    """Folds the events of one streamed answer into the shape of a whole body, which the wire reads."""
+    """Folds the events of one streamed answer into the shape of a whole body, whose response ``read`` returns."""
+
+    def __init__(self, read: Callable[[Any], ModelResponse]) -> None:
+        self._read = read
+        self._kept = 0
+        self._id = ""
+        self._usage: dict[str, Any] = {}
 
     @abstractmethod
     def event(self, data: Mapping[str, Any], on_delta: OnDelta) -> None:
@@ -100,14 +106,37 @@ class StreamReader(ABC):
     def body(self) -> Mapping[str, Any] | None:
         """Return the body as far as it arrived. Return None if the answer has not ended."""
 
-    @abstractmethod
     def response(self) -> ModelResponse | None:
         """Return the response of the body. Return None if the stream ended before the answer did."""
+        body = self.body()
+        return None if body is None else self._read(body)
+
+    def _identify(self, id_: Any) -> None:
+        if id_ and not self._id:
+            self._id = str(id_)
+
+    def _count(self, usage: Any) -> None:
+        """Add the numbers of a usage. Later events repeat them, or add others."""
+        if isinstance(usage, dict):
+            self._usage.update({name: value for name, value in usage.items() if value is not None})
+
+    def _keep(self, value: Any) -> Any:
+        """Return a value that becomes a part of the body. Raises :class:`ValueError` for too many of them."""
+        if isinstance(value, (dict, list)):
+            self._kept += 1 + check_size(value, _MAX_VALUES)
+            if self._kept > _MAX_VALUES:
+                raise ValueError(f"the stream has more than {_MAX_VALUES:,} values that are not strings")
+        return value
+
+    def _call_id(self, number: int) -> str:
+        """Return the id that the wire gives a call without one."""
+        self._id = self._id or uuid.uuid4().hex
+        return f"call-{self._id}-{number}"
 
     @property
-    @abstractmethod
     def counted(self) -> Mapping[str, Any]:
         """The usage that the events stated so far, as the API writes it."""
+        return self._usage
 
 
 class Wire(ABC):
@@ -121,7 +150,7 @@ class Wire(ABC):
     def __init__(self, label: str, model: str) -> None:
         self.label = label
         self.model = model
-        self._prefixes = Prefixes(self)
+        self._prefixes = Prefixes(self.encoded, self.joins)
         #: Whether the server takes ``prompt_cache_key``. A setting can say otherwise.
         self.has_cache_keys = False
         #: Whether the server rejected it.
@@ -218,3 +247,30 @@ class Fixed:
                 self._tools.pop(next(iter(self._tools)))
             found = self._tools[key] = (tuple(tools), b",".join(map(self._encode_tool, tools)))
         return found[1]
+
+
+class SettingsFields(ABC):
+    """Encodes the settings of one model as fields of a request, and keeps the JSON of the last ones."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        # A value holds the settings and the schema, so that no others get their ids.
+        self._kept: dict[tuple[Any, ...], tuple[Any, Any, bytes]] = {}
+
+    @abstractmethod
+    def fields(self, settings: Mapping[str, Any], schema: Schema, with_tools: bool, thinks: bool) -> dict[str, Any]:
+        """Return the fields of a request for settings and an output schema.
+
+        With ``thinks`` false, a budget for thinking is omitted: the conversation does not allow it.
+        """
+
+    def encoded(self, settings: Mapping[str, Any], schema: Schema, *, with_tools: bool, thinks: bool = True) -> bytes:
+        """Return the fields as JSON that continues an object: each with a comma before it."""
+        key = (id(settings), id(schema), with_tools, thinks)
+        kept = self._kept.get(key)
+        if kept is None:
+            if len(self._kept) >= _MAX_SETTINGS:
+                self._kept.pop(next(iter(self._kept)))
+            fields = dump(self.fields(settings, schema, with_tools, thinks))
+            kept = self._kept[key] = (settings, schema, b"," + fields[1:-1])
+        return kept[2]
