@@ -160,16 +160,10 @@ class AgentSkill:
         limits = limits or DEFAULT_LIMITS
         # Without the check of __setattr__, which took half of the time.
         put = object.__setattr__
-        for name, value in zip(Fields._fields, fields, strict=True):
+        files = FolderFiles(folder or "", root, skill_file, limits) if files is None else files
+        values = (*fields, folder, origin or folder or "", remote, form, digest, files, None, limits)
+        for name, value in zip(AgentSkill.__slots__, values, strict=True):
             put(skill, name, value)
-        put(skill, "path", folder)
-        put(skill, "origin", origin or folder or "")
-        put(skill, "remote", remote)
-        put(skill, "form", form)
-        put(skill, "_limits", limits)
-        put(skill, "_digest", digest)
-        put(skill, "_instructions", None)
-        put(skill, "_files", FolderFiles(folder or "", root, skill_file, limits) if files is None else files)
         return skill
 
     @property

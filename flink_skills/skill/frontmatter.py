@@ -52,7 +52,7 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
         else:
             report.add("F02", "the file does not begin with front matter", line=1)
         return None
-    first_line = _line_ends(data[start : opening.end()]) + (0 if opening.group().endswith((b"\n", b"\r")) else 1)
+    first_line = line_ends(data[start : opening.end()]) + (0 if opening.group().endswith((b"\n", b"\r")) else 1)
     if first_line > 1:
         report.add("L09", "blank lines precede the front matter", line=1)
     # One byte back: the line end of the opening line may also be the one before an immediate closing line.
@@ -75,7 +75,7 @@ def find_block(data: bytes, report: Report, limits: Limits, *, complete: bool = 
         text = raw.decode()
     except UnicodeDecodeError as error:
         text = raw.decode(errors="replace")
-        line = first_line + 1 + _line_ends(raw[: error.start])
+        line = first_line + 1 + line_ends(raw[: error.start])
         report.add("L03", "the front matter is not UTF-8; what is not was replaced", line=line)
     if b"\r" in data[start : closing.end()]:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -165,5 +165,6 @@ def split_body(data: bytes) -> bytes:
     return data[block.body_offset :] if block else data.removeprefix(_BOM)
 
 
-def _line_ends(data: bytes) -> int:
+def line_ends(data: bytes) -> int:
+    """Return the number of line ends of any system."""
     return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")

@@ -184,7 +184,8 @@ def _literal(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
     name, lines, number = chunk
     match = _FIELD.fullmatch(lines[0])
     tight = None if match else _TIGHT_FIELD.fullmatch(lines[0])
-    first = ((match or tight).group(2) or "").strip() if (match or tight) else ""  # type: ignore[union-attr]
+    found = match or tight
+    first = (found[2] or "").strip() if found else ""
     rest = lines[1:]
     tools_fix = _TOOLS_FIX if name == "allowed-tools" else ""
     value: Node | None
@@ -195,19 +196,12 @@ def _literal(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
         lines = [f"{name}:", "  " + first, *("  " + line for line in _dedented(rest))]
         value = _nested(_Chunk(name, lines, number - 1), max_depth, note)
         if value is not None:
-            note(
-                "L06", f"{name}: the map begins on the line of the field", number, "begin it on the next line, indented"
-            )
+            note("L06", f"{name}: the map begins on the line of the field", number, _BELOW)
             return value
     if first.startswith("- ") and name not in _AS_TEXT:
         value = _items(name, [first, *_dedented(rest)], max_depth, lambda c, m, n, f="": note(c, m, number + n, f))
         if value is not None:
-            note(
-                "L06",
-                f"{name}: the list begins on the line of the field",
-                number,
-                "begin it on the next line, indented",
-            )
+            note("L06", f"{name}: the list begins on the line of the field", number, _BELOW)
             return value
     if tight:
         note("L06", f"{name}: there is no space after the colon", number)

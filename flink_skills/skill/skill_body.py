@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from flink_skills.skill.frontmatter import split_body
+from flink_skills.skill.frontmatter import line_ends, split_body
 from flink_skills.skill.skill_files import SkillFiles
 
 _TITLE = re.compile(r" {0,3}#[ \t]+(.*)")
@@ -251,15 +251,11 @@ def read_body(files: SkillFiles, limit: int) -> Body:
     """Read the body, at most ``limit`` bytes of the file. Raises :class:`ResourceError` or :class:`OSError`."""
     chunk = files.read(files.skill_file, 0, limit)
     raw = split_body(chunk.data)
-    first_line = _line_ends(chunk.data[: len(chunk.data) - len(raw)]) + 1
+    first_line = line_ends(chunk.data[: len(chunk.data) - len(raw)]) + 1
     bad_line = 0
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
         text = raw.decode(errors="replace")
-        bad_line = first_line + _line_ends(raw[: error.start])
+        bad_line = first_line + line_ends(raw[: error.start])
     return Body(text.replace("\r\n", "\n").replace("\r", "\n"), first_line, chunk.total, bad_line)
-
-
-def _line_ends(data: bytes) -> int:
-    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from flink_skills.options import SkillConfig, SkillOptions
 
@@ -39,16 +39,5 @@ class Limits:
         1024
         """
         return cls(
-            skill_file=config.get(SkillOptions.LIMIT_SKILL_FILE),
-            front_matter=config.get(SkillOptions.LIMIT_FRONT_MATTER),
-            yaml_depth=config.get(SkillOptions.LIMIT_YAML_DEPTH),
-            resource_read=config.get(SkillOptions.LIMIT_RESOURCE_READ),
-            tree_depth=config.get(SkillOptions.LIMIT_TREE_DEPTH),
-            tree_directories=config.get(SkillOptions.LIMIT_TREE_DIRECTORIES),
-            skill_files=config.get(SkillOptions.LIMIT_SKILL_FILES),
-            download=config.get(SkillOptions.LIMIT_DOWNLOAD),
-            file=config.get(SkillOptions.LIMIT_FILE),
-            total=config.get(SkillOptions.LIMIT_TOTAL),
-            entries=config.get(SkillOptions.LIMIT_ENTRIES),
-            ratio=config.get(SkillOptions.LIMIT_RATIO),
+            **{field.name: config.get(getattr(SkillOptions, f"LIMIT_{field.name.upper()}")) for field in fields(cls)}
         )
