@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flink_skills.errors import ResourceError, SourceError
-from flink_skills.manager.source_loading import Declared, Entry, LoadedSource
+from flink_skills.manager.source_loading import Declared, Entry, LoadedSource, in_threads
 from flink_skills.skill import AgentSkill, Diagnostic
 
-_MAX_CONCURRENT = 4
 _COMPARED = ("description", "license", "compatibility", "metadata", "allowed_tools", "extra")
 
 
@@ -72,11 +71,7 @@ class Catalog:
         """Take the digests of ``skills``, several at once; one that cannot be taken is left for its first
         use to say so."""
         missing = [entry for skill in skills if not (entry := self._entries[id(skill)]).is_bound]
-        if len(missing) == 1:
-            _try_to_bind(missing[0])
-        elif missing:
-            with ThreadPoolExecutor(min(_MAX_CONCURRENT, len(missing)), "skill-digests") as pool:
-                list(pool.map(_try_to_bind, missing))
+        in_threads(_try_to_bind, missing, 4, "skill-digests")
 
     def _choose(self, winner: _Candidate, challenger: _Candidate) -> _Candidate:
         """The one of two skills of the same name that is used; the other one becomes a diagnostic."""
@@ -118,12 +113,9 @@ def _same_content(one: _Candidate, other: _Candidate) -> bool:
         return False
 
 
-def _try_to_bind(entry: Entry) -> bool:
-    try:
+def _try_to_bind(entry: Entry) -> None:
+    with suppress(ResourceError):
         entry.bind()
-    except ResourceError:
-        return False
-    return True
 
 
 class Refreshed(NamedTuple):

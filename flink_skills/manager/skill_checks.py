@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from flink_skills.errors import ResourceError, UnsupportedSkillError
-from flink_skills.manager.source_loading import Entry
+from flink_skills.manager.source_loading import Entry, in_threads
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, Report
 from flink_skills.skill.skill_inspection import inspect_skill
@@ -15,8 +14,6 @@ from flink_skills.skill.support import RuntimeEnvironment, check_support, missin
 
 #: Returns what only a layer above knows to be wrong with a skill. The second argument is whether loading is strict.
 Inspector = Callable[[AgentSkill, bool], Iterable[Diagnostic]]
-
-_MAX_CONCURRENT = 4
 
 
 def unavailable_skills(
@@ -90,11 +87,7 @@ def inspect_entries(
     """
     support = partial(check_support, commands=commands, tools=tools, environment=environment)
     missing = [entry for entry in entries if entry.findings is None]
-    if len(missing) == 1:
-        _inspect(missing[0], limits, strict, support, inspectors)
-    elif missing:
-        with ThreadPoolExecutor(min(_MAX_CONCURRENT, len(missing)), "skill-inspection") as pool:
-            list(pool.map(lambda entry: _inspect(entry, limits, strict, support, inspectors), missing))
+    in_threads(lambda entry: _inspect(entry, limits, strict, support, inspectors), missing, 4, "skill-inspection")
     return [entry.findings or () for entry in entries]
 
 

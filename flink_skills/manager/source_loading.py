@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from flink_skills.errors import ConfigError, ResourceError, SourceError
 from flink_skills.manager.scope import Level, SkillScope
@@ -19,7 +19,8 @@ from flink_skills.skill.file_rules import walk_files
 from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceSpec, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
 
-_MAX_CONCURRENT = 8
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def folder_signature(folder: str, root: str, limit: int) -> bytes:
@@ -154,6 +155,14 @@ class LoadedSource:
         return next((tree for tree in self.trees if (tree.real, tree.tree.format) == (real, format)), None)
 
 
+def in_threads(work: Callable[[T], R], items: Sequence[T], most: int, name: str) -> list[R]:
+    """Return the results of ``work`` for the items, in their order. At most ``most`` threads run at the same time."""
+    if len(items) < 2:
+        return list(map(work, items))
+    with ThreadPoolExecutor(min(most, len(items)), name) as pool:
+        return list(pool.map(work, items))
+
+
 def declared_sources(scopes: Iterable[SkillScope]) -> list[Declared]:
     """All sources of ``scopes``, in order: of each scope first the skills that were made in code."""
     declared: list[Declared] = []
@@ -173,11 +182,7 @@ def read_sources(
     """
     # Every source is made before the first is read: a location that can never work fails at once.
     sources = [one.open(context) for one in declared]
-    if len(sources) > 1:
-        with ThreadPoolExecutor(min(_MAX_CONCURRENT, len(sources)), "skill-sources") as pool:
-            resolved = list(pool.map(lambda source: _resolve(source, again=bool(before)), sources))
-    else:
-        resolved = [_resolve(source, again=bool(before)) for source in sources]
+    resolved = in_threads(lambda source: _resolve(source, again=bool(before)), sources, 8, "skill-sources")
     loaded: list[LoadedSource] = []
     done: set[tuple[str, str]] = set()
     for position, (one, found) in enumerate(zip(declared, resolved, strict=True)):
