@@ -269,8 +269,11 @@ def holder_of(path: str) -> str:
 
 
 @contextmanager
-def unleased(path: str) -> Iterator[bool]:
-    """Hold the folder ``path`` exclusively if there is no lease on it; whether that is so."""
+def unleased(path: str, *, without_locks: bool = False) -> Iterator[bool]:
+    """Hold the folder ``path`` exclusively if there is no lease on it. The value is True if that is so.
+
+    ``without_locks`` is the value for a file system that has no locks on folders.
+    """
     try:
         descriptor = os.open(path, _FOLDER_FLAGS)
     except OSError:
@@ -280,8 +283,10 @@ def unleased(path: str) -> Iterator[bool]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             free = _is_at(descriptor, path)
-        except OSError:
+        except BlockingIOError:
             free = False
+        except OSError:
+            free = without_locks
         yield free
     finally:
         os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -20,7 +19,6 @@ from flink_skills.execution.workspace.safe_files import (
     NO_HARD_LINKS,
     Ownership,
     can_pass,
-    closing,
     created,
     is_own_folder,
     pinned,
@@ -242,25 +240,3 @@ def _create_secret(folder: int, secret: bytes) -> None:
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(building, dir_fd=folder)
-
-
-@contextmanager
-def without_workers(folder: Path) -> Iterator[bool]:
-    """Hold a folder of workspaces for removal. Return False if a live worker uses it.
-
-    If the file system has no locks, it counts as unused.
-    """
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        yield False
-        return
-    with closing(descriptor):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
-        except BlockingIOError:
-            free = False
-        except OSError:
-            free = True
-        yield free

@@ -23,7 +23,6 @@ from flink_skills.execution.workspace.job_folder import (
     SHARED_SKILLS,
     JobFolder,
     is_workspace,
-    without_workers,
 )
 from flink_skills.execution.workspace.metadata import Metadata
 from flink_skills.execution.workspace.safe_files import (
@@ -293,7 +292,7 @@ class WorkspaceManager:
         self._job.release()
         with suppress(OSError):  # has gone
             self._job.restore()
-        with without_workers(self.root) as free:
+        with unleased(str(self.root), without_locks=True) as free:
             if free:
                 _remove_all(self.root)
         if free:
@@ -308,7 +307,7 @@ def remove_abandoned(folder: Path) -> bool:
         restore_folder(folder)
     except FileNotFoundError:
         return False
-    with without_workers(folder) as free:
+    with unleased(str(folder), without_locks=True) as free:
         if free:
             _remove_all(folder)
             with suppress(OSError):  # something in it is not ours
