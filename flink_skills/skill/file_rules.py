@@ -141,7 +141,7 @@ def is_environment(names: Collection[str]) -> bool:
 
 
 def skill_file_in(names: Collection[str]) -> str | None:
-    """The name of the skill file among a folder's names: ``SKILL.md`` in exact case before any other.
+    """Return the skill file among a folder's names: ``SKILL.md`` in exact case before any other.
 
     >>> skill_file_in(["skill.md", "SKILL.md"])
     'SKILL.md'
@@ -162,7 +162,7 @@ def is_foreign(names: Collection[str]) -> bool:
 
 
 def inside(path: str, root: str) -> bool:
-    """Whether ``path`` is ``root`` or below it. Both are real paths."""
+    """Return True if ``path`` is ``root`` or below it. Both are real paths."""
     return path == root or path.startswith(root if root.endswith(os.sep) else root + os.sep)
 
 
@@ -178,10 +178,10 @@ def link_problem(path: str) -> tuple[str, str]:
 
 
 def open_inside(path: str, root: str) -> int | None:
-    """Open a file for reading: its descriptor, or None when it lies outside the real path ``root``.
+    """Open a file for reading. Return its descriptor, or None if it is outside the real path ``root``.
 
-    Links on the way are followed. What counts is where the opened file lies, so that nothing can change
-    between the check and the reading. Raises :class:`OSError`.
+    Links on the way are followed. The location of the opened file decides, so that nothing can change between the
+    check and the reading. Raises :class:`OSError`.
     """
     try:
         descriptor = os.open(path, _READ_FLAGS)
@@ -241,7 +241,7 @@ def walk_files(
 ) -> Iterator[tuple[str, str, os.stat_result]]:
     """Yield the relative path, the real path and the status of the regular files of a skill, sorted in each folder.
 
-    Nested skills are skills of their own and omitted. A link is followed if its target is inside ``root``. Generated
+    Nested skills are separate skills and omitted. A link is followed if its target is inside ``root``. Generated
     files, virtual environments, tests and proofs are not part of a skill, and neither are links to them.
 
     Args:

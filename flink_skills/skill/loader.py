@@ -44,11 +44,11 @@ class Found(NamedTuple):
 def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
     """Yield the skills at and below ``root``, in an order that depends on names alone.
 
-    A skill inside a skill is found too. Real folders come before linked ones, so that a link to a folder that
-    is found anyway adds nothing, and folders whose skill file is a link come last: what they link to may be
-    found with the files beside it. A link that leaves ``root`` is skipped and reported. A limit is reported with the
-    number of skills that it leaves out. The folders inside a skill, such as its references, are counted apart from
-    those that are searched for skills: each skill may have as many as the whole search.
+    A skill inside a skill is found too. Real folders precede linked ones, so that a link to a folder that is found
+    adds nothing. Folders whose skill file is a link come last, because their target can be found with the files next
+    to it. A link that leaves ``root`` is skipped and reported. A limit is reported with the number of skills that it
+    omits. The folders inside a skill, such as its references, are counted separately from those that are searched for
+    skills: each skill can have as many as the whole search.
     """
     real_root = os.path.realpath(root)
     seen = {real_root}
@@ -219,11 +219,10 @@ def load_folder(
 ) -> LoadResult:
     """Load the skill in ``folder`` (an absolute path).
 
-    ``root`` is the real path that links must not leave (the folder itself by default), ``folder_name`` stands
-    in for the folder's own name where that says nothing. With ``format="heading"``, or where a ``schema.json``
-    or ``tools.py`` stands beside, a file without front matter is taken too: its first ``# `` heading is the
-    description. ``known_fields_only`` makes unknown fields errors of strict loading. Never raises for what is
-    in the folder.
+    ``root`` is the real path that links must not leave (the folder itself by default). ``folder_name`` replaces the
+    name of the folder. With ``format="heading"``, or with a ``schema.json`` or ``tools.py`` in the folder, a file
+    without front matter is accepted too: its first ``# `` heading is the description. ``known_fields_only`` makes
+    unknown fields errors of strict loading. Never raises for the content of the folder.
     """
     root = os.path.realpath(folder) if root is None else root
     if skill_file is None:

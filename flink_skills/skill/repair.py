@@ -42,10 +42,10 @@ _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{
 
 
 def text_in_quotes(first: str, rest: list[str]) -> str | None:
-    """What the author meant by a value that begins with a quote but is no quoted YAML scalar.
+    """Return the intended text of a value that begins with a quote and is not a quoted YAML scalar.
 
-    When the quotes at both ends belong together the text is what stands between them, otherwise all of it.
-    None when the first quote is never closed.
+    If the quotes at both ends belong together, it is the text between them, otherwise the whole value. Return None if
+    the first quote is never closed.
 
     >>> text_in_quotes("'It's here'", []), text_in_quotes('"A" and "B"', []), text_in_quotes(r'"C:\\\\dir"', [])
     ("It's here", '"A" and "B"', 'C:\\\\\\\\dir')
@@ -61,7 +61,7 @@ def text_in_quotes(first: str, rest: list[str]) -> str | None:
 
 
 def _balanced(inner: str, quote: str) -> bool:
-    """Whether the quotes inside come in pairs that open and then close."""
+    """Return True if the quotes inside come in pairs that open and then close."""
     inner = inner.replace('\\"', "") if quote == '"' else _APOSTROPHE.sub("", inner.replace("''", ""))
     is_open = False
     for match in re.finditer(re.escape(quote), inner):
@@ -95,10 +95,10 @@ class _Chunk(NamedTuple):
 
 
 def repair(text: str, max_depth: int, note: Note) -> dict[str, Entry] | None:
-    """The fields of a block that is no YAML, or None where it cannot be understood.
+    """Return the fields of a block that is not valid YAML. Return None if it cannot be understood.
 
-    ``note`` is called for each repaired field. Raises :class:`YamlProblemError` for what
-    is refused and not repaired (anchors, depth).
+    ``note`` is called for each repaired field. Raises :class:`YamlProblemError` for anchors and depth, which are
+    rejected and not repaired.
     """
     chunks = _chunks(_from_margin(text).split("\n"), note)
     if chunks is None:
@@ -147,7 +147,7 @@ def _chunks(lines: list[str], note: Note) -> list[_Chunk] | None:
 
 
 def _goes_on(chunk: _Chunk, line: str) -> bool:
-    """Whether ``line`` can only be more of the text of ``chunk``, without a blank line between them."""
+    """Return True if ``line`` can only continue the text of ``chunk``, without a blank line between them."""
     field = _FIELD.fullmatch(chunk.lines[0])
     return (
         chunk.name not in ("name", "metadata")

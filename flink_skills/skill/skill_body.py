@@ -23,7 +23,7 @@ _DEFINITION = re.compile(r" {0,3}\[[^\[\]\n]{1,200}\]:[ \t]*<?(?P<target>[^\s<>]
 _IN_CODE = re.compile(r"(?:\./)?(?:scripts|references?|assets)/[\w./-]{0,200}[\w-]\.[A-Za-z0-9]{1,8}")
 _NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//|#|/|~|\$|<|\{|%7B", re.IGNORECASE)
 _NAME = r"[^\s`'\":,]+(?::[^\s`'\":,]+)*"
-# What may follow a name: a comment, or what the tool is for.
+# Text after a name: a comment, or the purpose of the tool.
 _REST = r"(?:[ \t]*[:,(#]|[ \t]+[-\u2013\u2014]).*"
 _TOOL = re.compile(rf"-[ \t]+(?P<quote>[`'\"]?)(?P<name>{_NAME})(?P=quote)(?:{_REST})?")
 _COMMENTED_TOOL = re.compile(r"#+[ \t]*-")
@@ -41,7 +41,7 @@ class Heading(NamedTuple):
 
 
 def first_heading(text: str) -> Heading | None:
-    """The first ``# `` heading outside of code, or None.
+    """Return the first ``# `` heading outside of code. Return None if there is none.
 
     >>> first_heading("```\\n# no\\n```\\n# Weather tools #\\n")
     Heading(text='Weather tools', line=4)
@@ -68,7 +68,7 @@ class Reference(NamedTuple):
 
 
 def without_code(body: str) -> list[str]:
-    """The lines of ``body``; those of code blocks are empty, and so are code spans.
+    """Return the lines of ``body``, with empty lines for code blocks and without code spans.
 
     >>> without_code("a `b` c\\n```\\nd\\n```\\ne")
     ['a  c', '', '', '', 'e']
@@ -90,7 +90,7 @@ def without_code(body: str) -> list[str]:
 
 
 def file_references(body: str) -> Iterator[Reference]:
-    """The relative paths of files that ``body`` links to or names in code spans, each once.
+    """Yield the relative paths of files that ``body`` links to or names in code spans, each once.
 
     URLs, anchors, absolute paths and placeholders are none.
 
@@ -122,7 +122,7 @@ def code_texts(body: str) -> Iterator[str]:
 
 
 class _Span(NamedTuple):
-    """Where code stands in a line, its backticks included, and how many there are on either side."""
+    """Position of a code span in a line with its backticks, and the number of backticks on either side."""
 
     start: int
     end: int
@@ -130,7 +130,7 @@ class _Span(NamedTuple):
 
 
 def _code_spans(line: str) -> Iterator[_Span]:
-    """What stands between two runs of as many backticks; found in a time that grows with the line and not faster."""
+    """Yield the spans between two runs of equally many backticks, in time that is linear in the line."""
     runs = [match.span() for match in _TICKS.finditer(line)]
     closing = [0] * len(runs)
     next_of: dict[int, int] = {}
@@ -171,7 +171,7 @@ def _is_placeholder(path: str) -> bool:
 
 
 def tools_section(body: str) -> tuple[str, ...]:
-    """The names in the body's ``Tools:`` section, in their order, each once; none where there is no section.
+    """Return the names in the body's ``Tools:`` section, in their order, each once. Empty without a section.
 
     A section begins with a line ``Tools:`` (in any case), has a line ``- name`` for each tool and ends at the
     first line that is neither that, blank, nor a comment. A line that begins with ``#`` is a comment; ``## …``
@@ -184,7 +184,7 @@ def tools_section(body: str) -> tuple[str, ...]:
 
 
 def tool_lines(body: str) -> dict[str, int]:
-    """The names of :func:`tools_section`, each with the number of its first line in ``body``, from 0.
+    """Return the names of :func:`tools_section`, each with the number of its first line in ``body``, from 0.
 
     >>> tool_lines("Tools:\\n- get_weather")
     {'get_weather': 1}

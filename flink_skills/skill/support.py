@@ -69,12 +69,11 @@ _ARGUMENT = re.compile(r"(?:^|(?<=[\s\"'(]))\$[1-9](?![\w.,])")
 
 @dataclass(frozen=True)
 class RuntimeEnvironment:
-    """What the commands of skills have where they run.
+    """Programs and variables of the commands of skills.
 
-    ``path`` is where programs are looked up, None where that cannot be known from here. ``variables`` are the names
-    that all commands have, ``of_skills`` those that the commands of one skill have besides; ``variables`` is None
-    where no commands run, so that nothing can be missing for them. ``programs`` are names of programs that commands
-    find besides those on ``path``.
+    ``path`` lists the directories of programs, None if it is unknown. ``variables`` are the names that all commands
+    have, and ``of_skills`` the additional ones of the commands of one skill. ``variables`` is None if no commands run,
+    so that nothing can be missing for them. ``programs`` are names of programs in addition to those on ``path``.
 
     >>> RuntimeEnvironment("linux", "/bin:/usr/bin", frozenset({"LANG"})).has_program("sh")
     True
@@ -88,25 +87,25 @@ class RuntimeEnvironment:
 
     @classmethod
     def of_this_process(cls) -> RuntimeEnvironment:
-        """What this process has itself."""
+        """Return the environment of this process."""
         return cls(sys.platform, os.environ.get("PATH", os.defpath), frozenset(os.environ))
 
     def has_program(self, name: str) -> bool:
-        """Whether a command would find the program ``name``; True where that cannot be known."""
+        """Return True if a command would find the program ``name``, or if that is unknown."""
         return self.path is None or name in self.programs or shutil.which(name, path=self.path) is not None
 
     def has_variable(self, name: str, skill: str) -> bool:
-        """Whether commands of ``skill`` have the variable ``name``."""
+        """Return True if commands of ``skill`` have the variable ``name``."""
         return self.variables is None or name in self.variables or name in self.of_skills.get(skill, ())
 
 
 def missing_requirements(skill: AgentSkill, environment: RuntimeEnvironment | None = None) -> list[str]:
-    """What ``requires`` and ``os`` ask for and is not there (by default: for this process), in a phrase each.
+    """Return a phrase for each missing requirement in ``requires`` and ``os``, by default of this process.
 
-    Read from the top level, from ``metadata`` and from maps in it (as ``metadata: {openclaw: {requires: …}}``
-    has it): ``bins`` and ``anyBins`` are looked up on the path and in the skill's own ``bin/``, ``env`` among the
-    variables. With ``always: true`` nothing counts as missing. Other kinds, such as ``config``, belong to other
-    runtimes and are passed over.
+    They are read from the top level, from ``metadata`` and from maps in it, such as
+    ``metadata: {openclaw: {requires: …}}``. ``bins`` and ``anyBins`` are searched on the path and in the skill's
+    ``bin/``, ``env`` among the variables. With ``always: true`` nothing is missing. Other requirements, such as
+    ``config``, belong to other runtimes and are ignored.
 
     >>> skill = AgentSkill("a", "Does it.", extra={"requires": {"bins": ["no-such-program"]}})
     >>> missing_requirements(skill)
@@ -193,10 +192,10 @@ def check_support(
     limits: Limits = _DEFAULT_LIMITS,
     environment: RuntimeEnvironment | None = None,
 ) -> list[Diagnostic]:
-    """Say what of a skill will not work here, each with the reason.
+    """Return a diagnostic for each request of a skill that does not work here.
 
-    ``commands`` is whether models can run shell commands, ``tools`` are names of further tools that exist,
-    ``environment`` is what commands have (by default: what this process has).
+    ``commands`` states whether models can run shell commands, ``tools`` are names of further tools that exist,
+    ``environment`` is that of commands, by default that of this process.
 
     >>> skill = AgentSkill("a", "Does it.", allowed_tools=("Bash(git *)", "Task", "WebFetch"))
     >>> [diagnostic.message for diagnostic in check_support(skill)]
