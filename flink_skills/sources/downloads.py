@@ -29,7 +29,7 @@ from flink_skills.sources.tar_archive import Member, write_tar
 from flink_skills.sources.transfer_failures import ChangedError, Transfer, is_absent
 
 _GZIP = frozenset({"gzip", "x-gzip"})
-# What is compressed by itself: servers say so with the same header, and the bytes are the file's own.
+# Compressed files. Servers declare them with the same header, and the bytes belong to the file.
 _COMPRESSED = (".gz", ".tgz")
 _CHUNK = 1 << 18
 _IS_FOLDER = "the address is a folder; append '/' to load everything below it, or name an archive"
@@ -62,7 +62,7 @@ def decode(target: str, name: str, encoding: str, transfer: Transfer, limit: int
 
 
 class RemoteFile(Connection):
-    """A URL that is fetched through fsspec, also one inside archives (``zip://inner.zip::s3://…``).
+    """File behind a URL that fsspec fetches, including a file in archives (``zip://inner.zip::s3://…``).
 
     ``name`` is the file's name. ``policy`` replaces the rules for addresses of the options. ``version_id`` is the
     version of the object that was fetched, "" if its store keeps none. Raises what :class:`Connection` raises.
@@ -75,9 +75,9 @@ class RemoteFile(Connection):
         self.name = (inner[-1][1] if inner else unquote(urlsplit(self._chain.url).path)).rpartition("/")[2]
 
     def version(self, deadline: float) -> str | None:
-        """What changes with the content (ETag, time, …) as text; None where the server does not say.
+        """Return a text that changes with the content (ETag, time, …). Return None if the server reports none.
 
-        Raises :class:`SourceError` where the file cannot be had at all.
+        Raises :class:`SourceError` if the file is not available.
         """
         if self._protocol not in WEB:
             return self._repeated(deadline, lambda: version_text(self._info(deadline)))
@@ -91,10 +91,9 @@ class RemoteFile(Connection):
         return version_text(self._client.version or info)
 
     def fetch(self, target: str, limit: int, deadline: float) -> str | None:
-        """Write the file's content to ``target``, at most ``limit`` bytes; its version (see :meth:`version`).
+        """Write at most ``limit`` bytes of the file to ``target``. Return its version, see :meth:`version`.
 
-        Transient failures are tried again until the deadline (monotonic seconds). Raises
-        :class:`SourceError`.
+        Transient failures are retried until the deadline (monotonic seconds). Raises :class:`SourceError`.
         """
         return self._repeated(deadline, lambda: self._fetch_once(target, limit, deadline), target)
 
@@ -106,8 +105,8 @@ class RemoteFile(Connection):
     def _fetch_once(self, target: str, limit: int, deadline: float) -> str | None:
         transfer = self._transfer(target)
         system, path = self._open()
-        # Asked before the transfer, so that a change in between shows the next time. A web server says it
-        # with the file itself.
+        # Requested before the transfer, so that a change in between is detected the next time. A web server reports it
+        # with the file.
         info = {} if self._protocol in WEB else self._call(system, "info", deadline, path)
         if info.get("type") == "directory":
             raise transfer.error(_IS_FOLDER)

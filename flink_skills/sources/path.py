@@ -37,7 +37,7 @@ class PathSource(SkillSource):
 
 
 def local_tree(path: str, spec: SourceSpec, context: SourceContext, *, origin: str | None = None) -> SourceTree:
-    """The tree of a folder, or of an archive, which is extracted into the store."""
+    """Return the tree of a folder, or of an archive, which is extracted into the store."""
     origin = origin or spec.shown
     try:
         mode = os.stat(path).st_mode
@@ -117,6 +117,6 @@ class ResourceSource(SkillSource):
         return [local_tree(path, self.spec, self.context, origin=self.origin) for path in paths]
 
     def _paths(self) -> list[str]:
-        """Where the runtime has put it: one place for each jar that has it."""
+        """Return the copies that the runtime made, one for each jar that has the resource."""
         wanted, known = self.location.strip("/"), self.context.resource_paths or {}
         return next((list(known[name]) for name in known if name.strip("/") == wanted), [])

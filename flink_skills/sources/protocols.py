@@ -1,7 +1,7 @@
-"""What each protocol of skill URLs needs: its package, its credentials, and its library's words for ours.
+"""Protocols of skill URLs: packages, credentials, and the option names of their libraries.
 
-``skills.source.options`` takes the same plain words for every store, because users do not know which library is
-below: ``endpoint``, ``region``, ``anonymous``, ``key`` and ``secret``. Words of the library itself pass as they are.
+``skills.source.options`` accepts the same names for every store, because users do not know its library: ``endpoint``,
+``region``, ``anonymous``, ``key`` and ``secret``. Option names of the library are passed unchanged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _WORDS = ("endpoint", "region", "anonymous", "key", "secret")
 
 
 def single_attempt_options(protocol: str, options: dict[str, Any], stall: float) -> dict[str, Any]:
-    """The options of a file system with its library's time limits and number of tries; what was given wins.
+    """Return the options of a file system with time limits and one attempt. Options of the user take precedence.
 
-    ``stall``: most seconds to connect, and without a byte.
+    ``stall`` is the maximum of seconds to connect, and without a byte.
     """
     if protocol in ("http", "https"):
         client = options.get("client_kwargs") or {}
@@ -40,7 +40,7 @@ def single_attempt_options(protocol: str, options: dict[str, Any], stall: float)
             "read_timeout": stall,
             "retries": {"total_max_attempts": 1, "mode": "standard"},
         }
-        # One stream: parts side by side would each be tried again, and each count for itself against the limit.
+        # One stream: concurrent parts would be retried separately, and each would have the whole limit.
         return {"max_concurrency": 1, **options, "config_kwargs": {**once, **config}}
     if protocol in ("gs", "gcs"):
         return {"requests_timeout": _client_timeout(stall), **options}
@@ -67,10 +67,10 @@ def disable_retries(protocol: str, system: Any, stall: float) -> None:
 
 
 def _close_soon(loop: Any, session: Any) -> None:
-    """Close what a file system leaves, without waiting for it.
+    """Close the session of a file system without waiting.
 
-    The libraries wait, and a garbage collection may run this anywhere: also under a lock that the loop needs to go on,
-    where each session that is left costs its whole time-out.
+    The libraries wait. A garbage collection can run this under a lock that the loop needs, and each session then takes
+    its whole timeout.
     """
     if loop is None or not loop.is_running():
         return
@@ -163,7 +163,7 @@ class Protocol:
 
 
 def protocol_named(name: str) -> Protocol:
-    """The protocol of a scheme; one without words for what only fsspec knows.
+    """Return the protocol of a scheme. One that only fsspec supports has no plain names.
 
     >>> protocol_named("s3a").names[0]
     's3'
@@ -175,12 +175,12 @@ def protocol_named(name: str) -> Protocol:
 
 
 def options_keys(name: str) -> tuple[str, ...]:
-    """Under which names ``skills.source.options`` may hold the options of a scheme: its own, then its family's."""
+    """Return the keys of ``skills.source.options`` for a scheme: its own, then those of its family."""
     return (name, *(other for other in protocol_named(name).names if other != name))
 
 
 def library_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a protocol in its library's own words.
+    """Return the options of a protocol by the names of its library.
 
     Raises :class:`ConfigError` for a plain word that means nothing there or has no usable value.
 
@@ -208,14 +208,14 @@ def library_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_anonymous(name: str, options: Mapping[str, Any]) -> bool:
-    """Whether these options (the library's) ask for access without credentials."""
+    """Return True if these options of the library request access without credentials."""
     if protocol_named(name).names[0] == "oss":
         return not options.get("key")
     return bool(options.get("anon")) or options.get("token") == _ANONYMOUS_TOKEN
 
 
 def check_here(name: str, options: Mapping[str, Any]) -> None:
-    """Raise :class:`ConfigError` for what is missing on the machine that is about to fetch."""
+    """Raise :class:`ConfigError` if a requirement is missing on the host that fetches."""
     protocol = protocol_named(name).names[0]
     if protocol == "oss" and not (options.get("endpoint") or os.environ.get("OSS_ENDPOINT")):
         raise _wrong(name, "'region' (such as cn-hangzhou) or 'endpoint' is required; set one of them, or OSS_ENDPOINT")

@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     import aiohttp
 
 _VERSION_HEADERS = ("ETag", "Last-Modified", "Content-Length")
-# What a request to another host, or to the same one without encryption, may still carry: whatever else the options
-# set was meant for the first one.
+# Headers that a request to another host, or to the same one without encryption, can have. All other headers of the
+# options are for the first host.
 _HARMLESS = frozenset({"accept", "accept-encoding", "range", "user-agent", "if-none-match", "if-modified-since"})
 
 
 class GuardedClient:
     """The ``get_client`` function for fsspec's http file system.
 
-    A name is judged by the addresses that the connection then uses, so that it cannot mean one thing when it
-    is checked and another when it is connected to. ``shown`` is the source in messages.
+    A name is checked by the addresses that the connection then uses, so that it cannot resolve to other addresses
+    between the check and the connection. ``shown`` is the source in messages.
 
-    ``version`` holds what the last answer said about the version of the file, ``encoding`` how it came. With
-    ``head_only``, no request but HEAD is sent (fsspec falls back to GET, which is a download for the server).
+    ``version`` contains the headers of the last response about the version of the file, ``encoding`` its encoding.
+    With ``head_only``, only HEAD requests are sent: fsspec falls back to GET, which is a download for the server.
     """
 
     def __init__(self, policy: AddressPolicy, shown: str) -> None:
@@ -64,7 +64,7 @@ class GuardedClient:
         self.version: dict[str, str] = {}
         self.encoding = ""
         self.head_only = False
-        # Here and not with the first client: fsspec logs the URL before it asks for one.
+        # Before the first client exists, because fsspec logs the URL before it requests one.
         logging.getLogger("fsspec.http").addFilter(_WITHOUT_SECRETS)
 
     async def __call__(self, *, loop: Any = None, **options: Any) -> aiohttp.ClientSession:
@@ -109,7 +109,7 @@ class GuardedClient:
         return aiohttp.ClientSession(**options)
 
     def _step(self, url: Any, request: dict[str, Any]) -> dict[str, Any]:
-        """Check one hop and take from its request what is not for the host that it goes to."""
+        """Check one hop, and remove headers from its request that are not for its host."""
         at_home = False
         try:
             at_home = host_of(str(url)) == self._home
@@ -173,7 +173,7 @@ class _WithoutSecrets(logging.Filter):
 _WITHOUT_SECRETS = _WithoutSecrets()
 
 
-# The store keeps what was fetched, and asks for changes; these would keep it once more and never ask.
+# The store keeps fetched files and checks for changes. These would keep a second copy without a check.
 _CACHES = frozenset({"simplecache", "filecache", "blockcache", "cached"})
 _ARCHIVES = ("zip", "tar")
 T = TypeVar("T")
@@ -190,7 +190,7 @@ _VERSION_FIELDS = (
     "ETag", "etag", "VersionId", "LastModified", "Last-Modified", "last_modified", "mtime", "modificationTime",
     "md5Hash", "generation", "created",
 )  # fmt: skip
-# An entity tag says it all; a time beside it would also change where the same content is put there again.
+# An entity tag is sufficient. A time would also change if the same content is uploaded again.
 _WITH_TAG = ("ETag", "etag", "VersionId")
 
 

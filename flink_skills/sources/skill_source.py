@@ -72,9 +72,9 @@ class SourceSpec:
     def parse(cls, kind: str, given: str | Mapping[str, Any] | SourceSpec) -> SourceSpec:
         """Read a declaration: ``location#sha256=…&format=…``, a mapping, or a spec.
 
-        A mapping names the location by its kind or ``location``, and pins beside it:
-        ``{"url": "https://…", "sha256": "…"}``. A path may contain ``#``: only what the last one begins with
-        ``sha256=`` or ``format=`` is a pin. Raises :class:`ConfigError`.
+        A mapping has the location under its kind or ``location``, and the pins:
+        ``{"url": "https://…", "sha256": "…"}``. A path can contain ``#``: only text after the last one that begins
+        with ``sha256=`` or ``format=`` is a pin. Raises :class:`ConfigError`.
         """
         if isinstance(given, SourceSpec):
             if given.kind != kind:
@@ -176,20 +176,19 @@ class SourceTree:
 
     @classmethod
     def of_store(cls, stored: StoredTree, origin: str, *, remote: bool, format: str) -> SourceTree:
-        """What the store has unpacked, for a source."""
+        """Return the tree that the store unpacked for a source."""
         return cls(stored.path, origin, remote, format, stored.sha256, stored.index, stored.lease)
 
 
 @dataclass
 class SourceContext:
-    """What sources need from around them: one context for one opening of a job.
+    """Context of the sources in one opening of a job.
 
-    ``resource_paths`` maps names of job-JAR resources to the files or folders that the runtime made of them;
-    None where there is no job JAR (on the client). ``store_dir`` wins over ``skills.store.dir``. ``limits`` are
-    those of ``skills.limits.*`` unless they are given. ``refresh``: servers are asked whether something changed,
-    whatever was answered before (but for ``skills.store.check: never``). ``opened`` is when the opening began (seconds
-    since the epoch): with ``skills.store.check: on-open`` an answer that came later than that is good enough, so the
-    processes of one opening may all be given the same time.
+    ``resource_paths`` maps names of job-JAR resources to the files or folders that the runtime copied them to. It is
+    None without a job JAR (on the client). ``store_dir`` overrides ``skills.store.dir``, and ``limits`` override
+    ``skills.limits.*``. With ``refresh``, servers are queried for changes regardless of earlier responses, except with
+    ``skills.store.check: never``. ``opened`` is the start of the opening in seconds since the epoch: with
+    ``skills.store.check: on-open`` a later response is sufficient, so the processes of one opening can share the time.
     """
 
     config: SkillConfig = field(default_factory=SkillConfig)
@@ -205,7 +204,7 @@ class SourceContext:
 
     @property
     def store(self) -> Store:
-        """The content-addressed store; its folder is made when something is put there."""
+        """The content-addressed store. Its folder is created with the first content."""
         from flink_skills.sources.store import Store
 
         folder = self.store_dir or self.config.get(SkillOptions.STORE_DIR)

@@ -14,15 +14,14 @@ from flink_skills.skill import Limits
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction, Readable, shown
 
 _CHUNK = 1 << 18
-# Most bytes of headers at one entry (a path, an owner and some attributes take a few kilobytes), and what each
-# entry may add to what was saved. It also bounds how deep tarfile calls itself, which it does once for each
-# header that belongs to the next.
+# Maximum bytes of headers of one entry (a path, an owner and some attributes take a few kilobytes), and the budget
+# that each entry adds. This also bounds the recursion of tarfile, one level for each header that belongs to the next.
 _HEADERS = 64 << 10
 _HEADERS_PER_ENTRY = 4 << 10
 _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _TYPE_AT = 156
 _DIGITS = re.compile(rb"[0-9]+")
-# A length, a size or a time. In longer ones, patterns of older versions of tarfile search for ever.
+# Digits of a length, a size or a time. In longer numbers, patterns of older versions of tarfile search indefinitely.
 _MAX_NUMBER = 32
 
 
@@ -84,11 +83,11 @@ class ForwardReader(io.RawIOBase):
         return self._position - self._step_back
 
     def entry_begins(self) -> None:
-        """What is read from here on is the content of an entry."""
+        """Treat the following data as the content of an entry."""
         self._in_headers = False
 
     def entry_ends(self) -> None:
-        """What is read from here on is headers."""
+        """Treat the following data as headers."""
         self._in_headers = True
         self._headers = min(_HEADERS, self._headers + _HEADERS_PER_ENTRY)
 
@@ -130,7 +129,7 @@ class ForwardReader(io.RawIOBase):
         return data
 
     def only_zeros_follow(self) -> bool:
-        """Read to the end; whether nothing but padding is left."""
+        """Read to the end. Return True if only padding follows."""
         while data := self._take(_CHUNK):
             if data.count(0) != len(data):
                 return False

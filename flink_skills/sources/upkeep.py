@@ -1,4 +1,4 @@
-"""What keeps the store small and tidy: eviction, and sweeping up after processes that were killed."""
+"""Upkeep of the store: eviction, and the removal of files of killed processes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FetchRecord:
-    """``sha256`` names the content, ``version`` is what the server said of it (ETag, time …; None: nothing).
+    """Record of a download: ``sha256`` of the content, and its ``version`` by the server (ETag, time, …), if any.
 
-    ``checked`` is when the server last answered, seconds since the epoch. ``text`` is the content itself where it is
-    no tree of the store.
+    ``checked`` is the time of the last response, in seconds since the epoch. ``text`` is the content if it is not a
+    tree of the store.
     """
 
     sha256: str
@@ -46,9 +46,9 @@ class FetchRecord:
 
     @classmethod
     def read(cls, path: str) -> FetchRecord | None:
-        """The record in a file; None where there is none, or a damaged one, or one of another release.
+        """Return the record in a file. Return None if it is missing, damaged or of another release.
 
-        It is a note and no authority: what it names is used only if the store has it.
+        Its content is used only if the store has it.
         """
         try:
             with Path(path).open("rb") as file:
@@ -70,7 +70,7 @@ class FetchRecord:
         return cls(sha256, version, checked, text)
 
     def write(self, path: str) -> None:
-        """Replace the file as a whole; the caller holds the lock of its key."""
+        """Replace the file atomically. The caller holds the lock of its key."""
         new = f"{path}.new"
         Path(new).write_text(json.dumps({"format": _VERSION, **asdict(self)}))
         os.replace(new, path)

@@ -39,7 +39,7 @@ _SHOWN = 5
 
 
 def index_address(url: str) -> str | None:
-    """Where the index of a web URL is: the URL itself, or below one that names no file; None for any other.
+    """Return the address of the index of a web URL: the URL, or one below a URL without a file. Otherwise return None.
 
     >>> index_address("https://example.org/team/")
     'https://example.org/team/.well-known/agent-skills/index.json'
