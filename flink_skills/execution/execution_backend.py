@@ -67,7 +67,7 @@ class LiveProcess(ABC):
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Write ``data`` to its input; wait while it does not read. Data of several callers is not mixed.
+        """Write ``data`` to its input. Wait while it does not read. Data of several callers is not mixed.
 
         Raises :class:`~flink_skills.errors.ExecutionError` if the process has ended or has closed its input, or
         :meth:`close_stdin` was called. If the caller is cancelled, a part can have been written.

@@ -31,7 +31,7 @@ _KERNEL_FILES = (
 
 
 def system_paths(*, network: bool = False) -> tuple[str, ...]:
-    """Return the paths that exist on this host; with ``network`` also the files that name resolution reads.
+    """Return the paths that exist on this host, and with ``network`` the files that name resolution reads.
 
     They include the worker's own Python with its installed packages.
     """

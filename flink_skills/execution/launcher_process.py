@@ -85,7 +85,7 @@ class LauncherProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=self._messages,
                     pass_fds=[theirs.fileno()],
-                    # Nothing of the worker's environment, which may contain secrets.
+                    # Without the worker's environment, which can contain secrets.
                     env={"PATH": os.defpath, "LANG": "C.UTF-8"},
                     cwd="/",
                     start_new_session=True,

@@ -88,7 +88,7 @@ class _Supervised:
         )
 
     def kill(self) -> None:
-        """Have the supervisor kill all processes; its report still arrives."""
+        """Have the supervisor kill all processes. Its report still arrives."""
         self._killed = True
         if self._supervisor is not None:
             self._supervisor.kill()

@@ -164,13 +164,13 @@ class Supervisor:
         return report
 
     def terminate(self, grace: float) -> None:
-        """Have the command sent SIGTERM, and killed after ``grace`` seconds; its report still arrives."""
+        """Have the supervisor send SIGTERM, and kill the command after ``grace`` seconds. Its report still arrives."""
         if not self._released:
             with contextlib.suppress(OSError):  # it has ended already
                 self._connection.send(HEADER.pack(GRACE, int(min(max(grace, 0.0), 1e6) * 1000)))
 
     def kill(self) -> None:
-        """Have the command killed; its report still arrives."""
+        """Have the supervisor kill the command. Its report still arrives."""
         self._killed = True
         if not self._released:
             with contextlib.suppress(OSError):  # it has ended already

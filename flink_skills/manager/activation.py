@@ -25,10 +25,10 @@ _OWN_TAGS = re.compile(
 
 
 def doc_text(skill: AgentSkill, path: str, limits: Limits) -> str:
-    """The text of a document, ``__BASE_DIR__`` replaced, without what would open or close a block of ours.
+    """Return the text of a document with the skill's folder for ``__BASE_DIR__``, and with our own tags escaped.
 
-    It ends, with a word on that, where more may not be read at once. Raises :class:`ResourceError` where there is no
-    such file or it cannot be read.
+    A longer document is truncated, which its last line states. Raises :class:`ResourceError` if the file is missing or
+    cannot be read.
     """
     data, total = skill.files.read(path, 0, limits.resource_read)
     if b"\0" in data:
@@ -49,7 +49,7 @@ class ResourceText(NamedTuple):
 
 
 def page_of(data: bytes, offset: int, total: int) -> ResourceText:
-    """The page that ``data``, read at ``offset`` of a file of ``total`` bytes, begins with.
+    """Return the first page of ``data``, which was read at ``offset`` of a file of ``total`` bytes.
 
     It ends before a character, a line end or a ``__BASE_DIR__`` that would be cut, unless nothing would be left.
 
@@ -68,13 +68,13 @@ def page_of(data: bytes, offset: int, total: int) -> ResourceText:
 
 
 def _cut_piece(data: bytes, piece: bytes) -> int:
-    """How many bytes at the end of ``data`` may be the beginning of a ``piece`` that goes on behind it."""
+    """Return the number of bytes at the end of ``data`` that can be the start of ``piece``."""
     after = data.split(piece)[-1]  # the end of a whole piece is not the beginning of another one
     return next((size for size in range(len(piece) - 1, 0, -1) if after.endswith(piece[:size])), 0)
 
 
 def _whole_characters(data: bytes) -> int:
-    """Length of ``data`` without a character that is cut at its end."""
+    """Return the length of ``data`` without an incomplete character at its end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte < 0x80:
@@ -95,7 +95,7 @@ class Activation(NamedTuple):
 
 
 def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
-    """The body in a wrapper that names the skill, its folder and its files (unread, at most 100)."""
+    """Return the body in a wrapper that names the skill, its folder and its files (unread, at most 100)."""
     parts = [f'<skill_content name="{attribute(skill.name)}">', safe(with_base_dir(body, skill.path)).strip("\n")]
     if skill.path:
         folder = safe(skill.path).replace("\n", " ")
@@ -111,12 +111,12 @@ def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
 
 
 def attribute(text: str) -> str:
-    """A name or path as the value of an attribute in double quotes."""
+    """Return a name or path as the value of an attribute in double quotes."""
     return escape(clean_line(text)).replace('"', "&quot;")
 
 
 def with_base_dir(text: str, folder: str | None) -> str:
-    """``text`` with the skill's folder in place of ``__BASE_DIR__``; unchanged for a skill without one.
+    """Return ``text`` with the skill's folder for ``__BASE_DIR__``. It is unchanged for a skill without a folder.
 
     >>> with_base_dir("sh __BASE_DIR__/run.sh", "/opt/skills/a")
     'sh /opt/skills/a/run.sh'
@@ -125,5 +125,5 @@ def with_base_dir(text: str, folder: str | None) -> str:
 
 
 def safe(text: str) -> str:
-    """Untrusted text without characters that a reader would not see, which opens and closes no block of ours."""
+    """Return untrusted text without hidden characters, and with our own tags escaped."""
     return _OWN_TAGS.sub("&lt;", clean(text))

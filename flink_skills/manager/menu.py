@@ -1,8 +1,8 @@
 """The menu of skills in a system prompt: a line ``- name: description`` for each skill, within a budget.
 
-Names, descriptions and origins are untrusted text: escaped, so that none can close or forge a block, one line
-each, and without characters that a reader would not see (format rule S06). A skill that came over a network
-shows where from (format rule S07).
+Names, descriptions and origins are untrusted text. They are escaped, so that they can neither close nor forge a block.
+Each has one line, without hidden characters (format rule S06). A skill from a network shows its origin (format rule
+S07).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from flink_skills.skill.text import clean_line
 
-#: What is said before the list, to a model with ``load_skill``.
+#: Text before the list, for a model with ``load_skill``.
 INTRODUCTION = """\
 You have skills: instructions for kinds of task. When a description below fits the task, call load_skill first \
 and follow what it returns. If none fits, do without.
@@ -61,20 +61,20 @@ def render_menu(entries: Sequence[MenuEntry], max_chars: int, introduction: str 
     if not entries:
         return Menu("")
     lines = sorted(_Line(entry) for entry in entries)
-    room = max_chars - len(introduction) - len(_OPEN) - len(_CLOSE)
+    space = max_chars - len(introduction) - len(_OPEN) - len(_CLOSE)
     longest = max(len(line.description) for line in lines)
-    if _size(lines, longest) <= room:
+    if _size(lines, longest) <= space:
         return Menu(_text(lines, longest, introduction))
-    cap = _largest(_SHORTEST, longest, lambda cap: _size(lines, cap) <= room)
+    cap = _largest(_SHORTEST, longest, lambda cap: _size(lines, cap) <= space)
     if cap is not None:
         return Menu(_text(lines, cap, introduction), shortened=sum(len(line.description) > cap for line in lines))
     ends = [0, *accumulate(line.size(_SHORTEST) for line in lines)]
     # The note is longest where everything is left out.
-    names_room = max_chars // _NAMES_SHARE
-    note_room = len(_note(lines)) + names_room
-    kept = _largest(0, len(lines) - 1, lambda n: ends[n] + note_room <= room) or 0
+    names_space = max_chars // _NAMES_SHARE
+    note_space = len(_note(lines)) + names_space
+    kept = _largest(0, len(lines) - 1, lambda n: ends[n] + note_space <= space) or 0
     text = _text(lines[:kept], _SHORTEST, introduction)
-    more = _note(lines[kept:], min(names_room, max_chars - len(text) - len(_note(lines[kept:]))))
+    more = _note(lines[kept:], min(names_space, max_chars - len(text) - len(_note(lines[kept:]))))
     return Menu(
         text + more,
         shortened=sum(len(line.description) > _SHORTEST for line in lines[:kept]),
@@ -123,7 +123,7 @@ class _Line:
         return (self.name, self.description) < (other.name, other.description)
 
     def size(self, cap: int) -> int:
-        """Characters of :meth:`text`."""
+        """Return the number of characters of :meth:`text`."""
         description = self.description
         if len(description) <= cap:
             return self._around + len(description) + self._grown[-1]
@@ -153,14 +153,14 @@ def _text(lines: Sequence[_Line], cap: int, introduction: str) -> str:
     return f"{introduction}{_OPEN}{''.join(line.text(cap) for line in lines)}{_CLOSE}"
 
 
-def _note(left_out: Sequence[_Line], room: int = 0) -> str:
-    """What is said of the skills that are left out, with as many of their names as ``room`` has place for."""
+def _note(left_out: Sequence[_Line], space: int = 0) -> str:
+    """Return the sentence about omitted skills, with as many of their names as fit into ``space`` characters."""
     names: list[str] = []
-    room -= len(" Names of the first: ")
+    space -= len(" Names of the first: ")
     for line in left_out:
         name = escape(line.name)
-        room -= len(name) + 2
-        if room < 0:
+        space -= len(name) + 2
+        if space < 0:
             break
         names.append(name)
     some = f" Names of {'them' if len(names) == len(left_out) else 'the first'}: {', '.join(names)}" if names else ""
@@ -168,7 +168,7 @@ def _note(left_out: Sequence[_Line], room: int = 0) -> str:
 
 
 def _largest(low: int, high: int, fits: Callable[[int], bool]) -> int | None:
-    """The largest number in low..high that fits; None where not even ``low`` does."""
+    """Return the largest number in low..high that fits. Return None if ``low`` does not fit."""
     if not fits(low):
         return None
     return low + bisect_left(range(low + 1, high + 1), True, key=lambda number: not fits(number))

@@ -80,7 +80,7 @@ def inspect_entries(
     tools: Collection[str] = (),
     environment: RuntimeEnvironment | None = None,
 ) -> list[tuple[Diagnostic, ...]]:
-    """Bind and inspect skills, several at once. What was found is kept: asking again costs nothing.
+    """Bind and inspect skills, several at the same time. The results are stored in the entries.
 
     ``commands``, ``tools`` and ``environment`` are those of :func:`check_support`. ``inspectors`` return more
     diagnostics.

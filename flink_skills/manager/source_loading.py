@@ -62,14 +62,14 @@ class Entry:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the digest is known to be that of the content at loading."""
+        """Return True if the digest is that of the content at loading."""
         return self._bound
 
     def bind(self) -> str:
-        """The digest of the skill as it was when it was loaded; the first call may read all of its files.
+        """Return the digest of the skill at loading. The first call can read all of its files.
 
-        From then on every read is compared with it (format rule S08). Raises :class:`ResourceError` where the
-        files cannot be read or have changed since the skill was loaded.
+        Later reads are compared with it (format rule S08). Raises :class:`ResourceError` if the files cannot be read
+        or have changed since the skill was loaded.
         """
         skill = self.result.skill
         if skill is None:

@@ -74,10 +74,9 @@ def all_actions(request: ModelRequest) -> list[Action]:
 def allowed_actions(request: ModelRequest) -> list[Action]:
     """Return the actions of ``request`` that make sense in its state, the likeliest first.
 
-    While skills are on offer and none is loaded, only loading one of them (or an agent's own tool, or
-    answering) is allowed; a skill that is loaded is not offered again; after the result of a command that did not
-    fail and has an output, or a call that was repeated, answering comes first; after one that failed, no skill is
-    loaded or put away.
+    While skills are offered and none is loaded, the model can load one of them, call a tool of the agent, or answer. A
+    loaded skill is not offered again. The answer comes first after a repeated call, and after a command that succeeded
+    with output. After a failed command, no skill is loaded or unloaded.
     """
     offered = [name for name, _ in offered_skills(request.system)]
     loaded = loaded_skills(request.messages)

@@ -56,7 +56,7 @@ class FolderUse(NamedTuple):
 
 
 def tree_use(root: int, stop_at: int) -> TreeUse:
-    """Measure all descendants of process ``root``; stop when there are more than ``stop_at`` tasks."""
+    """Measure all descendants of process ``root``. Stop if there are more than ``stop_at`` tasks."""
     pids: list[int] = []
     tasks = pages = ticks = tables = 0
     waiting = child_ids(root)
@@ -135,7 +135,7 @@ def _resident(pid: int) -> int:
 
 
 def folder_use(folders: Iterable[str], stop_at: int) -> FolderUse:
-    """Count the contents of ``folders``, without following links; stop past ``stop_at`` entries (0: never).
+    """Count the contents of ``folders``, without following links. Stop after ``stop_at`` entries. 0 means no limit.
 
     Directories that a command has closed to its own user are opened again, so that they can hide nothing.
     """

@@ -95,8 +95,10 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def check_commands(config: SkillConfig) -> None:
-    """Raise where the options turn commands off (:class:`ConfigError`) or name a backend that nobody has
-    (:class:`UnknownNameError`)."""
+    """Check that the options allow commands.
+
+    Raises :class:`ConfigError` if commands are disabled, and :class:`UnknownNameError` for an unknown backend.
+    """
     if not config.get(SkillOptions.SHELL_ENABLED):
         raise ConfigError(f"option {SkillOptions.SHELL_ENABLED.key} is false, so commands are disabled: remove it")
     name = config.get(SkillOptions.SHELL_BACKEND)
@@ -107,9 +109,9 @@ def check_commands(config: SkillConfig) -> None:
 
 @contextmanager
 def scratch_workspaces(config: SkillConfig) -> Iterator[WorkspaceManager]:
-    """Workspaces in a new folder, below ``skills.workspace.dir`` or where temporary files go; removed at the end.
+    """Provide workspaces in a new folder, below ``skills.workspace.dir`` or for temporary files, and remove them.
 
-    Raises :class:`ExecutionError` where no folder can be made or something in it cannot be removed.
+    Raises :class:`ExecutionError` if the folder cannot be created or its content cannot be removed.
     """
     try:
         scratch = tempfile.mkdtemp(prefix="flink-skills-scratch-")
@@ -128,4 +130,4 @@ def scratch_workspaces(config: SkillConfig) -> Iterator[WorkspaceManager]:
         finally:
             workspaces.close()
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)  # what a command left there has been removed, or been told
+        shutil.rmtree(scratch, ignore_errors=True)  # workspaces.close() has removed or reported the files of commands

@@ -64,11 +64,11 @@ class ClockAges:
         wall, steady = time.time(), time.monotonic()
         expected = self._wall + (steady - self._steady)
         self._wall, self._steady = wall, steady
-        # Includes what was used before the clock was set back, and is in the future since then.
+        # This includes uses before the clock was set back, whose times are in the future since then.
         self._latest = max(self._latest, expected)
         if wall - expected > _MIN_JUMP_SECONDS:
             self._jumps.append((self._latest, wall - expected, steady))
-        # What was used before those is old by any clock.
+        # Earlier uses are old by any clock.
         self._jumps = [jump for jump in self._jumps if steady - jump[2] < self._max_age]
 
     def age(self, moment: float) -> float:

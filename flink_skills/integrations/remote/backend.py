@@ -55,7 +55,7 @@ class SandboxPool:
 
     @contextlib.asynccontextmanager
     async def use(self, root: str) -> AsyncIterator[Sandbox]:
-        """The sandbox of a workspace, which is not given back meanwhile. Raises :class:`ExecutionError`."""
+        """Provide the sandbox of a workspace, and keep it in use. Raises :class:`ExecutionError`."""
         sandbox = await self._sandbox(root)
         sandbox.running += 1
         try:
@@ -94,7 +94,7 @@ class SandboxPool:
             del self._making[root]
 
     async def discard(self, root: str, sandbox: Sandbox) -> None:
-        """Give a sandbox back that is of no use any more; the next command of the workspace gets a new one."""
+        """Release a sandbox that is unusable. The next command of the workspace gets a new one."""
         making = self._making.get(root)
         if making is not None and making.done() and not making.cancelled() and making.exception() is None:
             if making.result() is not sandbox:
