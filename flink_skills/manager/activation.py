@@ -25,7 +25,7 @@ _OWN_TAGS = re.compile(
 
 
 def doc_text(skill: AgentSkill, path: str, limits: Limits) -> str:
-    """Return the text of a document with the skill's folder for ``__BASE_DIR__``, and with our own tags escaped.
+    """Return a document's text with the skill's folder for ``__BASE_DIR__``, and with our own tags escaped.
 
     A longer document is truncated, which its last line states. Raises :class:`ResourceError` if the file is missing or
     cannot be read.
@@ -49,7 +49,7 @@ class ResourceText(NamedTuple):
 
 
 def page_of(data: bytes, offset: int, total: int) -> ResourceText:
-    """Return the first page of ``data``, which was read at ``offset`` of a file of ``total`` bytes.
+    """Return the first page of ``data``, which was read at ``offset`` from a file with ``total`` bytes.
 
     It ends before a character, a line end or a ``__BASE_DIR__`` that would be cut, unless nothing would be left.
 
@@ -68,13 +68,13 @@ def page_of(data: bytes, offset: int, total: int) -> ResourceText:
 
 
 def _cut_piece(data: bytes, piece: bytes) -> int:
-    """Return the number of bytes at the end of ``data`` that can be the start of ``piece``."""
+    """Return how many bytes at the end can start another ``piece``."""
     after = data.split(piece)[-1]  # the end of a whole piece is not the beginning of another one
     return next((size for size in range(len(piece) - 1, 0, -1) if after.endswith(piece[:size])), 0)
 
 
 def _whole_characters(data: bytes) -> int:
-    """Return the length of ``data`` without an incomplete character at its end."""
+    """Return the length without an incomplete character at the end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte < 0x80:
@@ -111,7 +111,7 @@ def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
 
 
 def attribute(text: str) -> str:
-    """Return a name or path as the value of an attribute in double quotes."""
+    """Return a name or path as an attribute value in double quotes."""
     return escape(clean_line(text)).replace('"', "&quot;")
 
 

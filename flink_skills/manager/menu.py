@@ -123,7 +123,7 @@ class _Line:
         return (self.name, self.description) < (other.name, other.description)
 
     def size(self, cap: int) -> int:
-        """Return the number of characters of :meth:`text`."""
+        """Return the length that :meth:`text` has."""
         description = self.description
         if len(description) <= cap:
             return self._around + len(description) + self._grown[-1]
@@ -154,7 +154,7 @@ def _text(lines: Sequence[_Line], cap: int, introduction: str) -> str:
 
 
 def _note(left_out: Sequence[_Line], space: int = 0) -> str:
-    """Return the sentence about omitted skills, with as many of their names as fit into ``space`` characters."""
+    """Return the sentence about omitted skills, with the names that fit into ``space`` characters."""
     names: list[str] = []
     space -= len(" Names of the first: ")
     for line in left_out:

@@ -60,7 +60,7 @@ class Catalog:
         return [source.failure for source in self.sources if source.failure is not None]
 
     def entry(self, skill: AgentSkill) -> Entry:
-        """Return the entry of a skill of this catalog."""
+        """Return the entry for a skill in this catalog."""
         return self._entries[id(skill)]
 
     def bind(self, skill: AgentSkill) -> str:
@@ -68,12 +68,12 @@ class Catalog:
         return self._entries[id(skill)].bind()
 
     def bind_all(self, skills: Iterable[AgentSkill]) -> None:
-        """Compute the digests of ``skills``, several at the same time. The first use of a skill reports a failure."""
+        """Compute the digests, several at the same time. A skill's first use reports a failure."""
         missing = [entry for skill in skills if not (entry := self._entries[id(skill)]).is_bound]
         in_threads(_try_to_bind, missing, 4, "skill-digests")
 
     def _choose(self, winner: _Candidate, challenger: _Candidate) -> _Candidate:
-        """Return the used one of two skills of the same name, and report the other one."""
+        """Return the used skill for a name, and report the other one."""
         same_level = winner.source.level == challenger.source.level
         if same_level and winner.source.skill is not None and challenger.source.skill is None:
             why = "skills created in code take precedence"
@@ -127,7 +127,7 @@ class Refreshed(NamedTuple):
 
 
 def compare(before: Catalog, after: Catalog, generation: int) -> Refreshed | None:
-    """Return the difference of two catalogs. Return None if all digests are the same."""
+    """Return the difference between two catalogs. Return None if all digests are the same."""
     added = tuple(name for name in after.skills if name not in before.skills)
     removed = tuple(name for name in before.skills if name not in after.skills)
     changed = tuple(name for name in after.skills if name in before.skills and _differs(before, after, name))

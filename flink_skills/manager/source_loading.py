@@ -62,11 +62,11 @@ class Entry:
 
     @property
     def is_bound(self) -> bool:
-        """Return True if the digest is that of the content at loading."""
+        """Return True if the digest belongs to the content at loading."""
         return self._bound
 
     def bind(self) -> str:
-        """Return the digest of the skill at loading. The first call can read all of its files.
+        """Return the skill's digest at loading. The first call can read all files.
 
         Later reads are compared with it (format rule S08). Raises :class:`ResourceError` if the files cannot be read
         or have changed since the skill was loaded.
@@ -156,7 +156,7 @@ class LoadedSource:
 
 
 def in_threads(work: Callable[[T], R], items: Sequence[T], most: int, name: str) -> list[R]:
-    """Return the results of ``work`` for the items, in their order. At most ``most`` threads run at the same time."""
+    """Return what ``work`` returns for each item, in order. At most ``most`` threads run at the same time."""
     if len(items) < 2:
         return list(map(work, items))
     with ThreadPoolExecutor(min(most, len(items)), name) as pool:

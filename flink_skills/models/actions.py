@@ -74,7 +74,7 @@ def all_actions(request: ModelRequest) -> list[Action]:
 def allowed_actions(request: ModelRequest) -> list[Action]:
     """Return the actions of ``request`` that make sense in its state, the likeliest first.
 
-    While skills are offered and none is loaded, the model can load one of them, call a tool of the agent, or answer. A
+    While skills are offered and none is loaded, the model can load one, call an agent's tool, or answer. A
     loaded skill is not offered again. The answer comes first after a repeated call, and after a command that succeeded
     with output. After a failed command, no skill is loaded or unloaded.
     """

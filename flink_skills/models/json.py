@@ -296,7 +296,7 @@ def _joined(message: Message, text: str, media: tuple[Media, ...] = ()) -> UserM
 
 
 def _hint(messages: Sequence[Message], actions: Sequence[Action]) -> str:
-    """Return the hint for the next step. Small models follow it best at the end of the prompt."""
+    """Return the hint for the next step. Small models follow it best at the prompt's end."""
     names = ", ".join(action.name for action in actions)
     last = messages[-1] if messages else None
     if isinstance(last, ToolMessage) and says_repeated(last.content):

@@ -180,7 +180,7 @@ def link_problem(path: str) -> tuple[str, str]:
 def open_inside(path: str, root: str) -> int | None:
     """Open a file for reading. Return its descriptor, or None if it is outside the real path ``root``.
 
-    Links on the way are followed. The location of the opened file decides, so that nothing can change between the
+    Links on the way are followed. The opened file's location decides, so that nothing can change between the
     check and the reading. Raises :class:`OSError`.
     """
     try:

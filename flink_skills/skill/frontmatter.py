@@ -166,5 +166,5 @@ def split_body(data: bytes) -> bytes:
 
 
 def line_ends(data: bytes) -> int:
-    """Return the number of line ends of any system."""
+    """Return the number of line ends on any system."""
     return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")

@@ -220,9 +220,9 @@ def load_folder(
     """Load the skill in ``folder`` (an absolute path).
 
     ``root`` is the real path that links must not leave (the folder itself by default). ``folder_name`` replaces the
-    name of the folder. With ``format="heading"``, or with a ``schema.json`` or ``tools.py`` in the folder, a file
+    folder's name. With ``format="heading"``, or with a ``schema.json`` or ``tools.py`` in the folder, a file
     without front matter is accepted too: its first ``# `` heading is the description. ``known_fields_only`` makes
-    unknown fields errors of strict loading. Never raises for the content of the folder.
+    unknown fields errors of strict loading. Never raises for the folder's content.
     """
     root = os.path.realpath(folder) if root is None else root
     if skill_file is None:

@@ -42,7 +42,7 @@ _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{
 
 
 def text_in_quotes(first: str, rest: list[str]) -> str | None:
-    """Return the intended text of a value that begins with a quote and is not a quoted YAML scalar.
+    """Return the intended text if a value begins with a quote and is not a quoted YAML scalar.
 
     If the quotes at both ends belong together, it is the text between them, otherwise the whole value. Return None if
     the first quote is never closed.
@@ -95,7 +95,7 @@ class _Chunk(NamedTuple):
 
 
 def repair(text: str, max_depth: int, note: Note) -> dict[str, Entry] | None:
-    """Return the fields of a block that is not valid YAML. Return None if it cannot be understood.
+    """Return the fields in a block that is not valid YAML. Return None if it cannot be understood.
 
     ``note`` is called for each repaired field. Raises :class:`YamlProblemError` for anchors and depth, which are
     rejected and not repaired.
@@ -147,7 +147,7 @@ def _chunks(lines: list[str], note: Note) -> list[_Chunk] | None:
 
 
 def _goes_on(chunk: _Chunk, line: str) -> bool:
-    """Return True if ``line`` can only continue the text of ``chunk``, without a blank line between them."""
+    """Return True if ``line`` can only continue the text in ``chunk``, without a blank line between them."""
     field = _FIELD.fullmatch(chunk.lines[0])
     return (
         chunk.name not in ("name", "metadata")

@@ -23,7 +23,7 @@ _DEFINITION = re.compile(r" {0,3}\[[^\[\]\n]{1,200}\]:[ \t]*<?(?P<target>[^\s<>]
 _IN_CODE = re.compile(r"(?:\./)?(?:scripts|references?|assets)/[\w./-]{0,200}[\w-]\.[A-Za-z0-9]{1,8}")
 _NO_FILE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//|#|/|~|\$|<|\{|%7B", re.IGNORECASE)
 _NAME = r"[^\s`'\":,]+(?::[^\s`'\":,]+)*"
-# Text after a name: a comment, or the purpose of the tool.
+# Text after a name: a comment, or the tool's purpose.
 _REST = r"(?:[ \t]*[:,(#]|[ \t]+[-\u2013\u2014]).*"
 _TOOL = re.compile(rf"-[ \t]+(?P<quote>[`'\"]?)(?P<name>{_NAME})(?P=quote)(?:{_REST})?")
 _COMMENTED_TOOL = re.compile(r"#+[ \t]*-")
@@ -41,7 +41,7 @@ class Heading(NamedTuple):
 
 
 def first_heading(text: str) -> Heading | None:
-    """Return the first ``# `` heading outside of code. Return None if there is none.
+    """Return the first ``# `` heading outside code. Return None if there is none.
 
     >>> first_heading("```\\n# no\\n```\\n# Weather tools #\\n")
     Heading(text='Weather tools', line=4)
@@ -122,7 +122,7 @@ def code_texts(body: str) -> Iterator[str]:
 
 
 class _Span(NamedTuple):
-    """Position of a code span in a line with its backticks, and the number of backticks on either side."""
+    """Code span in a line with its backticks, and the number on either side."""
 
     start: int
     end: int
@@ -130,7 +130,7 @@ class _Span(NamedTuple):
 
 
 def _code_spans(line: str) -> Iterator[_Span]:
-    """Yield the spans between two runs of equally many backticks, in time that is linear in the line."""
+    """Yield the spans between two equally long runs with backticks, in time that is linear in the line."""
     runs = [match.span() for match in _TICKS.finditer(line)]
     closing = [0] * len(runs)
     next_of: dict[int, int] = {}

@@ -69,10 +69,10 @@ _ARGUMENT = re.compile(r"(?:^|(?<=[\s\"'(]))\$[1-9](?![\w.,])")
 
 @dataclass(frozen=True)
 class RuntimeEnvironment:
-    """Programs and variables of the commands of skills.
+    """Programs and variables for skills' commands.
 
     ``path`` lists the directories of programs, None if it is unknown. ``variables`` are the names that all commands
-    have, and ``of_skills`` the additional ones of the commands of one skill. ``variables`` is None if no commands run,
+    have, and ``of_skills`` the additional ones for one skill. ``variables`` is None if no commands run,
     so that nothing can be missing for them. ``programs`` are names of programs in addition to those on ``path``.
 
     >>> RuntimeEnvironment("linux", "/bin:/usr/bin", frozenset({"LANG"})).has_program("sh")
@@ -87,7 +87,7 @@ class RuntimeEnvironment:
 
     @classmethod
     def of_this_process(cls) -> RuntimeEnvironment:
-        """Return the environment of this process."""
+        """Return this process's environment."""
         return cls(sys.platform, os.environ.get("PATH", os.defpath), frozenset(os.environ))
 
     def has_program(self, name: str) -> bool:
@@ -100,7 +100,7 @@ class RuntimeEnvironment:
 
 
 def missing_requirements(skill: AgentSkill, environment: RuntimeEnvironment | None = None) -> list[str]:
-    """Return a phrase for each missing requirement in ``requires`` and ``os``, by default of this process.
+    """Return a phrase for each missing requirement in ``requires`` and ``os``, by default for this process.
 
     They are read from the top level, from ``metadata`` and from maps in it, such as
     ``metadata: {openclaw: {requires: …}}``. ``bins`` and ``anyBins`` are searched on the path and in the skill's
@@ -192,10 +192,10 @@ def check_support(
     limits: Limits = _DEFAULT_LIMITS,
     environment: RuntimeEnvironment | None = None,
 ) -> list[Diagnostic]:
-    """Return a diagnostic for each request of a skill that does not work here.
+    """Return a diagnostic for each request that does not work here.
 
     ``commands`` states whether models can run shell commands, ``tools`` are names of further tools that exist,
-    ``environment`` is that of commands, by default that of this process.
+    ``environment`` is the commands' one, by default this process's.
 
     >>> skill = AgentSkill("a", "Does it.", allowed_tools=("Bash(git *)", "Task", "WebFetch"))
     >>> [diagnostic.message for diagnostic in check_support(skill)]

@@ -27,7 +27,7 @@ _HEAD = 512
 _BLOCK = 1 << 18
 
 _CHUNK = 1 << 16
-# Memory of the strongest presets of xz and zstd (65 and 128 MiB). A file that requires more is rejected.
+# Memory for the strongest presets in xz and zstd (65 and 128 MiB). A file that requires more is rejected.
 _XZ_MEMORY = 80 << 20
 _ZSTD_WINDOW = 1 << 27
 ArchiveKind = Literal["zip", "tar", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"]
@@ -143,7 +143,7 @@ class _ZstdErrors:
 
 
 def file_sha256(path: str, limit: int | None = None) -> tuple[str, bytes, int]:
-    """Return digest, first bytes and size of a file. A file larger than ``limit`` is not read, and its digest is ""."""
+    """Return a file's digest, first bytes and size. A file larger than ``limit`` is not read, and its digest is ""."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(_HEAD)

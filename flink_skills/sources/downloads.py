@@ -91,7 +91,7 @@ class RemoteFile(Connection):
         return version_text(self._client.version or info)
 
     def fetch(self, target: str, limit: int, deadline: float) -> str | None:
-        """Write at most ``limit`` bytes of the file to ``target``. Return its version, see :meth:`version`.
+        """Write at most ``limit`` bytes to ``target``. Return its version, see :meth:`version`.
 
         Transient failures are retried until the deadline (monotonic seconds). Raises :class:`SourceError`.
         """

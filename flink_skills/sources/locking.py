@@ -37,7 +37,7 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EBAD
 
 
 def os_error_hint(error: OSError) -> str:
-    """Return the fix of ``error`` for an operator. Empty if its number does not determine one.
+    """Return the fix for ``error``, for an operator. Empty if its number does not determine one.
 
     >>> os_error_hint(OSError(errno.ENOSPC, "No space left on device"))
     'free some space'

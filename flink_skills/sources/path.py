@@ -37,7 +37,7 @@ class PathSource(SkillSource):
 
 
 def local_tree(path: str, spec: SourceSpec, context: SourceContext, *, origin: str | None = None) -> SourceTree:
-    """Return the tree of a folder, or of an archive, which is extracted into the store."""
+    """Return the tree for a folder, or for an archive, which is extracted into the store."""
     origin = origin or spec.shown
     try:
         mode = os.stat(path).st_mode

@@ -1,7 +1,7 @@
-"""Protocols of skill URLs: packages, credentials, and the option names of their libraries.
+"""Protocols for skill URLs: packages, credentials, and option names in their libraries.
 
 ``skills.source.options`` accepts the same names for every store, because users do not know its library: ``endpoint``,
-``region``, ``anonymous``, ``key`` and ``secret``. Option names of the library are passed unchanged.
+``region``, ``anonymous``, ``key`` and ``secret``. The library's option names are passed unchanged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _WORDS = ("endpoint", "region", "anonymous", "key", "secret")
 
 
 def single_attempt_options(protocol: str, options: dict[str, Any], stall: float) -> dict[str, Any]:
-    """Return the options of a file system with time limits and one attempt. Options of the user take precedence.
+    """Return a file system's options with time limits and one attempt. The user's options take precedence.
 
-    ``stall`` is the maximum of seconds to connect, and without a byte.
+    ``stall`` is the maximum in seconds to connect, and without a byte.
     """
     if protocol in ("http", "https"):
         client = options.get("client_kwargs") or {}
@@ -67,7 +67,7 @@ def disable_retries(protocol: str, system: Any, stall: float) -> None:
 
 
 def _close_soon(loop: Any, session: Any) -> None:
-    """Close the session of a file system without waiting.
+    """Close a file system's session without waiting.
 
     The libraries wait. A garbage collection can run this under a lock that the loop needs, and each session then takes
     its whole timeout.
@@ -163,7 +163,7 @@ class Protocol:
 
 
 def protocol_named(name: str) -> Protocol:
-    """Return the protocol of a scheme. One that only fsspec supports has no plain names.
+    """Return the protocol for a scheme. One that only fsspec supports has no plain names.
 
     >>> protocol_named("s3a").names[0]
     's3'
@@ -175,12 +175,12 @@ def protocol_named(name: str) -> Protocol:
 
 
 def options_keys(name: str) -> tuple[str, ...]:
-    """Return the keys of ``skills.source.options`` for a scheme: its own, then those of its family."""
+    """Return the keys in ``skills.source.options`` for a scheme: its own, then its family's."""
     return (name, *(other for other in protocol_named(name).names if other != name))
 
 
 def library_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a protocol by the names of its library.
+    """Return the options by the names in the protocol's library.
 
     Raises :class:`ConfigError` for a plain word that means nothing there or has no usable value.
 
@@ -208,7 +208,7 @@ def library_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_anonymous(name: str, options: Mapping[str, Any]) -> bool:
-    """Return True if these options of the library request access without credentials."""
+    """Return True if these library options request access without credentials."""
     if protocol_named(name).names[0] == "oss":
         return not options.get("key")
     return bool(options.get("anon")) or options.get("token") == _ANONYMOUS_TOKEN

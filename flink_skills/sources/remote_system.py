@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 _VERSION_HEADERS = ("ETag", "Last-Modified", "Content-Length")
-# Headers that a request to another host, or to the same one without encryption, can have. All other headers of the
+# Headers that a request to another host, or to the same one without encryption, can have. All others in the
 # options are for the first host.
 _HARMLESS = frozenset({"accept", "accept-encoding", "range", "user-agent", "if-none-match", "if-modified-since"})
 
@@ -53,7 +53,7 @@ class GuardedClient:
     A name is checked by the addresses that the connection then uses, so that it cannot resolve to other addresses
     between the check and the connection. ``shown`` is the source in messages.
 
-    ``version`` contains the headers of the last response about the version of the file, ``encoding`` its encoding.
+    ``version`` contains the last response's headers about the version, ``encoding`` its encoding.
     With ``head_only``, only HEAD requests are sent: fsspec falls back to GET, which is a download for the server.
     """
 

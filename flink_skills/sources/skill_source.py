@@ -182,12 +182,12 @@ class SourceTree:
 
 @dataclass
 class SourceContext:
-    """Context of the sources in one opening of a job.
+    """Context for sources while a job opens.
 
     ``resource_paths`` maps names of job-JAR resources to the files or folders that the runtime copied them to. It is
     None without a job JAR (on the client). ``store_dir`` overrides ``skills.store.dir``, and ``limits`` override
     ``skills.limits.*``. With ``refresh``, servers are queried for changes regardless of earlier responses, except with
-    ``skills.store.check: never``. ``opened`` is the start of the opening in seconds since the epoch: with
+    ``skills.store.check: never``. ``opened`` is its start in seconds since the epoch: with
     ``skills.store.check: on-open`` a later response is sufficient, so the processes of one opening can share the time.
     """
 

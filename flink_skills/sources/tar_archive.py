@@ -14,14 +14,14 @@ from flink_skills.skill import Limits
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction, Readable, shown
 
 _CHUNK = 1 << 18
-# Maximum bytes of headers of one entry (a path, an owner and some attributes take a few kilobytes), and the budget
+# Maximum bytes in one entry's headers (a path, an owner and some attributes take a few kilobytes), and the budget
 # that each entry adds. This also bounds the recursion of tarfile, one level for each header that belongs to the next.
 _HEADERS = 64 << 10
 _HEADERS_PER_ENTRY = 4 << 10
 _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _TYPE_AT = 156
 _DIGITS = re.compile(rb"[0-9]+")
-# Digits of a length, a size or a time. In longer numbers, patterns of older versions of tarfile search indefinitely.
+# Digits in a length, a size or a time. In longer numbers, patterns of older tarfile versions search indefinitely.
 _MAX_NUMBER = 32
 
 
@@ -83,7 +83,7 @@ class ForwardReader(io.RawIOBase):
         return self._position - self._step_back
 
     def entry_begins(self) -> None:
-        """Treat the following data as the content of an entry."""
+        """Treat the following data as an entry's content."""
         self._in_headers = False
 
     def entry_ends(self) -> None:

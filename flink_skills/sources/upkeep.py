@@ -1,4 +1,4 @@
-"""Upkeep of the store: eviction, and the removal of files of killed processes."""
+"""Upkeep of the store: eviction, and cleanup after killed processes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FetchRecord:
-    """Record of a download: ``sha256`` of the content, and its ``version`` by the server (ETag, time, …), if any.
+    """Download record: the content's ``sha256``, and its ``version`` by the server (ETag, time, …), if any.
 
-    ``checked`` is the time of the last response, in seconds since the epoch. ``text`` is the content if it is not a
-    tree of the store.
+    ``checked`` is the last response's time, in seconds since the epoch. ``text`` is the content if it is not a
+    tree in the store.
     """
 
     sha256: str
@@ -46,7 +46,7 @@ class FetchRecord:
 
     @classmethod
     def read(cls, path: str) -> FetchRecord | None:
-        """Return the record in a file. Return None if it is missing, damaged or of another release.
+        """Return the record in a file. Return None if it is missing, damaged or from another release.
 
         Its content is used only if the store has it.
         """

@@ -39,7 +39,7 @@ _SHOWN = 5
 
 
 def index_address(url: str) -> str | None:
-    """Return the address of the index of a web URL: the URL, or one below a URL without a file. Otherwise return None.
+    """Return the index address for a web URL: the URL, or one below a URL without a file. Otherwise return None.
 
     >>> index_address("https://example.org/team/")
     'https://example.org/team/.well-known/agent-skills/index.json'
