@@ -53,7 +53,7 @@ class ChatModel(Resource, ABC):
         piece.
         """
         response = await self.request(request)
-        tell_whole(response, on_delta)
+        emit_response(response, on_delta)
         return response
 
     async def close(self) -> None:
@@ -61,14 +61,14 @@ class ChatModel(Resource, ABC):
         return
 
 
-def tell_whole(response: ModelResponse, on_delta: OnDelta) -> None:
+def emit_response(response: ModelResponse, on_delta: OnDelta) -> None:
     """Hand on a whole response as its pieces: one of text, and one for each tool call."""
     if response.text:
         on_delta(TextDelta(response.text))
-    tell_calls(response.tool_calls, on_delta)
+    emit_calls(response.tool_calls, on_delta)
 
 
-def tell_calls(calls: tuple[ToolCall, ...], on_delta: OnDelta) -> None:
+def emit_calls(calls: tuple[ToolCall, ...], on_delta: OnDelta) -> None:
     """Hand on whole tool calls, a piece for each."""
     for index, call in enumerate(well_formed_calls(calls)):
         arguments = call.arguments

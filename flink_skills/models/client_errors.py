@@ -9,7 +9,7 @@ from typing import Any
 
 from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
-from flink_skills.models.error_bodies import AnswerError, pause_of, phrase_of, said, visible
+from flink_skills.models.error_bodies import AnswerError, error_content, pause_of, phrase_of, visible
 from flink_skills.sources.locking import NO_DESCRIPTORS, os_error_hint
 
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
@@ -91,7 +91,7 @@ def explain(
 
 def _for_status(status: int, chain: list[BaseException], where: str, key_variable: str | None, key: str) -> ModelError:
     # The innermost error has the whole body: libraries pass on only a part.
-    bodies = [said(body) for body in map(_body, reversed(chain)) if body]
+    bodies = [error_content(body) for body in map(_body, reversed(chain)) if body]
     words = next((of.words for of in bodies if of.words), "") or phrase_of(status)
     # Waiting does not help if the account has no money.
     no_quota = any(of.names & _QUOTA for of in bodies)

@@ -136,10 +136,10 @@ def checked(response: ModelResponse, model: str, *, keeps_filtered: bool = False
             finish_reason=end.value,
         )
     if end is AnswerEnd.FILTERED and not (keeps_filtered and has_text and not response.tool_calls):
-        said = " ".join(response.text[:_SHOWN].split()) if "refus" in reason.casefold() else ""
+        refusal = " ".join(response.text[:_SHOWN].split()) if "refus" in reason.casefold() else ""
         raise ModelError(
             f"the answer of model {model} was filtered: the provider ended it with {shown!r} as the reason"
-            f"{f' ({said})' if said else ''}. Change the prompt or the filter, name a fallback, or set "
+            f"{f' ({refusal})' if refusal else ''}. Change the prompt or the filter, name a fallback, or set "
             "skills.model.on-incomplete to emit",
             rejects_request=True,
             finish_reason=end.value,

@@ -214,7 +214,7 @@ class AnswerError(Exception):
         self.counted: Mapping[str, Any] = {}
 
 
-class Said(NamedTuple):
+class ErrorContent(NamedTuple):
     """Content that an error body has.
 
     ``status`` is 0 if the body states none. ``names`` are its codes and types in lower case. ``retry_after`` is in
@@ -227,12 +227,12 @@ class Said(NamedTuple):
     retry_after: float | None = None
 
 
-def said(body: Any) -> Said:
+def error_content(body: Any) -> ErrorContent:
     """Return what an error body contains. The body is decoded JSON in any shape, or a string.
 
-    >>> said([{"error": {"code": 429, "message": "Slow down.", "status": "RESOURCE_EXHAUSTED"}}]).words
+    >>> error_content([{"error": {"code": 429, "message": "Slow down.", "status": "RESOURCE_EXHAUSTED"}}]).words
     'Slow down.'
-    >>> said({"error": {"type": "overloaded_error", "message": "Overloaded"}}).status
+    >>> error_content({"error": {"type": "overloaded_error", "message": "Overloaded"}}).status
     529
     """
     levels = list(_levels(body))
@@ -242,7 +242,7 @@ def said(body: Any) -> Said:
     status = _status(levels, named, words)
     # A body of an unknown shape is shown as it is.
     shown = words or (reprlib.repr(body) if body and not isinstance(body, str) else "")
-    return Said(status, frozenset(map(str.lower, named)), shown, _pause(levels))
+    return ErrorContent(status, frozenset(map(str.lower, named)), shown, _pause(levels))
 
 
 def failure(body: Any, headers: Mapping[str, str]) -> AnswerError | None:
@@ -251,7 +251,7 @@ def failure(body: Any, headers: Mapping[str, str]) -> AnswerError | None:
         is_error = bool(body) and isinstance(body[0], dict) and _declares_error(body[0])
     else:
         is_error = isinstance(body, dict) and _declares_error(body)
-    return AnswerError(said(body).status, headers, body, inside=True) if is_error else None
+    return AnswerError(error_content(body).status, headers, body, inside=True) if is_error else None
 
 
 def visible(text: str, secret: str = "") -> str:

@@ -159,9 +159,9 @@ class FallbackChain:
 def _together(errors: dict[str, ModelError]) -> ModelError:
     if len(errors) == 1:
         return next(iter(errors.values()))
-    said = "; ".join(f"{name}: {error}" for name, error in errors.items())
+    reasons = "; ".join(f"{name}: {error}" for name, error in errors.items())
     reason = next(filter(None, (error.finish_reason for error in reversed(errors.values()))), "")
-    return ModelError(f"none of {len(errors)} chat models answered: {said}", finish_reason=reason)
+    return ModelError(f"none of {len(errors)} chat models answered: {reasons}", finish_reason=reason)
 
 
 class Planned(Protocol):

@@ -19,7 +19,7 @@ from flink_skills.models.actions import (
     failed_command,
     gave_nothing,
 )
-from flink_skills.models.base import tell_whole
+from flink_skills.models.base import emit_response
 from flink_skills.models.endings import AnswerEnd, end_of
 from flink_skills.models.messages import (
     AssistantMessage,
@@ -83,12 +83,14 @@ class JsonActions(WrappedModel):
         actions = allowed_actions(request)
         if request.output_schema is not None:
             return await super().stream(request, on_delta)
-        told = _ToldAnswer(on_delta)
-        response = _interpret(await self.ask_streaming(_as_action_request(request, actions), told), request, actions)
-        if response.finish_reason == INVALID or response.tool_calls or response.text != told.text:
-            told.withdraw()
+        forwarded = _ForwardedAnswer(on_delta)
+        response = _interpret(
+            await self.ask_streaming(_as_action_request(request, actions), forwarded), request, actions
+        )
+        if response.finish_reason == INVALID or response.tool_calls or response.text != forwarded.text:
+            forwarded.discard()
             if response.finish_reason != INVALID:
-                tell_whole(response, on_delta)
+                emit_response(response, on_delta)
         return response
 
 
@@ -137,31 +139,31 @@ class AnswerText:
             return ""
 
 
-class _ToldAnswer:
+class _ForwardedAnswer:
     """Hands on the answer in what the model writes."""
 
     def __init__(self, on_delta: OnDelta) -> None:
         self._on_delta = on_delta
         self._answer = AnswerText()
-        self._told: list[str] = []
+        self._forwarded: list[str] = []
 
     @property
     def text(self) -> str:
         """What was handed on."""
-        return "".join(self._told)
+        return "".join(self._forwarded)
 
     def __call__(self, delta: Delta) -> None:
         if isinstance(delta, Discarded):
             self._answer = AnswerText()
-            self.withdraw()
+            self.discard()
         elif isinstance(delta, TextDelta) and (found := self._answer.feed(delta.text)):
-            self._told.append(found)
+            self._forwarded.append(found)
             self._on_delta(TextDelta(found))
 
-    def withdraw(self) -> None:
+    def discard(self) -> None:
         """Take back what was handed on, if anything was."""
-        if self._told:
-            self._told = []
+        if self._forwarded:
+            self._forwarded = []
             self._on_delta(Discarded())
 
 

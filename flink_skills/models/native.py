@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flink_skills.models.base import tell_calls
+from flink_skills.models.base import emit_calls
 from flink_skills.models.endings import AnswerEnd, end_of
 from flink_skills.models.messages import ModelRequest, ModelResponse, ToolCall
 from flink_skills.models.results import MAX_CALLS
@@ -50,15 +50,15 @@ class NativeCalls(WrappedModel):
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         if not request.tools:
             return await self.ask_streaming(request, on_delta)
-        held = _HeldText(on_delta)
-        answered = await self.ask_streaming(request, held)
+        buffered = _BufferedText(on_delta)
+        answered = await self.ask_streaming(request, buffered)
         response = _with_written_calls(answered, request)
         if response is answered:
-            held.release()
+            buffered.release()
         else:
-            if held.released:
+            if buffered.released:
                 on_delta(Discarded())
-            tell_calls(response.tool_calls, on_delta)
+            emit_calls(response.tool_calls, on_delta)
         return response
 
 
@@ -83,25 +83,25 @@ def _cut_calls(text: str, offered: Collection[str], position: int) -> tuple[Tool
     return tuple(ToolCall(_call_id(position, 0, of[1], {}), of[1], text[of.end() :]) for of in names)[:1]
 
 
-class _HeldText:
+class _BufferedText:
     """Hands pieces on, but for a text that begins as written calls do: what it is shows at its end."""
 
     def __init__(self, on_delta: OnDelta) -> None:
         self._on_delta = on_delta
-        self._held: list[str] = []
+        self._buffer: list[str] = []
         self._beginning = ""
         self.released = False
 
     def __call__(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta) and not self.released:
-            self._held.append(delta.text)
+            self._buffer.append(delta.text)
             if len(self._beginning) < _MAX_OPENING:
                 self._beginning = (self._beginning + delta.text).lstrip()[:_MAX_OPENING]
                 if not any(map(self._may_be, _OPENINGS)):
                     self.release()
             return
         if isinstance(delta, Discarded):
-            self._held, self._beginning, self.released = [], "", False
+            self._buffer, self._beginning, self.released = [], "", False
         else:
             self.release()
         self._on_delta(delta)
@@ -110,9 +110,9 @@ class _HeldText:
         return self._beginning.startswith(opening) or opening.startswith(self._beginning)
 
     def release(self) -> None:
-        """Hand on what is held: it is text."""
-        text = "".join(self._held)
-        self._held, self.released = [], True
+        """Hand on what is buffered: it is text."""
+        text = "".join(self._buffer)
+        self._buffer, self.released = [], True
         if text:
             self._on_delta(TextDelta(text))
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from flink_skills.models.actions import has_menu, offered_skills
-from flink_skills.models.base import ChatModel, tell_calls
+from flink_skills.models.base import ChatModel, emit_calls
 from flink_skills.models.messages import (
     AssistantMessage,
     Message,
@@ -101,7 +101,7 @@ class OfflineModel(ChatModel):
         for at in range(0, len(pieces), words):
             on_delta(TextDelta("".join(pieces[at : at + words])))
             await asyncio.sleep(0)  # other turns run, and this one can be cancelled
-        tell_calls(response.tool_calls, on_delta)
+        emit_calls(response.tool_calls, on_delta)
         return response
 
     def _after_tool(self, request: ModelRequest, last: ToolMessage, event: str) -> ModelResponse:
@@ -220,8 +220,8 @@ def _report(result: ToolMessage) -> str:
     start = _STDOUT.search(text)
     notes = text[code.end() : start.start()].strip() if start else ""
     tail = (stderr.strip() or stdout.strip())[-_STDERR_TAIL:]
-    said = "" if says_nothing(text) else "\n".join(part for part in (notes, tail) if part)
-    return f"{ended}: {said}" if said else f"{ended} and wrote nothing."
+    details = "" if says_nothing(text) else "\n".join(part for part in (notes, tail) if part)
+    return f"{ended}: {details}" if details else f"{ended} and wrote nothing."
 
 
 def _streams(text: str) -> tuple[str, str]:

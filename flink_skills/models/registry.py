@@ -120,11 +120,11 @@ def check_setup(setup: ModelSetup, *, place: str = "") -> None:
     if provider.needs_base_url and not setup.base_url:
         raise ConfigError(f"{where}model provider {provider.name!r} needs base_url, such as http://localhost:8000/v1")
     if not has_wire(setup) and provider.name != "offline":
-        given = [name for name in ("cache_key", "session_header") if setup.settings.get(name) is not None]
-        if given := [*(["base_urls"] if setup.base_urls else []), *given]:
+        unsupported = [name for name in ("cache_key", "session_header") if setup.settings.get(name) is not None]
+        if unsupported := [*(["base_urls"] if setup.base_urls else []), *unsupported]:
             raise ConfigError(
-                f"{where}model provider {provider.name!r} does not know {given[0]}: omit it, or choose a provider of "
-                "flink-skills[models], such as openai-compatible"
+                f"{where}model provider {provider.name!r} does not know {unsupported[0]}: omit it, or choose a "
+                "provider of flink-skills[models], such as openai-compatible"
             )
 
 

@@ -75,12 +75,12 @@ def in_sequence(messages: Sequence[Message], at: int, kind: type[K]) -> list[K]:
     return found
 
 
-def joined(said: Sequence[AssistantMessage]) -> AssistantMessage:
+def joined(answers: Sequence[AssistantMessage]) -> AssistantMessage:
     """Return answers in sequence as one, because providers take only one. Several have no provider's form."""
-    if len(said) == 1:
-        return said[0]
-    text = "\n\n".join(message.content for message in said if message.content.strip())
-    return AssistantMessage(text, tuple(call for message in said for call in message.tool_calls))
+    if len(answers) == 1:
+        return answers[0]
+    text = "\n\n".join(message.content for message in answers if message.content.strip())
+    return AssistantMessage(text, tuple(call for message in answers for call in message.tool_calls))
 
 
 def error_text(message: ToolMessage) -> str:

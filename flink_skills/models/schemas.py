@@ -133,8 +133,8 @@ def _merged(
     """
     if not isinstance(schema, Mapping) or depth > _MAX_MERGED:
         return {}, set()
-    given, names, reference = schema.get("properties"), schema.get("required"), schema.get("$ref")
-    properties = dict(given) if isinstance(given, Mapping) else {}
+    declared, names, reference = schema.get("properties"), schema.get("required"), schema.get("$ref")
+    properties = dict(declared) if isinstance(declared, Mapping) else {}
     required = {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
     parts = [_merged(part, root, resolved, forms, depth + 1) for part in _listed(schema, "allOf")]
     if isinstance(reference, str):

@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from dataclasses import replace
 
-from flink_skills.models.base import ChatModel, tell_whole
+from flink_skills.models.base import ChatModel, emit_response
 from flink_skills.models.messages import ModelRequest, ModelResponse
 from flink_skills.models.results import instead_of_answer
 from flink_skills.telemetry import Delta, Discarded, OnDelta, TextDelta
@@ -45,10 +45,10 @@ class WrappedModel(ChatModel):
 
     async def ask_streaming(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         """Return the response of the wrapped model without thoughts, and pass it on while it arrives."""
-        spoken = _Spoken(on_delta, self._unopened)
-        whole = await self.model.stream(request, spoken)
+        answer_deltas = _AnswerDeltas(on_delta, self._unopened)
+        whole = await self.model.stream(request, answer_deltas)
         response = answered(whole)
-        spoken.end(response, changed=response is not whole)
+        answer_deltas.end(response, changed=response is not whole)
         if response is not whole and not _opening_at(whole.text.lstrip()):
             # The first of these thoughts was passed on before its end was known.
             self._unopened = next(opening for opening, closing in _MARKS if closing in whole.text)
@@ -163,7 +163,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-class _Spoken:
+class _AnswerDeltas:
     """Passes on the text of an answer while it arrives, and withholds thoughts."""
 
     def __init__(self, on_delta: OnDelta, unopened: str) -> None:
@@ -174,16 +174,16 @@ class _Spoken:
     def _begin(self) -> None:
         # The part that a mark may begin in. It is not passed on yet.
         self._tail = ""
-        self._told: list[str] = []
+        self._forwarded: list[str] = []
         self._opening = self._unopened
         self._depth = 1 if self._unopened else 0
         self._thought = bool(self._unopened)
-        self._speaks = False
+        self._is_answer = False
 
     def __call__(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):
-            if self._speaks:
-                self._tell(delta.text)
+            if self._is_answer:
+                self._forward(delta.text)
             else:
                 self._tail += delta.text
                 self._read()
@@ -208,9 +208,9 @@ class _Spoken:
             ):
                 return
             else:
-                self._speaks = True
-                told, self._tail = text if self._thought else self._tail, ""
-                self._tell(told)
+                self._is_answer = True
+                forwarded, self._tail = text if self._thought else self._tail, ""
+                self._forward(forwarded)
                 return
 
     def _skip_thought(self) -> bool:
@@ -225,19 +225,19 @@ class _Spoken:
         self._tail = self._tail[at:] if not self._depth else self._tail[max(at, len(self._tail) - _LONGEST) :]
         return not self._depth
 
-    def _tell(self, text: str) -> None:
+    def _forward(self, text: str) -> None:
         if text:
-            self._told.append(text)
+            self._forwarded.append(text)
             self._on_delta(TextDelta(text))
 
     def end(self, response: ModelResponse, *, changed: bool) -> None:
         """Pass on the rest of ``response``, or all of it if something else was passed on."""
         if not changed and not self._thought:
-            self._tell(self._tail)
+            self._forward(self._tail)
             return
-        told = "".join(self._told)
-        if response.text.startswith(told):
-            self._tell(response.text[len(told) :])
+        forwarded = "".join(self._forwarded)
+        if response.text.startswith(forwarded):
+            self._forward(response.text[len(forwarded) :])
             return
         self._on_delta(Discarded())
-        tell_whole(response, self._on_delta)
+        emit_response(response, self._on_delta)

@@ -22,7 +22,7 @@ from flink_skills.agents.state.codec import response_from_json, response_to_json
 from flink_skills.agents.state.history import placed
 from flink_skills.agents.state.journal import NOTHING_ASKED, Asked
 from flink_skills.errors import LimitError, ModelError, TurnError, counted
-from flink_skills.models.base import tell_whole
+from flink_skills.models.base import emit_response
 from flink_skills.models.endings import AnswerEnd, checked, end_of
 from flink_skills.models.fallback import Attempt, Candidate
 from flink_skills.models.media import for_model, has_media
@@ -363,7 +363,7 @@ async def _whole_or_cut(
             # The model allows no larger limit.
             response = lost.pop()
             if on_delta is not None:
-                tell_whole(response, on_delta)
+                emit_response(response, on_delta)
             break
     if on_delta is not None and end_of(response.finish_reason) is AnswerEnd.CUT:
         is_text = not response.tool_calls and request.output_schema is None

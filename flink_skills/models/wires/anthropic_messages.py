@@ -106,8 +106,8 @@ class AnthropicMessages(Wire):
         self, blocks: Callable[[AssistantMessage], bytes], messages: Sequence[Message], at: int
     ) -> tuple[bytes, int]:
         """Return a message of the wire as :meth:`encoded` does, with ``blocks`` for answers."""
-        if said := in_sequence(messages, at, AssistantMessage):
-            return b'{"role":"assistant","content":[' + b",".join(map(blocks, said)) + b"]}", len(said)
+        if answers := in_sequence(messages, at, AssistantMessage):
+            return b'{"role":"assistant","content":[' + b",".join(map(blocks, answers)) + b"]}", len(answers)
         end = next(
             (end for end in range(at, len(messages)) if isinstance(messages[end], AssistantMessage)), len(messages)
         )

@@ -341,11 +341,11 @@ class AnthropicSettings(SettingsFields):
         return highest if effort == "max" and highest == "high" else effort
 
     def _sampling(self, settings: Mapping[str, Any], thinking: Mapping[str, Any] | None) -> dict[str, Any]:
-        given = {name: settings[name] for name in _SAMPLING if settings.get(name) is not None}
+        wanted = {name: settings[name] for name in _SAMPLING if settings.get(name) is not None}
         if not self._claude.sampling:
-            left_out = list(given)
+            left_out = list(wanted)
         elif thinking is not None and thinking.get("type") != "disabled":
-            left_out = [name for name in given if name != "top_p"]
+            left_out = [name for name in wanted if name != "top_p"]
         else:
             left_out = []
         if left_out:
@@ -354,4 +354,4 @@ class AnthropicSettings(SettingsFields):
                 self._model,
                 ", ".join(left_out),
             )
-        return {name: value for name, value in given.items() if name not in left_out}
+        return {name: value for name, value in wanted.items() if name not in left_out}

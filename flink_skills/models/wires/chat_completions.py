@@ -172,11 +172,11 @@ class ChatCompletions(Wire):
 
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
         if isinstance(messages[at], AssistantMessage):
-            said = in_sequence(messages, at, AssistantMessage)
-            message = joined(said)
+            answers = in_sequence(messages, at, AssistantMessage)
+            message = joined(answers)
             if message.verbatim is not None and message.verbatim.model == self.label:
                 return message.verbatim.raw.encode(), 1
-            return dump(_assistant(message, self._id)), len(said)
+            return dump(_assistant(message, self._id)), len(answers)
         return _results_and_texts(messages, at, self._id)
 
     def usage(self, stated: Mapping[str, Any]) -> Usage:
@@ -274,14 +274,14 @@ def _results_and_texts(messages: Sequence[Message], at: int, id_of: Callable[[st
     """
     results = in_sequence(messages, at, ToolMessage)
     found = [dump({"role": "tool", "tool_call_id": id_of(of.call_id), "content": error_text(of)}) for of in results]
-    said = [UserMessage(heading(of.name), of.media) for of in results if of.media]
+    of_user = [UserMessage(heading(of.name), of.media) for of in results if of.media]
     number = len(results)
-    if said or not results:
+    if of_user or not results:
         texts = in_sequence(messages, at + number, UserMessage)
-        said += texts
+        of_user += texts
         number += len(texts)
-    if said:
-        found.append(dump({"role": "user", "content": user_content(said, _text_part, chat_part)}))
+    if of_user:
+        found.append(dump({"role": "user", "content": user_content(of_user, _text_part, chat_part)}))
     return b",".join(found), number
 
 

@@ -18,7 +18,7 @@ from yarl import URL
 from flink_skills.endpoint import redact
 from flink_skills.errors import ModelError
 from flink_skills.models.circuit import Admission, Circuit
-from flink_skills.models.error_bodies import AnswerError, said
+from flink_skills.models.error_bodies import AnswerError, error_content
 from flink_skills.models.messages import ModelRequest
 from flink_skills.models.wires.json_bytes import decoded
 
@@ -186,7 +186,7 @@ async def _error(answer: aiohttp.ClientResponse) -> Exception:
         body = text_of(answer, data)
     if answer.status < 400:
         # A success without a completion: 204 of a proxy, for instance.
-        words = said(body).words
+        words = error_content(body).words
         return ValueError(f"status {answer.status} without a completion{': ' if words else ''}{words}")
     return AnswerError(answer.status, answer.headers, body)
 

@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 
 from flink_skills.errors import ModelError
-from flink_skills.models.base import ChatModel, tell_calls, tell_whole
+from flink_skills.models.base import ChatModel, emit_calls, emit_response
 from flink_skills.models.circuit import Circuit
 from flink_skills.models.client_errors import explain
-from flink_skills.models.error_bodies import AnswerError, failure, said
+from flink_skills.models.error_bodies import AnswerError, error_content, failure
 from flink_skills.models.messages import ModelRequest, ModelResponse
 from flink_skills.models.schemas import schema_in_text
 from flink_skills.models.wires.connection import Connection, Replicas, read_bounded, text_of
@@ -120,15 +120,15 @@ class HttpModel(ChatModel):
         if not self._streams or _without_stream.get() is self:
             _without_stream.set(None)
             return await super().stream(request, on_delta)
-        told, omitted = _Told(on_delta), self.wire.rejects_cache_keys
+        forwarded, omitted = _ForwardedDeltas(on_delta), self.wire.rejects_cache_keys
         try:
-            response = await self._streamed(request, told)
+            response = await self._streamed(request, forwarded)
         except Exception as error:
             if self._omits_cache_key(error, omitted=omitted):
                 return await self.stream(request, on_delta)
             if isinstance(error, ValueError):
                 self._avoid_stream()
-            if told.anything or not _is_about_streaming(error):
+            if forwarded.anything or not _is_about_streaming(error):
                 raise self._explained(error, request) from error
             whole = await super().stream(request, on_delta)
             self._streams = False
@@ -137,7 +137,7 @@ class HttpModel(ChatModel):
             self._avoid_stream()
             raise self._broken_off()
         self._unreadable = 0
-        told.complete(response)
+        forwarded.complete(response)
         return response
 
     async def _streamed(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse | None:
@@ -179,14 +179,14 @@ class HttpModel(ChatModel):
                 return None
             text = text_of(answer, data)
             # Pages and plain text have words. Broken JSON contains the model's.
-            words = str(error) if text.lstrip()[:1] in ("{", "[") else said(text).words
+            words = str(error) if text.lstrip()[:1] in ("{", "[") else error_content(text).words
             raise NoCompletionError(words or "the body is empty") from error
         if (found := failure(body, answer.headers)) is not None:
             raise found
         try:
             return self.wire.response(body)
         except NoCompletionError as error:
-            if (of := said(body)).status:
+            if (of := error_content(body)).status:
                 raise AnswerError(of.status, answer.headers, body, inside=True) from None
             raise NoCompletionError(f"{error}: {of.words}" if of.words else str(error)) from error
 
@@ -196,7 +196,7 @@ class HttpModel(ChatModel):
         """Return the response of a stream. Return None if the stream ended before the answer did."""
         reader = self.wire.reader()
         try:
-            size = await _read_events(pieces, headers, reader, on_delta or _tell_nobody)
+            size = await _read_events(pieces, headers, reader, on_delta or _ignore_delta)
         except AnswerError as error:
             error.counted = reader.counted
             raise
@@ -230,7 +230,7 @@ class HttpModel(ChatModel):
         """
         if omitted or not isinstance(error, AnswerError) or error.status_code not in (400, 422):
             return False
-        if "prompt_cache_key" not in said(error.body).words:
+        if "prompt_cache_key" not in error_content(error.body).words:
             return False
         if self.wire.rejects_cache_keys:
             return True
@@ -268,7 +268,7 @@ _without_stream: contextvars.ContextVar[HttpModel | None] = contextvars.ContextV
 )
 
 
-class _Told:
+class _ForwardedDeltas:
     """Hands pieces on, and remembers what they add up to."""
 
     def __init__(self, on_delta: OnDelta) -> None:
@@ -295,12 +295,12 @@ class _Told:
         if not response.text.startswith(text) or (self._calls and self._calls != calls):
             # The pieces did not show which call they belonged to, for instance.
             self._on_delta(Discarded())
-            tell_whole(response, self._on_delta)
+            emit_response(response, self._on_delta)
             return
         if len(text) < len(response.text):
             self._on_delta(TextDelta(response.text[len(text) :]))
         if not self._calls:
-            tell_calls(response.tool_calls, self._on_delta)
+            emit_calls(response.tool_calls, self._on_delta)
 
 
 class EventData:
@@ -331,11 +331,10 @@ class EventData:
             return
         text = bytes(self._begun) + piece
         # A CR at the end may be the first half of a line end.
-        held = b"\r" if text.endswith(b"\r") else b""
-        lines = (
-            (text[: len(text) - len(held)] if held else text).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        )
-        self._begun = bytearray(lines.pop() + held)
+        carry = b"\r" if text.endswith(b"\r") else b""
+        complete = text.removesuffix(carry).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines = complete.split(b"\n")
+        self._begun = bytearray(lines.pop() + carry)
         for line in lines:
             if (data := self._line(line)) is not None:
                 yield data
@@ -445,7 +444,7 @@ def _event(data: bytes, name: bytes, headers: Mapping[str, str]) -> Mapping[str,
     return object_of(event)
 
 
-def _tell_nobody(delta: Delta) -> None:
+def _ignore_delta(delta: Delta) -> None:
     """Ignore a piece."""
 
 

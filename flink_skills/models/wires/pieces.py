@@ -23,7 +23,7 @@ class StreamedCall:
         self.number = number
         self.place = place
         self.id = ""
-        self.told_id = ""
+        self.delta_id = ""
         self.name = ""
         self.whole: Any = None
         self.pieces: list[str] = []

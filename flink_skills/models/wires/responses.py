@@ -142,10 +142,10 @@ class Responses(Wire):
     def encoded(self, messages: Sequence[Message], at: int) -> tuple[bytes, int]:
         message = messages[at]
         if isinstance(message, AssistantMessage):
-            said = in_sequence(messages, at, AssistantMessage)
-            if not any(of.verbatim is not None and of.verbatim.model == self.label for of in said):
-                return self._items(joined(said)), len(said)
-            return b",".join(map(self._items, said)), len(said)
+            answers = in_sequence(messages, at, AssistantMessage)
+            if not any(of.verbatim is not None and of.verbatim.model == self.label for of in answers):
+                return self._items(joined(answers)), len(answers)
+            return b",".join(map(self._items, answers)), len(answers)
         if isinstance(message, ToolMessage):
             text = error_text(message)
             output = parts(_text_part(text), message.media, responses_part) if message.media else text

@@ -27,7 +27,7 @@ from flink_skills.telemetry import OnDelta, TextDelta, ToolCallDelta
 _MAX_PIECES = 1_024
 
 
-def _nobody(delta: Any) -> None:
+def _ignore_delta(delta: Any) -> None:
     """Ignore a piece."""
 
 
@@ -90,7 +90,7 @@ class ChatStream(StreamReader):
             if self._has_deltas:
                 # The whole message behind its pieces.
                 self._restart()
-                on_delta = _nobody
+                on_delta = _ignore_delta
             self._fold(message, on_delta)
         reason = choice.get("finish_reason")
         # Some servers end each answer with "stop", also behind another reason.
@@ -158,7 +158,7 @@ class ChatStream(StreamReader):
 
     def _new_call(self, place: int, id_: str) -> StreamedCall:
         call = StreamedCall(len(self._calls), place)
-        call.told_id = id_ or self._call_id(call.number)
+        call.delta_id = id_ or self._call_id(call.number)
         return call
 
     def _continue(self, call: StreamedCall, piece: Mapping[str, Any], on_delta: OnDelta) -> None:
@@ -179,7 +179,7 @@ class ChatStream(StreamReader):
             elif value is not None:
                 call.whole = self._keep(value)
                 written = dump(value).decode()
-        on_delta(ToolCallDelta(call.told_id, call.name, written, call.number))
+        on_delta(ToolCallDelta(call.delta_id, call.name, written, call.number))
 
 
 class AnthropicStream(StreamReader):
@@ -230,10 +230,10 @@ class AnthropicStream(StreamReader):
         if block.get("type") == "tool_use":
             check_number(self._calls + 1)
             new.number, self._calls = self._calls, self._calls + 1
-            new.told_id = str(block.get("id") or self._call_id(new.number))
+            new.delta_id = str(block.get("id") or self._call_id(new.number))
             # The API begins with an empty object. Some servers send the whole one here.
             whole = block.get("input")
-            self._tell(new, dump(whole).decode() if whole and not isinstance(whole, str) else whole or "", on_delta)
+            self._emit(new, dump(whole).decode() if whole and not isinstance(whole, str) else whole or "", on_delta)
         elif block.get("type") == "text" and block.get("text"):
             on_delta(TextDelta(str(block["text"])))
 
@@ -262,15 +262,15 @@ class AnthropicStream(StreamReader):
                 block.added.add("citations", [value])
             elif name == "partial_json":
                 block.written.append(str(value))
-                if block.told_id:
-                    self._tell(block, str(value), on_delta)
+                if block.delta_id:
+                    self._emit(block, str(value), on_delta)
             else:
                 block.added.add(name, value)
         if kind == "text_delta" and isinstance(delta.get("text"), str) and delta["text"]:
             on_delta(TextDelta(delta["text"]))
 
-    def _tell(self, block: _Block, arguments: str, on_delta: OnDelta) -> None:
-        on_delta(ToolCallDelta(block.told_id, str(block.fields.get("name") or ""), arguments, block.number))
+    def _emit(self, block: _Block, arguments: str, on_delta: OnDelta) -> None:
+        on_delta(ToolCallDelta(block.delta_id, str(block.fields.get("name") or ""), arguments, block.number))
 
 
 # The type of the block that a delta begins if none was announced.
@@ -286,7 +286,7 @@ class _Block:
         self.added = Fields(keep)
         self.written: list[str] = []
         self.number = 0
-        self.told_id = ""
+        self.delta_id = ""
 
     def body(self) -> dict[str, Any]:
         body = dict(self.fields)
@@ -316,13 +316,13 @@ class ResponsesStream(StreamReader):
             self._text(data, _TEXTS[kind], delta, on_delta)
         elif kind in _WHOLE_TEXTS:
             item = self._item(data, None)
-            if item is None or not item.told:
+            if item is None or not item.is_emitted:
                 self._text(data, *_WHOLE_TEXTS[kind], on_delta)
         elif kind == "response.function_call_arguments.delta":
             self._arguments(data, str(delta or ""), on_delta)
         elif kind == "response.function_call_arguments.done":
             item = self._item(data, None)
-            if item is not None and not item.told:
+            if item is not None and not item.is_emitted:
                 self._arguments(data, str(data.get("arguments") or ""), on_delta)
         elif kind in ("response.output_item.added", "response.output_item.done"):
             self._take(data, object_of(data.get("item")), on_delta, is_whole=kind.endswith("done"))
@@ -370,44 +370,44 @@ class ResponsesStream(StreamReader):
         if fields.get("type") == "function_call":
             check_number(self._calls + 1)
             item.number, self._calls = self._calls, self._calls + 1
-            item.told_id = str(fields.get("call_id") or fields.get("id") or self._call_id(item.number))
+            item.delta_id = str(fields.get("call_id") or fields.get("id") or self._call_id(item.number))
         return item
 
     def _take(self, data: Mapping[str, Any], fields: Mapping[str, Any], on_delta: OnDelta, *, is_whole: bool) -> None:
         item = self._item(data, fields.get("id"))
         if item is None:
             item = self._begun(data, self._keep(fields))
-            if item.told_id and not is_whole:
-                self._tell(item, "", on_delta)
+            if item.delta_id and not is_whole:
+                self._emit(item, "", on_delta)
         if not is_whole:
             return
         item.fields = dict(self._keep(fields))
-        if item.told:
+        if item.is_emitted:
             return
         # Some servers send no pieces of an item.
-        if item.told_id:
-            self._tell(item, _written(fields.get("arguments")), on_delta)
+        if item.delta_id:
+            self._emit(item, _written(fields.get("arguments")), on_delta)
         elif text := item_text(fields):
             on_delta(TextDelta(text))
 
     def _text(self, data: Mapping[str, Any], part: str, field: Any, on_delta: OnDelta) -> None:
         text = data.get("text", data.get("refusal")) if field in ("text", "refusal") else field
         item = self._item(data, None) or self._begun(data, {"type": "message", "role": "assistant"})
-        item.told = True
+        item.is_emitted = True
         if isinstance(text, str) and text:
             item.texts.setdefault((index_of(data.get("content_index")) or 0, part), []).append(text)
             on_delta(TextDelta(text))
 
     def _arguments(self, data: Mapping[str, Any], written: str, on_delta: OnDelta) -> None:
         item = self._item(data, None)
-        if item is None or not item.told_id:
+        if item is None or not item.delta_id:
             raise NoCompletionError("a piece of the stream belongs to no call")
-        item.told = True
+        item.is_emitted = True
         item.written.append(written)
-        self._tell(item, written, on_delta)
+        self._emit(item, written, on_delta)
 
-    def _tell(self, item: _Item, arguments: str, on_delta: OnDelta) -> None:
-        on_delta(ToolCallDelta(item.told_id, str(item.fields.get("name") or ""), arguments, item.number))
+    def _emit(self, item: _Item, arguments: str, on_delta: OnDelta) -> None:
+        on_delta(ToolCallDelta(item.delta_id, str(item.fields.get("name") or ""), arguments, item.number))
 
 
 # The part of a message that pieces belong to.
@@ -426,8 +426,8 @@ class _Item:
         self.texts: dict[tuple[int, str], list[str]] = {}
         self.written: list[str] = []
         self.number = 0
-        self.told_id = ""
-        self.told = False
+        self.delta_id = ""
+        self.is_emitted = False
 
     def body(self) -> dict[str, Any]:
         body = dict(self.fields)
