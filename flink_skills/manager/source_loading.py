@@ -128,10 +128,6 @@ class LoadedTree:
         """What there is to say of the tree: by the source, and by the search for skills in it."""
         return (*self.tree.notes, *self.remarks)
 
-    def noting(self, notes: tuple[Diagnostic, ...]) -> LoadedTree:
-        """The same tree, of which its source says something else."""
-        return replace(self, tree=replace(self.tree, notes=notes))
-
     def close(self) -> None:
         """Let the store remove the folder."""
         if self.tree.lease is not None:
@@ -233,7 +229,8 @@ def _read_tree(
     if before is not None and tree.version and before.tree.version == tree.version:
         if tree.lease is not None and tree.lease is not before.tree.lease:
             tree.lease.close()
-        return before if tree.notes == before.tree.notes else before.noting(tree.notes)
+        same = tree.notes == before.tree.notes
+        return before if same else replace(before, tree=replace(before.tree, notes=tree.notes))
     indexed = _indexed(tree, context, strict)
     if indexed is not None:
         limit = context.limits.skill_files

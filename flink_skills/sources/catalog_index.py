@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -158,9 +159,9 @@ def write_index(folder: str, target: str, limits: Limits, hashes: _Hashes) -> No
 def read_index(
     tree: IndexedTree, *, origin: str, remote: bool, limits: Limits
 ) -> tuple[list[LoadResult], list[Diagnostic]] | None:
-    """The skills of a tree and what is to be said of the tree itself, as lenient loading finds them.
+    """Return the skills in a tree and the diagnostics about the tree, as lenient loading finds them.
 
-    None where there is no index, or one for another version or other limits: then read the folder.
+    Return None without an index for this version and these limits. The caller then reads the folder.
     """
     if tree.index is None:
         return None
@@ -173,21 +174,12 @@ def read_index(
             lists_at = file.tell() + length + 1
             body = file.read(length)
         catalog = json.loads(body)
-        results, path, real = [], tree.path, os.path.realpath(tree.path)
-        for _, _, digest, at, size, record in catalog["skills"]:
-            known = _FileList(tree.index, lists_at + at, size, digest)
-            results.append(
-                from_record(
-                    record,
-                    root=path,
-                    real_root=real,
-                    origin=origin,
-                    remote=remote,
-                    limits=limits,
-                    known=known,
-                    digest=digest,
-                )
-            )
+        path, real = tree.path, os.path.realpath(tree.path)
+        read = partial(from_record, root=path, real_root=real, origin=origin, remote=remote, limits=limits)
+        results = [
+            read(record, known=_FileList(tree.index, lists_at + at, size, digest), digest=digest)
+            for _, _, digest, at, size, record in catalog["skills"]
+        ]
         remarks = [Diagnostic.from_json(each) for each in catalog["diagnostics"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -195,8 +187,7 @@ def read_index(
 
 
 def size_on_disk(index: str) -> int | None:
-    """The bytes that the tree of an index takes on the disk, the index itself too; None if it cannot be
-    read."""
+    """Return the bytes on disk for a tree and its index. Return None if the index cannot be read."""
     try:
         with open(index, "rb") as file:
             return int(json.loads(file.readline())["bytes"]) + _blocks(os.fstat(file.fileno()).st_size)
