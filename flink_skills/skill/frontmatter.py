@@ -8,7 +8,7 @@ from typing import NamedTuple
 from flink_skills.skill.diagnostic import Report
 from flink_skills.skill.repair import TEXT_FIELDS, folded_text, repair
 from flink_skills.skill.skill_limits import Limits
-from flink_skills.skill.yaml_values import Entry, YamlProblemError, is_null, read_mapping
+from flink_skills.skill.yaml_values import Entry, Note, YamlProblemError, is_null, read_mapping
 
 _BOM = b"\xef\xbb\xbf"
 _OPENING = re.compile(rb"(?:[ \t\r\n]*[\r\n])?---[ \t]*(?:\r\n|\n|\r|\Z)")
@@ -111,14 +111,7 @@ def read_front_matter(block: Block, report: Report, limits: Limits) -> dict[str,
         notes.append((code, message, line, fix))
 
     try:
-        try:
-            fields = read_mapping(text, limits.yaml_depth, note)
-        except YamlProblemError as problem:
-            notes.clear()
-            repaired = None if problem.refused else repair(text, limits.yaml_depth, note)
-            if repaired is None:
-                raise
-            fields = repaired
+        fields = _read(text, limits.yaml_depth, note, notes)
     except YamlProblemError as problem:
         code, fix = ("S05", "write the values out") if problem.refused else ("L10", problem.fix)
         report.add(code, f"the front matter: {problem}", line=block.line + problem.line, fix=fix)
@@ -147,6 +140,19 @@ def _with_source(fields: dict[str, Entry], text: str) -> dict[str, Entry]:
         lines = [line for line in (value, *rest) if line.strip() and not line.lstrip().startswith("#")]
         fields[name] = entry._replace(raw=(folded_text(lines[0].strip(), lines[1:]) if lines else None) or "")
     return fields
+
+
+def _read(text: str, max_depth: int, note: Note, notes: list[tuple[str, str, int, str]]) -> dict[str, Entry]:
+    try:
+        return read_mapping(text, max_depth, note)
+    except YamlProblemError as problem:
+        if problem.refused:
+            raise
+        notes.clear()
+        repaired = repair(text, max_depth, note)
+        if repaired is None:
+            raise
+        return repaired
 
 
 def split_body(data: bytes) -> bytes:
