@@ -108,7 +108,7 @@ class AgentSkillManager(Resource):
         self._tools = tools
         self._unsupported = self._config.get(SkillOptions.UNSUPPORTED)
         self._catalog: Catalog | None = None
-        self._unfit: Mapping[str, Diagnostic] = {}
+        self._unavailable: Mapping[str, Diagnostic] = {}
         self._generation = 0
         self._refused: SkillsError | None = None
         self._closed = False
@@ -201,14 +201,14 @@ class AgentSkillManager(Resource):
             found = Catalog.of(self._read(context, before.sources))
             refused = self._refusal(found)
             changes = None if refused else compare(before, found, self._generation + 1)
-            unfit = {} if refused else self._hidden_of(found)
+            unavailable = {} if refused else self._hidden_of(found)
             with self._lock:
                 self._refused = refused
                 if self._closed:
                     _close_all(set(_trees(found.sources)) - set(_trees(before.sources)))
                     return None
                 if refused is None:
-                    self._install(found, unfit)
+                    self._install(found, unavailable)
                     self._generation += changes is not None
             return changes
 
@@ -221,7 +221,7 @@ class AgentSkillManager(Resource):
     def diagnostics(self) -> list[Diagnostic]:
         """The diagnostics of loading, in the order of the sources, then those of inspections, by skill."""
         catalog = self._loaded()
-        found = [*catalog.diagnostics, *self._unfit.values()]
+        found = [*catalog.diagnostics, *self._unavailable.values()]
         for skill in catalog.skills.values():
             found.extend(self._without_guesses(catalog.entry(skill).findings or ()))
         if self._refused is not None:
@@ -270,7 +270,7 @@ class AgentSkillManager(Resource):
     def hidden(self) -> Mapping[str, Diagnostic]:
         """The skills that no model sees because they cannot work here, by name, with the reason."""
         self._loaded()
-        return self._unfit
+        return self._unavailable
 
     def summary(self) -> dict[str, Any]:
         """Return the counts of skills, sources and diagnostics, for metrics and a line in the log."""
@@ -304,7 +304,7 @@ class AgentSkillManager(Resource):
         """
         with self._lock:
             catalog = self._loaded()
-            chosen = [skill for skill in _chosen(catalog, names, hidden=False) if skill.name not in self._unfit]
+            chosen = [skill for skill in _chosen(catalog, names, hidden=False) if skill.name not in self._unavailable]
             wanted = None if names is None else tuple(sorted(skill.name for skill in chosen))
             known = self._views.get(wanted)
             if known is not None:
@@ -370,9 +370,9 @@ class AgentSkillManager(Resource):
     def _read(self, context: SourceContext, before: Sequence[LoadedSource]) -> list[LoadedSource]:
         return read_sources(declared_sources(self._scopes), context, strict=self._strict, before=before)
 
-    def _install(self, catalog: Catalog, unfit: Mapping[str, Diagnostic]) -> None:
+    def _install(self, catalog: Catalog, unavailable: Mapping[str, Diagnostic]) -> None:
         self._catalog = catalog
-        self._unfit = unfit
+        self._unavailable = unavailable
         self._views.clear()
         self._trees.update(_trees(catalog.sources))
 
@@ -401,28 +401,28 @@ class AgentSkillManager(Resource):
 
     def _hidden_of(self, catalog: Catalog) -> Mapping[str, Diagnostic]:
         """Return the diagnostics of the skills that are hidden from all models, by name."""
-        unfit = unavailable_skills(catalog.skills.values(), self._environment, strict=self._strict)
+        unavailable = unavailable_skills(catalog.skills.values(), self._environment, strict=self._strict)
         if self._unsupported != "hide":
-            return unfit
+            return unavailable
         reasons = self._reasons(catalog)
         more = {name: hidden_skill(catalog.skills[name], found) for name, found in reasons.items() if found}
-        return {**more, **unfit}
+        return {**more, **unavailable}
 
     def _reasons(self, catalog: Catalog) -> Mapping[str, Sequence[Diagnostic]]:
         """Return the diagnostics about needs that the job does not serve, by skill."""
-        unfit = unavailable_skills(catalog.skills.values(), self._environment, strict=self._strict)
+        unavailable = unavailable_skills(catalog.skills.values(), self._environment, strict=self._strict)
         inspected = self._inspect([catalog.entry(skill) for skill in catalog.skills.values()])
         found: dict[str, Sequence[Diagnostic]] = {}
-        for name, said in zip(catalog.skills, inspected, strict=True):
-            all_said = [*([unfit[name]] if name in unfit else ()), *self._without_guesses(said)]
-            found[name] = unsupported(all_said, tools_known=self._tools is not None)
+        for name, inspection in zip(catalog.skills, inspected, strict=True):
+            diagnostics = [*([unavailable[name]] if name in unavailable else ()), *self._without_guesses(inspection)]
+            found[name] = unsupported(diagnostics, tools_known=self._tools is not None)
         return found
 
     def _errors(self, catalog: Catalog) -> list[str]:
         """Return all errors of loading and inspecting. With ``strict`` they are reported together."""
         entries = [catalog.entry(skill) for skill in catalog.skills.values()]
-        unfit = unavailable_skills(catalog.skills.values(), self._environment, strict=True)
-        found = [*catalog.diagnostics, *unfit.values(), *chain.from_iterable(self._inspect(entries))]
+        unavailable = unavailable_skills(catalog.skills.values(), self._environment, strict=True)
+        found = [*catalog.diagnostics, *unavailable.values(), *chain.from_iterable(self._inspect(entries))]
         return [str(diagnostic) for diagnostic in found if diagnostic.severity == "error"]
 
     def _inspect(self, entries: Sequence[Entry]) -> Sequence[Sequence[Diagnostic]]:

@@ -249,8 +249,8 @@ def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> It
     indexed = _indexed(tree, context, report.strict)
     if indexed is not None:
         results, remarks = indexed
-        for said in remarks:
-            report.add(said.code, said.message, line=said.line, path=said.path, severity=said.severity, fix=said.fix)
+        for one in remarks:
+            report.add(one.code, one.message, line=one.line, path=one.path, severity=one.severity, fix=one.fix)
         yield from ((_folder_of(result), result) for result in results)
         return
     real = os.path.realpath(tree.path)
@@ -284,7 +284,7 @@ def _load(found: Found, tree: SourceTree, real: str, context: SourceContext, *, 
 def _folder_of(result: LoadResult) -> str:
     if result.skill is not None:
         return result.skill.path or ""
-    return next((os.path.dirname(said.path) for said in result.diagnostics if said.path), "")
+    return next((os.path.dirname(one.path) for one in result.diagnostics if one.path), "")
 
 
 def _read_folders(

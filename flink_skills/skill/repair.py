@@ -159,18 +159,18 @@ def _goes_on(chunk: _Chunk, line: str) -> bool:
 
 
 def _value(chunk: _Chunk, max_depth: int, note: Note) -> Node | None:
-    heard: list[tuple[str, str, int, str]] = []
+    notes: list[tuple[str, str, int, str]] = []
     if (paired := [_PAIR.sub(_character, line) for line in chunk.lines]) != chunk.lines:
         note("L06", f"{chunk.name}: a character written as two escapes", chunk.number)
         chunk = _Chunk(chunk.name, paired, chunk.number)
     try:
-        alone = read_mapping("\n".join(chunk.lines), max_depth, lambda c, m, n, f="": heard.append((c, m, n, f)))
+        alone = read_mapping("\n".join(chunk.lines), max_depth, lambda c, m, n, f="": notes.append((c, m, n, f)))
     except YamlProblemError as problem:
         if problem.refused:
             raise YamlProblemError(str(problem), chunk.number + problem.line, refused=True) from None
     else:
         if chunk.name in alone:
-            for code, message, line, fix in heard:
+            for code, message, line, fix in notes:
                 note(code, message, chunk.number + line, fix)
             return alone[chunk.name].value
     return _literal(chunk, max_depth, note)

@@ -216,16 +216,16 @@ def _hidden(body: str, report: Report, first_line: int) -> None:
 
 def _references(skill: AgentSkill, body: str, paths: frozenset[str], report: Report, first_line: int) -> None:
     folders = {path[: slash.start()] for path in paths for slash in re.finditer("/", path)}
-    said = 0
+    reported = 0
     for reference in file_references(body):
         path = posixpath.normpath(reference.path)
         fix = ""
-        if path.startswith("../") and (said >= _MAX_REFERENCES or not _nested_name(skill, path)):
+        if path.startswith("../") and (reported >= _MAX_REFERENCES or not _nested_name(skill, path)):
             message = f"{reference.path!r} leads out of the skill's folder"
             fix = "copy the file into the skill, and write its path from the skill's folder"
         elif path == "." or path in folders:
             continue
-        elif path not in paths and said < _MAX_REFERENCES and (nested := _nested_name(skill, path)):
+        elif path not in paths and reported < _MAX_REFERENCES and (nested := _nested_name(skill, path)):
             message = f"{reference.path!r} is not a file of this skill: this is the skill {nested!r}"
             fix = f"tell the model to load the skill {nested!r}"
         elif (
@@ -246,8 +246,8 @@ def _references(skill: AgentSkill, body: str, paths: frozenset[str], report: Rep
             message = f"{reference.path!r} is more than one folder down"
         else:
             continue
-        said += 1
-        if said <= _MAX_REFERENCES:
+        reported += 1
+        if reported <= _MAX_REFERENCES:
             report.add("F19", message, line=first_line + reference.line, fix=fix)
 
 

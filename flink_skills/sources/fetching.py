@@ -44,7 +44,7 @@ class Fetch:
         try:
             self._file = remote_of(self.url, context)
         except ConfigError as error:
-            raise SourceError(self._told(error), source=origin) from None
+            raise SourceError(self._shown_error(error), source=origin) from None
 
     @property
     def name(self) -> str:
@@ -71,9 +71,9 @@ class Fetch:
         return target, version
 
     def _renamed(self, error: SourceError) -> SourceError:
-        return SourceError(self._told(error), source=self.origin, retryable=error.retryable)
+        return SourceError(self._shown_error(error), source=self.origin, retryable=error.retryable)
 
-    def _told(self, error: Exception) -> str:
+    def _shown_error(self, error: Exception) -> str:
         text = str(error).replace(self._shown, self.origin)
         for value, reference in self._values:
             text = text.replace(value, reference) if len(value) >= _LONG_ENOUGH else text

@@ -261,8 +261,8 @@ def holder_of(path: str) -> str:
         inode = str(os.stat(path).st_ino)
         with open("/proc/locks", encoding="ascii") as file:
             # 1: FLOCK  ADVISORY  WRITE 4711 fd:01:5678 0 EOF
-            held = [words for words in map(str.split, file) if words[1] == "FLOCK" and words[5].endswith(f":{inode}")]
-        process = next(words[4] for words in held if int(words[4]) > 0)
+            locks = [words for words in map(str.split, file) if words[1] == "FLOCK" and words[5].endswith(f":{inode}")]
+        process = next(words[4] for words in locks if int(words[4]) > 0)
     except (OSError, ValueError, IndexError, StopIteration):
         return f"an unknown process locks {path}"
     return f"process {process} locks {path}"

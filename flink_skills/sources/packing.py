@@ -132,13 +132,13 @@ class _Contents:
 
     @property
     def has_errors(self) -> bool:
-        return any(said.severity == "error" for said in self.diagnostics)
+        return any(one.severity == "error" for one in self.diagnostics)
 
     def _error(self, code: str, message: str, path: str, fix: str, skill: str = "") -> None:
         self.diagnostics.append(Diagnostic(code, "error", message, skill, path, fix=fix))
 
-    def add_folder(self, given: str | SourceSpec) -> None:
-        spec = SourceSpec.parse("path", given)
+    def add_folder(self, source: str | SourceSpec) -> None:
+        spec = SourceSpec.parse("path", source)
         folder = spec.location
         if spec.sha256:
             raise ConfigError(f"{folder}: a folder cannot be pinned with sha256; its skills can, with a lock file")
@@ -160,7 +160,7 @@ class _Contents:
                 path = "/".join(part for part in (wrapping, below) if part not in ("", "."))
                 self._add(_Found(place, found.root(root), spec.format, path, result.skill))
         # What loading passes over with a word would be missing in the archive without one.
-        self.diagnostics.extend(replace(said, severity="error") for said in report.diagnostics)
+        self.diagnostics.extend(replace(one, severity="error") for one in report.diagnostics)
         if empty:
             self._error("D04", "there is no skill in the folder", folder, "a skill is a folder with a SKILL.md")
 
@@ -226,7 +226,7 @@ class _Contents:
             message, place = credential_message(path, credential), os.path.join(found.folder, path)
             fix = f"{CODES['S13'].fix}, or use --allow-secrets"
             self.diagnostics.append(Diagnostic("S13", severity, message, skill, place, credential.line, fix))
-        known = {said.path for said in self.diagnostics if said.code == "S04"}
+        known = {one.path for one in self.diagnostics if one.code == "S04"}
         for path in sorted({os.path.join(found.folder, link) for link in out} - known):
             if os.path.exists(path) or not inside(os.path.realpath(path), found.root):  # others are reported below
                 message, fix = link_problem(path)

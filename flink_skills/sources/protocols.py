@@ -179,7 +179,7 @@ def options_keys(name: str) -> tuple[str, ...]:
     return (name, *(other for other in protocol_named(name).names if other != name))
 
 
-def library_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def library_options(name: str, declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options by the names in the protocol's library.
 
     Raises :class:`ConfigError` for a plain word that means nothing there or has no usable value.
@@ -189,13 +189,13 @@ def library_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     protocol = protocol_named(name)
     if not protocol.words:
-        return dict(given)
-    ours = {word: value for word, value in given.items() if word in _WORDS}
+        return dict(declared)
+    ours = {word: value for word, value in declared.items() if word in _WORDS}
     for word in ours:
         if word not in protocol.words:
             understood = ", ".join(protocol.words)
             raise _wrong(name, f"{word!r} means nothing there; the words for it are {understood}")
-    options = {word: value for word, value in given.items() if word not in _WORDS}
+    options = {word: value for word, value in declared.items() if word not in _WORDS}
     for word, value in protocol.translate(_checked(name, ours)).items():
         theirs = options.get(word)
         if theirs is None:

@@ -292,8 +292,8 @@ class RemoteSystem:
 
     def _given_options(self, *, expanded: bool = True) -> dict[str, Any]:
         for key in options_keys(self._protocol):
-            if given := self._context.file_system_options(key, expanded=expanded):
-                return library_options(self._protocol, given)
+            if options := self._context.file_system_options(key, expanded=expanded):
+                return library_options(self._protocol, options)
         return library_options(self._protocol, {})
 
     def _repeated(self, deadline: float, work: Callable[[], T], target: str = "") -> T:

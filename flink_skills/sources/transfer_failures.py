@@ -95,7 +95,7 @@ class Transfer:
         self, error: BaseException, causes: list[BaseException], names: set[str], status: int | None, code: str
     ) -> SourceError | None:
         """What the server said about the address and the credentials."""
-        said = f" ({code})" if code else ""
+        detail = f" ({code})" if code else ""
         credentials = protocol_named(self.protocol).credentials
         key = SkillOptions.SOURCE_OPTIONS.key
         if names & _NO_HTTP and "PayloadEncodingError" not in names:  # which is a body that was cut
@@ -103,7 +103,7 @@ class Transfer:
                 "the server's response is not valid HTTP; try again, or check the address", retryable=True
             )
         if code in _OTHER_REGION or status in (301, 302, 307, 308):
-            return self.error(f"the bucket is in another region{said}; set 'region' and 'endpoint' in {key}")
+            return self.error(f"the bucket is in another region{detail}; set 'region' and 'endpoint' in {key}")
         if code in _NO_BUCKET or any("bucket does not exist" in str(cause) for cause in causes):
             return self.error("the bucket does not exist; check the bucket's name, 'endpoint' and 'region'")
         if "NoCredentialsError" in names or ("Credentials" in type(error).__name__ and status is None):
@@ -117,11 +117,11 @@ class Transfer:
         unsigned = self.anonymous and status == 400
         if refused or unsigned or "PermissionError" in names or status in (401, 403):
             if self.anonymous:
-                return self.error(f"access without credentials is refused{said}; use {credentials}")
-            return self.error(f"access is refused{said}; check {credentials}")
+                return self.error(f"access without credentials is refused{detail}; use {credentials}")
+            return self.error(f"access is refused{detail}; check {credentials}")
         if status == 400 and self.protocol in ("s3", "s3a"):  # which has no text when only headers were asked for
             return self.error(
-                f"the server does not take the request (400){said}; check 'region' and 'endpoint' in {key}"
+                f"the server does not take the request (400){detail}; check 'region' and 'endpoint' in {key}"
             )
         return None
 

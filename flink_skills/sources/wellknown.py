@@ -76,8 +76,8 @@ def read_index(text: str, shown: str, most: int) -> tuple[list[Artifact], list[D
         raise _no_index(shown, "the content is not a JSON object")
     schema = found.get("$schema")
     if schema != SCHEMA:
-        said = "$schema is missing" if schema is None else f"the schema is {str(schema)[:120]!r}"
-        raise _no_index(shown, f"{said}, and only {SCHEMA} is supported")
+        problem = "$schema is missing" if schema is None else f"the schema is {str(schema)[:120]!r}"
+        raise _no_index(shown, f"{problem}, and only {SCHEMA} is supported")
     entries = found.get("skills")
     if not isinstance(entries, list):
         raise _no_index(shown, "the list 'skills' is missing")

@@ -242,7 +242,7 @@ class SharedCopies:
         If commands of another key damage the copy as fast as it is restored, ``target`` becomes a separate copy.
         Return True if it shares files. Raises :class:`OSError` and :class:`ExecutionError` if it cannot be created.
         """
-        with self._held(skill) as copy:
+        with self._leased(skill) as copy:
             for _ in range(_TRIES):
                 files = self._repaired(copy) or self._create(skill, copy)
                 try:
@@ -275,7 +275,7 @@ class SharedCopies:
         return self.folder / folder_name(skill.digest) / folder_name(skill.name)
 
     @contextmanager
-    def _held(self, skill: StageableSkill) -> Iterator[Path]:
+    def _leased(self, skill: StageableSkill) -> Iterator[Path]:
         """Protect the folder of the copy of ``skill`` from removal. It is created if it is missing."""
         copy = self._copy(skill)
         for _ in range(_TRIES):

@@ -201,7 +201,7 @@ class Workspace:
         Several processes can hold it. Raises :class:`ExecutionError` if it cannot be used.
         """
         with self._lock, self._job.failing(f"workspace {self.root} cannot be used"):
-            with self._held_root():
+            with self._root_in_use():
                 self._holds += 1
             released = False
 
@@ -303,7 +303,7 @@ class Workspace:
 
     def note_outputs(self, record: Mapping[str, Any]) -> None:
         """Add a record about collected files to ``metadata.json``: globs, names, versions, limits."""
-        with self._lock, self._job.failing(f"workspace {self.root} cannot be used"), self._held_root() as root:
+        with self._lock, self._job.failing(f"workspace {self.root} cannot be used"), self._root_in_use() as root:
             self._metadata.add_output(record)
             self._metadata.write(root, self._ownership.data)
 
@@ -313,13 +313,13 @@ class Workspace:
 
         Raises :class:`ExecutionError` with the message ``failure``.
         """
-        with self._lock, self._job.failing(failure), self._held_root() as root, self._made_folders(root) as inputs:
+        with self._lock, self._job.failing(failure), self._root_in_use() as root, self._made_folders(root) as inputs:
             yield root, inputs
 
     @contextmanager
     def _read_root(self) -> Iterator[int]:
         """Return a root descriptor for long operations, which do not hold the lock."""
-        with self._lock, self._held_root() as root, self._made_folders(root):
+        with self._lock, self._root_in_use() as root, self._made_folders(root):
             descriptor = os.dup(root)
         with closing(descriptor):
             yield descriptor
@@ -347,7 +347,7 @@ class Workspace:
                 remove_tree(self.root)
 
     @contextmanager
-    def _held_root(self) -> Iterator[int]:
+    def _root_in_use(self) -> Iterator[int]:
         """Return a root descriptor, and take the root into use. Create the root if it is missing."""
         self._released = False
         with ExitStack() as stack:

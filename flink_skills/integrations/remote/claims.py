@@ -113,19 +113,19 @@ class Claims:
         return {"shutdownTime": ends.strftime("%Y-%m-%dT%H:%M:%SZ"), "shutdownPolicy": "Delete"}
 
     async def _ready(self, claim: Claim, deadline: float) -> None:
-        said = "the controller has not set its status yet"
+        status = "the controller has not set its status yet"
         while True:
             found = await self._found(claim)
-            said = self._look(claim, found) or said
+            status = self._look(claim, found) or status
             since = str(found.get("metadata", {}).get("resourceVersion", "0"))
             while not claim.sandbox:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise ExecutionError(await self._too_late(claim, said))
+                    raise ExecutionError(await self._too_late(claim, status))
                 try:
                     async for event in self._api.watch(_RESOURCE, claim.name, since, left):
                         since, news = self._on_event(claim, event, since)
-                        said = news or said
+                        status = news or status
                         if claim.sandbox:
                             return
                 except ApiError as error:
@@ -167,15 +167,15 @@ class Claims:
             )
         return f"{reason}: {message}" if reason else ""
 
-    async def _too_late(self, claim: Claim, said: str) -> str:
-        detail = said
+    async def _too_late(self, claim: Claim, status: str) -> str:
+        detail = status
         try:
             conditions = (await self._api.get("sandboxes", claim.name, SANDBOXES)).get("status", {}).get("conditions")
             for item in conditions or []:
                 if item.get("type") == "PodScheduled" and item.get("status") == "False":
-                    detail = f"{said}; its pod is not scheduled ({item.get('reason')}: {item.get('message')})"
+                    detail = f"{status}; its pod is not scheduled ({item.get('reason')}: {item.get('message')})"
         except ApiError:
-            detail = said  # warm sandboxes have other names, and reading them is a right that is not needed otherwise
+            detail = status  # warm sandboxes have other names, and reading them is a right that is not needed otherwise
         return (
             f"the sandbox of claim {claim.name!r} was not ready within {self._settings.start_timeout:g} s ({detail}): "
             "add capacity for its pod to the cluster, keep sandboxes warm with spec.replicas of the SandboxWarmPool, "

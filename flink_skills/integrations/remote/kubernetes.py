@@ -199,7 +199,7 @@ class KubernetesApi:
 
     def _refused(self, status: int, found: Mapping[str, Any], verb: str, resource: str) -> ApiError:
         settings = self._settings
-        said = str(found.get("message") or found.get("reason") or "no reason")[:500]
+        reason = str(found.get("message") or found.get("reason") or "no reason")[:500]
         where = f"{resource} in namespace {settings.namespace!r}" if resource else f"the API group {EXTENSIONS}"
         if status == 401:
             fix = "check skills.shell.remote.token, or that the service account's token has not expired"
@@ -210,8 +210,8 @@ class KubernetesApi:
                 f"allow the worker's service account the verb {verb!r} on {resource}.{group} with a Role and a "
                 f"RoleBinding in that namespace"
             )
-            return ApiError(f"the Kubernetes API denied {verb} {where} ({said}): {fix}", status)
-        message = f"the Kubernetes API at {settings.api} returned status {status} for {verb} {where}: {said}"
+            return ApiError(f"the Kubernetes API denied {verb} {where} ({reason}): {fix}", status)
+        message = f"the Kubernetes API at {settings.api} returned status {status} for {verb} {where}: {reason}"
         return ApiError(message, status, retryable=status in _PASSING)
 
     def _no_group(self, found: str = "") -> ApiError:

@@ -183,16 +183,16 @@ class SandboxRuntime:
         return headers
 
     def _refused(self, status: int, body: bytes, path: str) -> RouterError:
-        said = body.decode("utf-8", "replace")[:300]
+        detail = body.decode("utf-8", "replace")[:300]
         if status in {401, 403} and not path.startswith("download"):
             return RouterError(
-                f"the sandbox router at {self._settings.url} denied this worker access ({status}: {said}): set "
+                f"the sandbox router at {self._settings.url} denied this worker access ({status}: {detail}): set "
                 "skills.shell.remote.router-token to a token that it accepts",
                 status,
             )
         what = path.partition("/")[0]
         return RouterError(
-            f"{self._who()} returned status {status} for {what!r}: {said}", status, retryable=status in _PASSING
+            f"{self._who()} returned status {status} for {what!r}: {detail}", status, retryable=status in _PASSING
         )
 
     def _who(self) -> str:

@@ -327,10 +327,10 @@ class Sandbox:
                 f"the program that runs commands in sandbox {self.claim.sandbox!r} was killed (exit code "
                 f"{done.exit_code}): give the pods of the SandboxTemplate more memory than skills.shell.max-memory"
             )
-        said = (done.stderr.strip() or done.stdout.strip())[-300:]
+        output = (done.stderr.strip() or done.stdout.strip())[-300:]
         return (
-            f"sandbox {self.claim.sandbox!r} cannot run commands (exit code {done.exit_code}: {said}): its image needs "
-            "python3 of version 3.10 or later, and a writable working folder of the runtime"
+            f"sandbox {self.claim.sandbox!r} cannot run commands (exit code {done.exit_code}: {output}): its image "
+            "needs python3 of version 3.10 or later, and a writable working folder of the runtime"
         )
 
     async def _stop(self, name: str, most: int) -> dict[str, Any]:

@@ -72,25 +72,25 @@ class RemoteSettings:
         for name in options:
             if name not in _NAMES:
                 raise UnknownNameError("option", name, _NAMES, place=_FAMILY + "*")
-        given = {name: str(value).strip() for name, value in options.items() if str(value).strip()}
-        token = given.get("token", "")
+        values = {name: str(value).strip() for name, value in options.items() if str(value).strip()}
+        token = values.get("token", "")
         if not token and not (account / "token").is_file():
             raise ConfigError(
                 f"option {_FAMILY}token is not set and this worker has no service account token ({account / 'token'}): "
                 "set it, or run the pod with a service account and automountServiceAccountToken: true"
             )
         return cls(
-            url=_address(given, "url", "http://sandbox-router-svc.agent-sandbox-system.svc:8080"),
-            api=_address({"api": given.get("api") or _own_api(environ)}, "api", "https://kubernetes.default.svc"),
-            namespace=_name(given, "namespace", _LABEL, "default"),
-            template=_name(given, "template", _SUBDOMAIN),
-            warm_pool=_name(given, "warm-pool", _SUBDOMAIN, ""),
-            port=_port(given.get("port", "8888")),
+            url=_address(values, "url", "http://sandbox-router-svc.agent-sandbox-system.svc:8080"),
+            api=_address({"api": values.get("api") or _own_api(environ)}, "api", "https://kubernetes.default.svc"),
+            namespace=_name(values, "namespace", _LABEL, "default"),
+            template=_name(values, "template", _SUBDOMAIN),
+            warm_pool=_name(values, "warm-pool", _SUBDOMAIN, ""),
+            port=_port(values.get("port", "8888")),
             token=token,
-            router_token=given.get("router-token", ""),
-            ca_file=given.get("ca-file", ""),
-            start_timeout=_seconds(given, "start-timeout", 120.0),
-            idle_timeout=_seconds(given, "idle-timeout", 900.0),
+            router_token=values.get("router-token", ""),
+            ca_file=values.get("ca-file", ""),
+            start_timeout=_seconds(values, "start-timeout", 120.0),
+            idle_timeout=_seconds(values, "idle-timeout", 900.0),
             account=account,
         )
 
@@ -131,8 +131,8 @@ def _own_api(environ: Mapping[str, str]) -> str:
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
-def _address(given: Mapping[str, str], name: str, example: str) -> str:
-    text = given.get(name, "")
+def _address(values: Mapping[str, str], name: str, example: str) -> str:
+    text = values.get(name, "")
     parts = check_endpoint(text, f"option {_FAMILY}{name}", example, credentials=False)
     if parts.query or parts.fragment:
         raise ConfigError(
@@ -154,8 +154,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _name(given: Mapping[str, str], name: str, shape: re.Pattern[str], default: str | None = None) -> str:
-    text = given.get(name, default)
+def _name(values: Mapping[str, str], name: str, shape: re.Pattern[str], default: str | None = None) -> str:
+    text = values.get(name, default)
     if text is None:
         raise ConfigError(f"option {_FAMILY}{name} is not set: write the name of a SandboxTemplate")
     if text and not shape.fullmatch(text):
@@ -172,11 +172,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
+def _seconds(values: Mapping[str, str], name: str, default: float) -> float:
     try:
-        seconds = parse_duration(given.get(name, default))
+        seconds = parse_duration(values.get(name, default))
     except ValueError as error:
-        raise ConfigError(f"option {_FAMILY}{name}: {given[name]!r}: {error}") from error
+        raise ConfigError(f"option {_FAMILY}{name}: {values[name]!r}: {error}") from error
     if seconds <= 0:
-        raise ConfigError(f"option {_FAMILY}{name}: {given[name]!r} is not above 0: write a duration such as '2 min'")
+        raise ConfigError(f"option {_FAMILY}{name}: {values[name]!r} is not above 0: write a duration such as '2 min'")
     return seconds
