@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flink_skills.errors import ResourceError, SourceError
+from flink_skills.errors import ConfigError, ResourceError, SourceError, UnknownNameError
 from flink_skills.manager.source_loading import Declared, Entry, LoadedSource, in_threads
 from flink_skills.skill import AgentSkill, Diagnostic
 
@@ -71,6 +71,20 @@ class Catalog:
         """Compute the digests, several at the same time. A skill's first use reports a failure."""
         missing = [entry for skill in skills if not (entry := self._entries[id(skill)]).is_bound]
         in_threads(_try_to_bind, missing, 4, "skill-digests")
+
+    def chosen(self, names: Sequence[str] | None, *, hidden: bool) -> list[AgentSkill]:
+        """Return the skills with these names, by default all. ``hidden`` includes skills that hide from models.
+
+        Raises :class:`UnknownNameError` for a name that no source has.
+        """
+        if isinstance(names, str):
+            raise ConfigError(f"skill names must be a list, such as [{names!r}], not the string {names!r}")
+        if names is None:
+            return [skill for skill in self.skills.values() if hidden or not skill.hidden]
+        for name in names:
+            if name not in self.skills:
+                raise UnknownNameError("skill", name, self.skills)
+        return [self.skills[name] for name in dict.fromkeys(names)]
 
     def _choose(self, winner: _Candidate, challenger: _Candidate) -> _Candidate:
         """Return the used skill for a name, and report the other one."""

@@ -13,7 +13,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, ClassVar
 
-from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, UnknownNameError, counted
+from flink_skills.errors import ConfigError, SkillFormatError, SkillsError, SourceError, counted
 from flink_skills.manager.lockfile import SkillLock, outdated_message
 from flink_skills.manager.scope import SkillScope, SourceItem
 from flink_skills.manager.skill_catalog import Catalog, Refreshed, compare
@@ -256,7 +256,7 @@ class AgentSkillManager(Resource):
         skills are read concurrently, and each of them once. Raises :class:`UnknownNameError`.
         """
         catalog = self._loaded()
-        entries = [catalog.entry(skill) for skill in _chosen(catalog, names, hidden=True)]
+        entries = [catalog.entry(skill) for skill in catalog.chosen(names, hidden=True)]
         return list(self._without_guesses(chain.from_iterable(self._inspect(entries))))
 
     def check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
@@ -304,7 +304,7 @@ class AgentSkillManager(Resource):
         """
         with self._lock:
             catalog = self._loaded()
-            chosen = [skill for skill in _chosen(catalog, names, hidden=False) if skill.name not in self._unavailable]
+            chosen = [skill for skill in catalog.chosen(names, hidden=False) if skill.name not in self._unavailable]
             wanted = None if names is None else tuple(sorted(skill.name for skill in chosen))
             known = self._views.get(wanted)
             if known is not None:
@@ -445,18 +445,6 @@ class AgentSkillManager(Resource):
         with self._lock:
             self._trees.update(_trees(sources))
         return list(Catalog.of(sources).skills.values())
-
-
-def _chosen(catalog: Catalog, names: Sequence[str] | None, *, hidden: bool) -> list[AgentSkill]:
-    """Return the skills with these names, by default all. ``hidden`` includes skills that hide from models."""
-    if isinstance(names, str):
-        raise ConfigError(f"skill names must be a list, such as [{names!r}], not the string {names!r}")
-    if names is None:
-        return [skill for skill in catalog.skills.values() if hidden or not skill.hidden]
-    for name in names:
-        if name not in catalog.skills:
-            raise UnknownNameError("skill", name, catalog.skills)
-    return [catalog.skills[name] for name in dict.fromkeys(names)]
 
 
 def _trees(sources: Sequence[LoadedSource]) -> list[LoadedTree]:
