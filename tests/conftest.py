@@ -17,6 +17,22 @@ from flink_skills.execution.isolation.canaries import Findings, prove
 from tests.kit.class_archives import client_options
 from tests.kit.passable import passable_folder
 
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:  # the short sets of other Pythons run without it
+    pass
+else:
+    # How long property tests search: a moment, or hours with HYPOTHESIS_PROFILE=nightly. How fast they generate values
+    # depends on the load of the machine.
+    settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "nightly",
+        max_examples=20_000,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    settings.load_profile("nightly" if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else "quick")
+
 _FOLDER = Path.cwd()
 # What PyFlink gives to a process of Python functions, and so also to that of a test with a mini cluster.
 _OF_FUNCTIONS = {
