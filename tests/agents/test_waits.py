@@ -264,7 +264,12 @@ def test_the_next_events_can_overtake_and_a_waiting_turn_changes_only_its_own_fi
             ctx.state["mine"] = 1
             return note("waited")
         ctx.state["other"] = event["n"]
+        note(f"overtook {event['n']}")
         return dict(ctx.state)
+
+    def approval() -> Iterable[Any]:
+        wait_for("overtook 2")
+        yield from _soon("approval", 1)
 
     events = [{"k": "a", "n": n} for n in (1, 2)]
     options = {SkillOptions.TURN_WHEN_WAITING: "next"}
@@ -277,7 +282,7 @@ def test_the_next_events_can_overtake_and_a_waiting_turn_changes_only_its_own_fi
     env = AgentsExecutionEnvironment.get_execution_environment()
     for option, value in options.items():
         env.get_config().set(option, value)
-    output = env.from_list(more(), "k").apply(Code(code)).answers(_soon("approval", 1), "k")
+    output = env.from_list(more(), "k").apply(Code(code)).answers(approval(), "k")
     assert output.to_list() == ["waited", {"other": 2}, {"other": 3, "mine": 1}]
     # A turn that resumes starts with the state of its start.
     assert [text for text in LOG if text.startswith("sees")] == ["sees None", "sees None"]
