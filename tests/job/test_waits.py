@@ -270,7 +270,7 @@ def test_the_check_and_the_explanation_show_approvals(folder: Path) -> None:
     assert explain_job(folder / "job.yaml")["approvals"] == [
         {
             "agent": "refunds",
-            "tools": {"p*": ("pay",), "pay": ("pay",)},
+            "tools": {"p*": ["pay"], "pay": ["pay"]},
             "by": "answers",
             "timeout": "2 s",
             "on_timeout": "refuse",
