@@ -22,8 +22,8 @@ try:
 except ImportError:  # the short sets of other Pythons run without it
     pass
 else:
-    # How long property tests search: a moment, or hours with HYPOTHESIS_PROFILE=nightly. How fast they generate values
-    # depends on the load of the machine.
+    # Property tests search for a moment, or for hours with HYPOTHESIS_PROFILE=nightly. The speed of generation depends
+    # on the load of the machine, and is not checked.
     settings.register_profile("quick", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile(
         "nightly",

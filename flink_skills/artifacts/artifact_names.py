@@ -13,7 +13,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.skill.file_rules import name_problem
 
 Reason = Literal["invalid", "missing", "too-large", "changed", "unavailable"]
-#: What a version looks like: the first digits of a digest.
+#: A version: the first digits of a digest.
 VERSION = re.compile(r"[0-9a-f]{16}")
 
 _MAX_LENGTH = 512
@@ -160,7 +160,7 @@ def parse_reference(text: str) -> Reference:
 
 def _artifact(rest: str) -> Reference:
     name, sign, version = rest.rpartition("@")
-    # What does not look like a version belongs to the name.
+    # Other endings belong to the name.
     if sign and version in ("", "latest"):
         return Reference("artifact", check_name(name))
     if sign and VERSION.fullmatch(version):

@@ -60,7 +60,7 @@ class LocalFolder(Location):
                 with suppress(OSError):
                     os.unlink(building)
                 raise
-            # What is written next may rely on this one, also after the power failed.
+            # Later writes can rely on this one, even after a loss of power.
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)

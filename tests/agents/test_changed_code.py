@@ -273,7 +273,7 @@ async def test_code_that_ends_without_a_finished_step_starts_anew(
 
 
 class Fetches(Agent):
-    """Asks an agent, which has steps of its own, and does some inside a step."""
+    """Asks an agent with separate steps, and does some inside a step."""
 
     name = "fetches"
 

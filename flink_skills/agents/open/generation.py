@@ -364,7 +364,7 @@ class _NoModel(ChatModel):
 
 
 def described_models(plan: AgentPlan, views: Mapping[str, SkillView]) -> Generation:
-    """Return the models in ``plan`` with their system texts and tools. ``views`` has the skills for each model.
+    """Return the models in ``plan`` with their system prompts and tools. ``views`` has the skills for each model.
 
     >>> described_models(plan, {"model": manager.view()}).model("model").system
     """

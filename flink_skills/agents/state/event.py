@@ -64,7 +64,7 @@ def key_of(event: Any, names: Sequence[str]) -> Any:
 # A version, whether it has a timestamp, and the timestamp; see TurnState.java.
 _HEADER = struct.Struct(">BBq")
 
-# What rows, records and the values in them are made of. None of these does more than hold what it is given.
+# The classes and functions of rows, records and the values in them. They only create values.
 _PLAIN = {
     ("flink_skills.agents.state.event", "Record"),
     ("pyflink.common.types", "_create_row"),
@@ -75,14 +75,16 @@ _PLAIN = {
     ("datetime", "timedelta"),
     ("datetime", "timezone"),
     ("decimal", "Decimal"),
-    # How older protocols write bytes.
+    # Bytes in older protocols.
     ("_codecs", "encode"),
 }
 
 
 def stored_event(data: bytes) -> dict[str, Any]:
-    """An event as plain data: ``timestamp`` where it has one, and ``event``; where only the job itself could open it,
-    ``bytes``, how many it has."""
+    """Return a stored event as plain data: ``event``, and ``timestamp`` if it has one.
+
+    An event that only the job itself can read has ``bytes``, its size, instead of ``event``.
+    """
     _, has_timestamp, timestamp = _HEADER.unpack_from(data)
     content = data[_HEADER.size :]
     found: dict[str, Any] = {"timestamp": timestamp} if has_timestamp else {}

@@ -50,7 +50,7 @@ _CONTENT = "the content of unloaded skills"
 _REASONING = "the reasoning of its earlier turns"
 _SUMMARY = "<conversation_summary>\n{}\n</conversation_summary>"
 _CUT = " … (the summary was cut here)"
-# Of one message, in what is given to be summed up: results of tools may be long, and what came of them follows.
+# Characters of one message in the text to summarize. Results of tools can be long, and the answers to them follow.
 _MAX_TEXT_LENGTH = 8_000
 _TASK = """\
 You keep the memory of an agent. You are given the older part of its conversation, one JSON object to a line, maybe with
@@ -160,7 +160,7 @@ async def _summary(conversation: Conversation, messages: Sequence[Message], most
 
 
 def _line(message: Message) -> dict[str, Any]:
-    """A message for a reader: as JSON, in which nothing that somebody wrote can look like another message."""
+    """Return a message for a summary. As JSON, its content cannot look like another message."""
     text = "\n".join([message.content, *(f"[{of.summary}]" for of in message.media)])
     if len(text) > _MAX_TEXT_LENGTH:
         text = f"{text[: _MAX_TEXT_LENGTH // 2]} … {text[-_MAX_TEXT_LENGTH // 2 :]}"

@@ -64,7 +64,7 @@ class ClockAges:
         wall, steady = time.time(), time.monotonic()
         expected = self._wall + (steady - self._steady)
         self._wall, self._steady = wall, steady
-        # This includes uses before the clock was set back, whose times are in the future since then.
+        # This includes uses before the clock was set back, whose times are in the future.
         self._latest = max(self._latest, expected)
         if wall - expected > _MIN_JUMP_SECONDS:
             self._jumps.append((self._latest, wall - expected, steady))

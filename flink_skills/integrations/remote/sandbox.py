@@ -161,7 +161,7 @@ def _as_written(folders: Folders, written: list[tuple[str, Entry]]) -> Known:
         try:
             entry = Entry.of(Path(folders.path(name)).lstat(), sent.target)
         except OSError:
-            continue  # replaced by a later entry of the same stream, or removed here meanwhile
+            continue  # replaced by a later entry of the same stream, or removed in the meantime
         if entry is not None:
             found[name] = entry
     return found

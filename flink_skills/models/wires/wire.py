@@ -221,7 +221,7 @@ _MAX_KEPT = 64
 
 
 class Fixed:
-    """Keeps the JSON of system texts and of sets of tools. ``encode_tool`` returns the JSON of one tool."""
+    """Cache of the JSON of system prompts and of sets of tools. ``encode_tool`` returns the JSON of one tool."""
 
     def __init__(self, encode_tool: Callable[[ToolSpec], bytes]) -> None:
         self._encode_tool = encode_tool

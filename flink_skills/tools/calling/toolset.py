@@ -270,11 +270,11 @@ class _Call:
 
 
 class ArgumentFeed:
-    """Takes the pieces of one answer, hands them on to ``on_delta``, and those of calls to their tools.
+    """Feed of the pieces of one answer: to ``on_delta``, and those of calls to their tools.
 
-    Tools are told one after another. A tool that takes its time gets what came meanwhile in one piece, so nothing piles
-    up. At the end of the block all has been told, and no tool is told anything later; if an error ends it, the tools
-    are told that nothing counts. A tool cannot break it: what it raises is logged.
+    Tools receive pieces one after another. A slow tool receives the pieces that arrived in the meantime as one. No
+    tool receives anything after the end of the block. If an error ends the block, the pieces are withdrawn. An
+    exception of a tool is logged, and does not end the feed.
 
     >>> async with ArgumentFeed(tools, context_of) as feed:
     ...     response = await model.stream(request, feed)

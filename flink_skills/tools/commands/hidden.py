@@ -1,4 +1,4 @@
-"""Variables of skills, and values that are removed from texts for models and logs."""
+"""Variables of skills, and values that are removed from content for models and logs."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def named_specs(
     # A name that the state cannot store has to be unique without it.
     first = 0 if len(state.tool_names) + len(tools) <= MAX_TOOL_NAMES else 2
     for tool in tools if first == 0 else ():
-        # These first: no tool can take the own name of another tool of the skill.
+        # Own names come first, so that no other tool of the skill takes one.
         if tool not in chosen and tool not in used and _fits(tool) and not tool.startswith(prefixes):
             chosen[tool] = tool
             used.add(tool)

@@ -318,7 +318,7 @@ def parse_schema_file(data: bytes) -> SchemaFile:
         return _unusable(f"{SCHEMA_FILE} does not contain a list of tools")
     tools: dict[str, DeclaredTool] = {}
     problems: list[SchemaProblem] = []
-    # Where the search for the next entry of a name starts.
+    # Start of the search for the next entry of a name.
     starts: dict[str, int] = {}
     if len(entries) > MAX_TOOLS:
         more = f"{SCHEMA_FILE} has {len(entries)} tools: the first {MAX_TOOLS} count"

@@ -22,7 +22,7 @@ from flink_skills.tools.toolset_base import BaseToolSet
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=Tool)
 
-# What all model providers accept.
+# A name that all model providers accept.
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 

@@ -237,7 +237,7 @@ class RunCode(CheckedTool):
         code = asked.code
         if context.skills is not None:
             staged = await asyncio.to_thread(stage_skills, workspace, context.skill_state or (), context.skills)
-            # The texts of skills name the original directories.
+            # Skills name the original directories.
             code = with_copies(code, {original: copy for original, copy in staged.values() if original})
         is_python = asked.language == "python"
         result = await shell.run(
