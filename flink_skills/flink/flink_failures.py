@@ -97,6 +97,14 @@ def job_failure(error: BaseException) -> str | None:
     return None if message is None else _without_class(message)
 
 
+def hides_cause(error: BaseException) -> bool:
+    """Return True if Flink reports that a task has already failed, and not why.
+
+    An event of an operator coordinator that arrives at a failed task fails the job before the task's own report does.
+    """
+    return any("TaskNotRunningException" in throwable.toString() for throwable in _java_causes(error))
+
+
 def _java_causes(error: BaseException) -> Iterator[Any]:
     """Yield the exception of Java that an error came from, and its causes. Yield nothing for an error of Python."""
     found: BaseException | None = error

@@ -15,7 +15,10 @@ from flink_skills.agents.state.journal import Journal
 from flink_skills.agents.state.waits import OpenWait
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.flink.bridge import add_bridge, flink_environment, start_java
-from flink_skills.flink.flink_failures import flink_errors, job_failure
+from flink_skills.flink.flink_failures import flink_errors, hides_cause, job_failure
+
+# Flink hides a cause only if the task fails while an event is on its way to it.
+_MAX_READS = 5
 
 
 @dataclass(frozen=True)
@@ -106,11 +109,14 @@ class Savepoint:
         with flink_errors(ConfigError, f"{self.location}: "):
             backends = [str(backend) for backend in self._bridge.backendsFor(self.location)]
         for backend, expiring in itertools.product(backends, (False, True)):
-            try:
-                yield from self._read(uid, key, expiring, backend)
-                return
-            except _OtherFormatError as error:
-                problems.append(error)
+            for _ in range(_MAX_READS):
+                try:
+                    yield from self._read(uid, key, expiring, backend)
+                    return
+                except _OtherFormatError as error:
+                    problems.append(error)
+                    if not error.hidden:
+                        break
         raise ConfigError(f"{self.location}: {problems[-1]}")
 
     def _read(self, uid: str, key: str | None, expiring: bool, backend: str) -> Iterator[KeyState]:
@@ -140,8 +146,18 @@ class Savepoint:
             message = job_failure(error)
             if message is None:
                 raise
-            raise (_OtherFormatError if first else ConfigError)(message) from error
+            if first:
+                raise _OtherFormatError(message, hidden=hides_cause(error)) from error
+            raise ConfigError(message) from error
 
 
 class _OtherFormatError(ConfigError):
-    """The state cannot be read in this form."""
+    """The state cannot be read in this form.
+
+    Attributes:
+        hidden: True if Flink reported a consequence instead of the cause.
+    """
+
+    def __init__(self, message: str, *, hidden: bool) -> None:
+        super().__init__(message)
+        self.hidden = hidden

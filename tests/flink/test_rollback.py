@@ -12,12 +12,15 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyflink.java_gateway import get_gateway
 
 import flink_skills
 import flink_skills.cli
 from flink_skills import AgentsExecutionEnvironment
+from flink_skills.flink.savepoints import Savepoint
 from tests.golden import rollback
 from tests.golden.make import DEADLINE, Sender, golden_environment, stopped
 from tests.kit.flink_rest import wait_until
@@ -75,6 +78,32 @@ def test_an_earlier_release_rejects_it_with_the_fix(wheel: Path, savepoint: Path
     assert "Restore with the release that wrote the savepoint" in job.stdout + job.stderr
     # No event is lost: the release has not emitted anything.
     assert "output" not in job.stdout.split()
+
+
+class _HidesOneFailure:
+    """The bridge of a reader. Flink hides the cause of the first failure."""
+
+    def __init__(self, bridge: Any) -> None:
+        self._bridge = bridge
+        self.reads = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bridge, name)
+
+    def keysIn(self, *arguments: Any) -> Any:
+        self.reads += 1
+        if self.reads == 1:
+            flink = get_gateway().jvm.org.apache.flink
+            task = flink.runtime.operators.coordination.TaskNotRunningException("Task is not running")
+            flink.util.ExceptionUtils.rethrow(task)
+        return self._bridge.keysIn(*arguments)
+
+
+def test_a_failure_whose_cause_flink_hides_is_tried_again(savepoint: Path) -> None:
+    reader = Savepoint(str(savepoint))
+    reader._bridge = _HidesOneFailure(reader._bridge)
+    assert {state.key for state in reader.keys("held")} == {'"a"', '"b"'}
+    assert reader._bridge.reads > 1
 
 
 def test_an_unknown_format_is_not_read(
