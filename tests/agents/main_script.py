@@ -1,4 +1,4 @@
-"""Script that declares what users declare in a main script; ``test_by_value.py`` runs it as ``__main__``.
+"""Script that declares what users declare in a main script; ``test_sealing.py`` runs it as ``__main__``.
 
 It pickles each event twice and, on its own, the function that uses the event, as a job does. The function's result in
 this process is what each other process must get as well.

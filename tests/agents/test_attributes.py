@@ -13,21 +13,25 @@ import flink_skills
 from flink_skills import (
     Agent,
     AgentContext,
+    AgentsConfiguration,
     AgentsExecutionEnvironment,
+    ConfigError,
     PlanError,
     ResourceDescriptor,
+    ResourceName,
     UnknownNameError,
+    agent_tool,
     chat_model_connection,
     chat_model_setup,
+    load_agent_yaml,
     prompt,
     tool,
 )
 from flink_skills.agents import compile_plan
 from flink_skills.other_frameworks import AGENT_WORDS, CONTEXT_WORDS, IMPORTS, SETUP_WORDS
+from flink_skills.testing import ScriptedModel
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
-
-pytestmark = pytest.mark.row("B23")
 
 
 class Answer(BaseModel):
@@ -38,6 +42,7 @@ def made(**attributes: Any) -> Agent:
     return type("Made", (Agent,), {"model": "offline", **attributes})()  # type: ignore[no-any-return]
 
 
+@pytest.mark.row("B23")
 @pytest.mark.parametrize(
     ("name", "value", "right"),
     [
@@ -66,6 +71,7 @@ def test_a_word_without_effect_is_an_error_at_apply(name: str, value: Any, right
     assert right in str(caught.value)
 
 
+@pytest.mark.row("B23")
 def test_all_are_named_at_once_and_those_of_instances_too() -> None:
     agent = made(instruction="x", llm="y")
     agent.sub_agents = []  # type: ignore[attr-defined]
@@ -115,11 +121,13 @@ class Uses(Base):
         return self._tools
 
 
+@pytest.mark.row("B23")
 def test_own_attributes_stay_free() -> None:
     compile_plan(Uses)
     compile_plan(type("Plain", (Agent,), {"model": "offline", "threshold": 3, "MODEL": "x", "model_path": "/opt"}))
 
 
+@pytest.mark.row("B23")
 def test_an_attribute_that_is_only_written_has_no_effect() -> None:
     class Writes(Agent):
         model = "offline"
@@ -131,6 +139,7 @@ def test_an_attribute_that_is_only_written_has_no_effect() -> None:
         compile_plan(Writes)
 
 
+@pytest.mark.row("B23")
 def test_arguments_say_how_an_agent_is_configured() -> None:
     class Triage(Agent):
         pass
@@ -164,6 +173,7 @@ def setup(**arguments: Any) -> type[Agent]:
     return Declared
 
 
+@pytest.mark.row("B23")
 @pytest.mark.parametrize(
     ("name", "value", "right"),
     [
@@ -181,6 +191,7 @@ def test_arguments_of_a_chat_model_get_the_right_word(name: str, value: Any, rig
         compile_plan(setup(**{name: value}))
 
 
+@pytest.mark.row("B23")
 def test_the_valid_names_include_those_of_the_setup_itself() -> None:
     with pytest.raises(UnknownNameError) as caught:
         compile_plan(setup(zzz=1))
@@ -188,6 +199,7 @@ def test_the_valid_names_include_those_of_the_setup_itself() -> None:
     assert all(name in listed for name in ("connection", "price", "prompt", "run_code", "skill_names", "temperature"))
 
 
+@pytest.mark.row("B23")
 def test_arguments_of_a_connection_get_the_right_word() -> None:
     class Declared(Agent):
         @chat_model_connection
@@ -204,6 +216,7 @@ def test_arguments_of_a_connection_get_the_right_word() -> None:
         compile_plan(Declared)
 
 
+@pytest.mark.row("B23")
 @pytest.mark.parametrize("name", ["Skills", "ReActAgent", "action", "OutputEvent", "RunnerContext"])
 def test_imports_of_flink_agents_name_ours(name: str) -> None:
     with pytest.raises(ImportError) as caught:
@@ -211,12 +224,14 @@ def test_imports_of_flink_agents_name_ours(name: str) -> None:
     assert str(caught.value) == f"flink_skills has no {name}: {IMPORTS[name]}"
 
 
+@pytest.mark.row("B23")
 def test_other_names_are_missing_as_usual() -> None:
     assert not hasattr(flink_skills, "Nothing")
     with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
         exec("from flink_skills import Nothing")
 
 
+@pytest.mark.row("B23")
 @pytest.mark.parametrize(
     ("name", "right"),
     [
@@ -240,6 +255,7 @@ async def test_attributes_of_the_context_name_ours(
     assert right in record["error"]
 
 
+@pytest.mark.row("B23")
 def test_the_tables_name_what_exists() -> None:
     known = {name for name in vars(Agent) if not name.startswith("_")}
     assert not known & AGENT_WORDS.keys()
@@ -249,3 +265,130 @@ def test_the_tables_name_what_exists() -> None:
     for advice in (*AGENT_WORDS.values(), *SETUP_WORDS.values()):
         for word in advice.replace("(", " ").split():
             assert not word.startswith("skills.") or word.rstrip(".,;") in options, advice
+
+
+class Judge(Agent):
+    name = "judge"
+    model = "offline"
+
+
+def env() -> AgentsExecutionEnvironment:
+    return AgentsExecutionEnvironment.get_execution_environment()
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "value", "problem"),
+    [
+        (env, "parallelism", 2, "AgentsExecutionEnvironment.parallelism cannot be set: set options"),
+        (env, "skills", ["/opt/skills"], "AgentsExecutionEnvironment.skills cannot be set"),
+        (env, "get_config", {}, "AgentsExecutionEnvironment.get_config cannot be set"),
+        (AgentsConfiguration, "turn_timeout", "1 s", r"set an option with set\('skills.turn.timeout', …\)"),
+        (AgentsConfiguration, "anything", 1, "AgentsConfiguration.anything cannot be set"),
+    ],
+)
+def test_an_attribute_that_nothing_reads_cannot_be_set(made: Any, name: str, value: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        setattr(made(), name, value)
+
+
+def test_a_misspelled_method_comes_with_near_names() -> None:
+    with pytest.raises(AttributeError, match="did you mean 'add_skills_from_paths'"):
+        env().add_skill_from_paths(["/opt/skills"])  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="AgentsConfiguration has no attribute 'sett': did you mean 'set'"):
+        env().get_config().sett("skills.turn.timeout", "1 s")  # type: ignore[attr-defined]
+
+
+def test_an_environment_of_a_user_has_attributes() -> None:
+    class Own(AgentsExecutionEnvironment):
+        def __init__(self) -> None:
+            super().__init__()
+            self.more = 1
+
+    assert Own().more == 1
+
+
+def test_an_attribute_of_an_agent_of_yaml_cannot_be_set(tmp_path: Path) -> None:
+    file = tmp_path / "judge.yaml"
+    file.write_text("name: judge\nmodel: offline\n", encoding="utf-8")
+    agent = load_agent_yaml(file)
+    for name, value in (("instructions", "Be brief."), ("output_type", int), ("anything", 1)):
+        with pytest.raises(ConfigError, match=f"agent judge: {name} cannot be set, because .* its YAML: write it"):
+            setattr(agent, name, value)
+    assert env().from_list(["x"]).apply(agent).to_list() == ["No skill fits this event."]
+
+
+def test_options_after_apply_are_errors() -> None:
+    agents_env = env()
+    agents_env.from_list(["x"]).apply(Judge)
+    for late in (
+        lambda: agents_env.get_config().set("skills.turn.timeout", "1 s"),
+        lambda: agents_env.add_skills_from_paths(["/opt/skills"]),
+        lambda: agents_env.add_skills_from_urls(["https://skills.example/a.zip"]),
+        lambda: agents_env.add_skills_from_resources(["skills"]),
+        lambda: agents_env.add_skills([]),
+        lambda: agents_env.add_resource("tone", "Be brief."),
+    ):
+        with pytest.raises(ConfigError, match="agent judge is compiled already and would not have it"):
+            late()
+
+
+class Desk(Agent):
+    name = "desk"
+    instructions = "You answer."
+
+    @chat_model_setup
+    @staticmethod
+    def model() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz=ResourceName.ChatModel.OPENAI_SETUP, connection="none", model="gpt")
+
+
+class Plain(Agent):
+    name = "plain"
+    model = "offline"
+
+
+def answers(agent: Any, *events: Any) -> list[Any]:
+    env = AgentsExecutionEnvironment.get_execution_environment()
+    return list(env.from_list(list(events)).apply(agent).to_list(raise_on_error=True))
+
+
+@pytest.mark.parametrize("agent", [Plain, Plain()], ids=["class", "instance"])
+def test_all_models_of_an_agent_are_replaced_meanwhile(agent: Any) -> None:
+    with Plain.override(model=ScriptedModel(["scripted"])):
+        assert answers(agent, "hello") == ["scripted"]
+    assert answers(agent, "hello") != ["scripted"]
+
+
+def test_a_model_can_be_replaced_by_name_and_by_a_text() -> None:
+    with Plain.override(model={"model": ScriptedModel(["by name"])}):
+        assert answers(Plain, "hello") == ["by name"]
+    with Plain.override(model="offline"):
+        assert answers(Plain, "hello")
+
+
+def test_an_agent_that_is_a_tool_has_the_replacement_of_its_caller() -> None:
+    class Caller(Agent):
+        name = "caller"
+        model = "offline"
+
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            return await ctx.call_tool("plain", {"request": event})
+
+        @agent_tool
+        @staticmethod
+        def plain() -> Any:
+            return Plain
+
+    with Caller.override(model=ScriptedModel(["from the callee"])):
+        (found,) = answers(Caller, "hello")
+    assert "from the callee" in str(found)
+
+
+def test_what_cannot_replace_a_model_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="override of agent plain: model is of type int"), Plain.override(model=3):
+        pass
+    with (
+        Plain.override(model={"modle": ScriptedModel(["x"])}),
+        pytest.raises(UnknownNameError, match="override of agent plain"),
+    ):
+        answers(Plain, "hello")

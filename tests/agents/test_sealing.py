@@ -6,6 +6,8 @@ Examines the internals of agents.sealing on purpose.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,17 @@ from flink_skills import (
     ResourceDescriptor,
     ResourceName,
     SkillConfig,
+    chat_model_setup,
     load_agent_yaml,
     skills,
 )
-from flink_skills.agents import compile_plan, load_agent
+from flink_skills.agents import compile_plan, decode, load_agent
 from flink_skills.agents.plan.sealing import secret_values
 from flink_skills.manager import SkillScope
+from flink_skills.models import UserMessage
 from flink_skills.sources import SourceSpec
+from tests.kit.agents import OpenAgent
+from tests.kit.models import Script
 
 PLANTED = "pl4nted-s3cret"
 PIN = "a" * 64
@@ -206,3 +212,266 @@ def test_specs_and_single_sources_are_taken_as_they_are() -> None:
     assert scope.urls == (SourceSpec("url", "https://h/a.zip", sha256=PIN),)
     assert scope.paths == (SourceSpec("path", "/opt/skills"),)
     assert plan.resources == ("skills.zip",)
+
+
+SCRIPT = Path(__file__).with_name("main_script.py")
+
+# Reads what another process pickled, and pickles the events again: as PyFlink's own processes do, without an import
+# of the package.
+READER = """
+import json, pickle, sys, traceback
+import cloudpickle
+
+pickled = pickle.loads(open(sys.argv[1], "rb").read())
+results, again = {}, {}
+for name, (check, events) in pickled.items():
+    try:
+        check, first, second = pickle.loads(check), *map(pickle.loads, events)
+        results[name] = [type(first) is type(second), check(first), check(second)]
+        again[name] = (cloudpickle.dumps(check), [cloudpickle.dumps(first), cloudpickle.dumps(second)])
+    except Exception:
+        results[name] = traceback.format_exc()
+open(sys.argv[2], "wb").write(pickle.dumps(again))
+print(json.dumps(results, default=repr))
+"""
+
+CASES = (
+    "dataclass",
+    "frozen",
+    "slots",
+    "frozen slots",
+    "keyword only",
+    "inheritance",
+    "generic dataclass",
+    "pydantic dataclass",
+    "pydantic model",
+    "discriminated union",
+    "generic model",
+    "enum",
+    "enum with attributes",
+    "enum with a constructor",
+    "flag",
+    "typed dict",
+    "named tuple",
+    "old named tuple",
+    "class",
+    "abstract class",
+    "exception",
+    "closure",
+    "partial",
+    "cached function",
+    "cached function of a module",
+    "annotations",
+)
+
+
+@pytest.fixture(scope="module", params=["", "from __future__ import annotations\n"], ids=["", "future"])
+def processes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Results of the script, of a process that reads its pickles, and of one that reads the pickles of the second."""
+    folder = tmp_path_factory.mktemp("by_value")
+    script, reader = folder / "script.py", folder / "reader.py"
+    script.write_text(request.param + SCRIPT.read_text())
+    reader.write_text(READER)
+    return [
+        run(script, folder / "first"),
+        run(reader, folder / "first", folder / "second"),
+        run(reader, folder / "second", folder / "third"),
+    ]
+
+
+def run(*command: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.each_python
+@pytest.mark.parametrize("case", CASES)
+def test_it_arrives_whole_and_as_one_class(processes: list[dict[str, Any]], case: str) -> None:
+    script, worker, later = processes
+    result = script["results"][case]
+    assert worker.get(case) == [True, result, result]
+    assert later.get(case) == [True, result, result]
+
+
+@pytest.mark.each_python
+def test_all_cases_are_here(processes: list[dict[str, Any]]) -> None:
+    assert sorted(processes[0]["results"]) == sorted(CASES)
+
+
+@pytest.mark.each_python
+def test_the_process_that_declares_the_classes_keeps_them_as_they_are(processes: list[dict[str, Any]]) -> None:
+    script = processes[0]
+    assert (script["changed"], script["made again"], script["shapes"]) == ([], [], ["Square"])
+
+
+@pytest.fixture
+def isolation() -> dict[str, str]:
+    """The isolation of a job as it is without options, which is what these tests are about."""
+    return {}
+
+
+class Coder(Agent):
+    model = "scripted:m"
+    run_code = True
+
+
+def block(code: str, language: str = "python") -> str:
+    return f"Let me see.\n```{language}\n{code}\n```\n"
+
+
+def told(model: Any, number: int = -1) -> str:
+    last = model.requests[number].messages[-1]
+    assert isinstance(last, UserMessage)
+    return last.content
+
+
+@pytest.mark.row("J31")
+async def test_the_model_goes_on_with_what_its_code_printed(open_agent: OpenAgent, script: Script) -> None:
+    model = script([block("print(6 * 7)", "tool_code"), block("echo $((2 + 3)) > n; cat n", "bash"), "It is 42 and 5."])
+    bench = await open_agent(Coder)
+    outcome = await bench.turn("x")
+    assert outcome.outputs == (("", "It is 42 and 5."),)
+    assert told(model, 1).startswith("```tool_output\nexit code: 0\nstdout:\n42\n")
+    assert "stdout:\n5\n" in told(model, 2)
+    assert "```tool_output" in model.requests[0].system
+    assert model.requests[0].tools == []
+    steps = [decode(entry)["id"] for entry in bench.journal]
+    assert steps == ["chat#0/m0", "chat#0/c0.0", "chat#0/m1", "chat#0/c1.0", "chat#0/m2"]
+
+
+@pytest.mark.row("J31")
+async def test_when_it_is_off_text_is_text(open_agent: OpenAgent, script: Script) -> None:
+    class Plain(Agent):
+        model = "scripted:m"
+
+    for agent, options in ((Plain, {}), (type("Off", (Coder,), {"run_code": False}), {"skills.code.enabled": "true"})):
+        model = script([block("open('made', 'w')")])
+        bench = await open_agent(agent, **options)
+        outcome = await bench.turn("x")
+        assert outcome.outputs == (("", block("open('made', 'w')")),)
+        assert "tool_output" not in model.requests[0].system
+        assert len(bench.journal) == 1
+        assert bench.runtime.isolation == "none: no commands"
+
+
+@pytest.mark.row("J31")
+async def test_one_model_of_an_agent_may_have_it(open_agent: OpenAgent, script: Script) -> None:
+    class Two(Agent):
+        @chat_model_setup
+        def plain(self) -> ResourceDescriptor:
+            return ResourceDescriptor(clazz="scripted.setup")
+
+        @chat_model_setup
+        def coder(self) -> ResourceDescriptor:
+            return ResourceDescriptor(clazz="scripted.setup", run_code=True)
+
+        async def on_event(self, event: Any, ctx: Any) -> Any:
+            return [await ctx.chat(event, model="plain"), await ctx.chat(event, model="coder")]
+
+    script([block("print(1)"), block("print(1)"), "done"])
+    outcome = await (await open_agent(Two)).turn("x")
+    assert outcome.outputs == (("", [block("print(1)"), "done"]),)
+
+
+@pytest.mark.row("J31")
+async def test_an_option_and_yaml_switch_it_on(open_agent: OpenAgent, script: Script, tmp_path: Path) -> None:
+    class Plain(Agent):
+        model = "scripted:m"
+
+    (tmp_path / "coder.yaml").write_text("model: scripted:m\nrun_code: true\n")
+    for agent, options in ((Plain, {"skills.code.enabled": "true"}), (load_agent_yaml(tmp_path / "coder.yaml"), {})):
+        model = script([block("print(1)"), "done"])
+        assert (await (await open_agent(agent, **options)).turn("x")).outputs == (("", "done"),)
+        assert "stdout:\n1" in told(model)
+
+
+@pytest.mark.row("J31")
+async def test_finished_code_is_not_run_again(open_agent: OpenAgent, script: Script) -> None:
+    log = "import os; print(os.environ['FLINK_SKILLS_CALL_ID'], file=open('log', 'a')); print(open('log').read())"
+
+    def answer(request: Any) -> str:
+        said = [message.content for message in request.messages if isinstance(message, UserMessage)]
+        return block(log) if len(said) < 3 else said[-1]
+
+    script(answer)
+    bench = await open_agent(Coder)
+    first = await bench.turn("x")
+    journal = list(bench.journal)
+    assert len(journal) == 5
+    ids = first.outputs[0][1].split("stdout:\n")[1].split("stderr")[0].split()
+    assert len(ids) == len(set(ids)) == 2, "each block has a call id"
+    # Everything is there: nothing runs.
+    again = await bench.turn("x", journal=journal)
+    assert again.outputs == first.outputs
+    # The second block had begun, and had no result: it runs again with the id that it had.
+    repeated = await bench.turn("x", journal=journal[:3], crashes=1)
+    assert repeated.outputs[0][1].split("stdout:\n")[1].split("stderr")[0].split() == [*ids, ids[1]]
+
+
+@pytest.mark.row("J31")
+async def test_blocks_run_in_order_until_one_fails(open_agent: OpenAgent, script: Script) -> None:
+    model = script([block("print('a')") + block("raise ValueError('no')") + block("print('c')"), "done"])
+    bench = await open_agent(Coder)
+    outcome = await bench.turn("x")
+    assert outcome.outputs == (("", "done"),)
+    text = told(model)
+    assert text.startswith("Block 1 of 3:\n```tool_output\nexit code: 0\nstdout:\na\n")
+    assert "ValueError: no" in text
+    assert text.endswith("1 more blocks were not run: an earlier one failed.")
+
+
+@pytest.mark.row("J31")
+async def test_code_that_fails_is_fixed_twice_and_no_more(open_agent: OpenAgent, script: Script) -> None:
+    model = script(lambda request: block("raise ValueError('again')"))
+    bench = await open_agent(Coder)
+    outcome = await bench.turn("x")
+    assert outcome.outputs == (("", block("raise ValueError('again')")),)
+    assert len(model.requests) == 4
+    assert told(model).endswith("No more code is run for this request: answer without code.")
+    assert "No more code" not in told(model, 2)
+
+
+@pytest.mark.row("J31")
+async def test_rounds_are_bounded(open_agent: OpenAgent, script: Script) -> None:
+    model = script(lambda request: block("print(1)"))
+    await (await open_agent(Coder, **{"skills.code.max-rounds": "2"})).turn("x")
+    assert len(model.requests) == 3
+    assert told(model).endswith("answer without code.")
+
+
+@pytest.mark.row("J31")
+async def test_time_and_output_have_limits(open_agent: OpenAgent, script: Script) -> None:
+    model = script([block("while True: pass"), block("print('x' * 100_000)"), "done"])
+    bench = await open_agent(Coder, **{"skills.code.timeout": "1 s", "skills.code.max-output": "500"})
+    await bench.turn("x")
+    assert "it ran longer than 1 s" in told(model, 1)
+    assert 500 < len(told(model, 2)) < 800
+    assert "the middle is omitted" in told(model, 2)
+
+
+@pytest.mark.row("J31")
+async def test_an_answer_with_a_type_may_come_after_code(open_agent: OpenAgent, script: Script) -> None:
+    class Typed(Coder):
+        output_type = dict[str, int]
+
+    model = script([block("print(3)"), '```json\n{"n": 3}\n```'])
+    outcome = await (await open_agent(Typed)).turn("x")
+    assert outcome.outputs == (("", {"n": 3}),)
+    assert len(model.requests) == 2
+
+
+@pytest.mark.row("J31")
+async def test_it_can_need_a_yes(open_agent: OpenAgent, script: Script) -> None:
+    model = script([block("print(1)"), "done"])
+    await (await open_agent(Coder, **{"skills.tools.approve": "run_code"})).turn("x")
+    assert "run_code was not called: the call was not approved" in told(model)
+
+
+@pytest.mark.row("J31")
+async def test_without_a_sandbox_it_is_an_error_at_submission(open_agent: OpenAgent) -> None:
+    with pytest.raises(PlanError, match=r"run_code: code runs in the sandbox, and skills\.shell\.enabled is false"):
+        await open_agent(Coder, **{"skills.shell.enabled": "false"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +14,27 @@ from flink_skills import (
     AgentContext,
     AgentPlan,
     AgentsExecutionEnvironment,
+    AgentSkill,
     ConfigError,
     PlanError,
     ResourceDescriptor,
     ResourceName,
     UnknownNameError,
+    UnsupportedSkillError,
     agent_tool,
     chat_model_setup,
     load_agent_yaml,
     skills,
+    tool,
 )
 from flink_skills.agents import compile_plan
-from flink_skills.manager import SkillScope
+from flink_skills.errors import SkillLockError
+from flink_skills.manager import SkillLock, SkillScope
+from flink_skills.skill import load_folder
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
 from tests.kit.models import Script
-
-pytestmark = pytest.mark.row("B22")
+from tests.kit.skills import skill_text, write_skill
 
 TOOLS = {"skills.tools": "full"}
 
@@ -75,6 +81,7 @@ def plan_of(agent: Agent | type[Agent], folder: Path) -> AgentPlan:
     return compile_plan(agent, job_scopes=[SkillScope(level="job", paths=(str(folder),))])
 
 
+@pytest.mark.row("B22")
 @pytest.mark.parametrize(
     ("agent", "expected"),
     [
@@ -98,6 +105,7 @@ def test_each_filter_narrows(script: Script, three: Path, agent: type[Agent], ex
     assert again.filter_of(again.models[0]) == expected
 
 
+@pytest.mark.row("B22")
 @pytest.mark.parametrize("text", ["skill_names: [ants]\n", "skills: {skill_names: [ants]}\n"])
 def test_yaml(tmp_path: Path, three: Path, text: str) -> None:
     plan = plan_of(yaml_agent(tmp_path, text), three)
@@ -106,6 +114,7 @@ def test_yaml(tmp_path: Path, three: Path, text: str) -> None:
     assert "skills: ants;" in plan.summary()
 
 
+@pytest.mark.row("B22")
 def test_an_instance_has_its_own(three: Path, script: Script) -> None:
     agent = filtered(None)()
     agent.skill_names = ["cats"]
@@ -113,17 +122,20 @@ def test_an_instance_has_its_own(three: Path, script: Script) -> None:
     assert plan.filter_of(plan.models[0]) == ("cats",)
 
 
+@pytest.mark.row("B22")
 @pytest.mark.parametrize("wrong", ["ants", 3, ["ants", 3], {"ants": True}])
 def test_other_values_than_lists_of_names_are_refused(three: Path, script: Script, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"agent filtered: skill_names is .*; give a list of names"):
         plan_of(filtered(wrong), three)
 
 
+@pytest.mark.row("B22")
 def test_a_filter_without_a_source_is_refused(script: Script) -> None:
     with pytest.raises(PlanError, match=r"agent filtered: skill_names=\['ants'\], but neither the job nor the agent"):
         compile_plan(filtered(["ants"]))
 
 
+@pytest.mark.row("B22")
 @pytest.mark.parametrize(
     ("agent", "message"),
     [
@@ -140,6 +152,7 @@ def test_unknown_names_fail_at_apply(script: Script, three: Path, agent: type[Ag
         env.from_list(["x"]).apply(agent)
 
 
+@pytest.mark.row("B22")
 async def test_an_excluded_skill_is_answered_like_one_that_does_not_exist(
     open_agent: OpenAgent, script: Script, three: Path
 ) -> None:
@@ -170,6 +183,7 @@ async def test_an_excluded_skill_is_answered_like_one_that_does_not_exist(
         assert "bees" not in sent and "cats" not in sent
 
 
+@pytest.mark.row("B22")
 async def test_a_skill_that_was_loaded_before_the_filter_is_gone(
     open_agent: OpenAgent, script: Script, three: Path
 ) -> None:
@@ -181,6 +195,7 @@ async def test_a_skill_that_was_loaded_before_the_filter_is_gone(
     assert "bees" not in model.requests[-1].system
 
 
+@pytest.mark.row("B22")
 async def test_an_agent_without_models_is_filtered(open_agent: OpenAgent, script: Script, three: Path) -> None:
     class Workflow(Agent):
         name = "workflow"
@@ -196,6 +211,7 @@ async def test_an_agent_without_models_is_filtered(open_agent: OpenAgent, script
     assert (await bench.turn("x")).outputs == (("", "ants"),)
 
 
+@pytest.mark.row("B22")
 async def test_an_agent_that_is_a_tool_has_its_own(open_agent: OpenAgent, script: Script, three: Path) -> None:
     class Callee(filtered(["bees"])):  # type: ignore[misc]
         """Answers."""
@@ -215,3 +231,194 @@ async def test_an_agent_that_is_a_tool_has_its_own(open_agent: OpenAgent, script
     await bench.turn("x")
     menus = [("ants" in request.system, "bees" in request.system) for request in model.requests]
     assert menus == [(True, False), (False, True), (True, False)]
+
+
+class Desk(Agent):
+    name = "desk"
+    session = "key"
+
+    @chat_model_setup
+    @staticmethod
+    def model() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="scripted:m", skill_names=["count", "hooked", "orders"])
+
+    @tool
+    @staticmethod
+    def find_order(number: int) -> str:
+        """Find an order."""
+        return f"order {number}"
+
+
+@pytest.fixture
+def folder(skill_folder: Path) -> Path:
+    for name, more in (("hooked", "hooks: {Stop: []}\n"), ("orders", "allowed-tools: find_order\n")):
+        (skill_folder / name).mkdir()
+        (skill_folder / name / "SKILL.md").write_text(skill_text(name, f"About {name}.", f"Body of {name}.", more))
+    return skill_folder
+
+
+async def test_a_hidden_skill_is_answered_like_one_that_does_not_exist(
+    open_agent: OpenAgent, folder: Path, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = script(
+        [
+            calls(
+                call("load_skill", name="hooked"),
+                call("load_skill", name="no-such"),
+                call("load_skill_resource", name="hooked", path="SKILL.md"),
+                call("load_skill", name="orders"),
+            ),
+            "done",
+        ]
+    )
+    with caplog.at_level(logging.WARNING):
+        bench = await open_agent(Desk, folder, **{"skills.unsupported": "hide"})
+    assert bench.runtime.generation.model(None).view.names == ("count", "orders")
+    assert "U11: skill 'hooked' is hidden: U05 the skill declares hooks, which are never run" in caplog.text
+    assert (await bench.turn("go")).outputs[0][1] == "done"
+    system = model.requests[0].system
+    assert "orders" in system and "hooked" not in system
+    hidden, unknown, resource, orders = [message.content for message in model.requests[1].messages[-4:]]
+    assert hidden.replace("hooked", "no-such") == unknown
+    assert "There is no skill 'hooked'" in resource
+    assert "Body of orders." in orders
+
+
+async def test_refusing_fails_the_open_with_all_reasons(open_agent: OpenAgent, folder: Path) -> None:
+    (folder / "shout" / "scripts" / "run.bat").write_text("dir\n")
+    with pytest.raises(UnsupportedSkillError) as failure:
+        await open_agent(Desk, folder, **{"skills.unsupported": "refuse"})
+    assert "- hooked: U05" in str(failure.value) and "- shout: U03" in str(failure.value)
+    assert "orders" not in str(failure.value)
+
+
+async def test_a_refresh_that_brings_one_is_refused(
+    open_agent: OpenAgent, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = (folder / "hooked" / "SKILL.md").read_text()
+    (folder / "hooked" / "SKILL.md").write_text(text.replace("hooks: {Stop: []}\n", ""))
+    bench = await open_agent(Desk, folder, **{"skills.unsupported": "refuse"})
+    before = bench.runtime.generation
+    (folder / "hooked" / "SKILL.md").write_text(text)
+    assert not await bench.runtime.skills.refresh()
+    assert bench.runtime.generation is before
+    assert bench.runtime.figures()["refreshFailures"] == 1
+    assert "hooked: U05" in caplog.text
+
+
+GREET = AgentSkill("greet", "Says hello.", "Run it.", {"hello.sh": "#!/bin/sh\necho hello from $SKILL_NAME\n"})
+SECRET = AgentSkill("secret", "Not for every model.", "Secret text.")
+LARGE = AgentSkill("large", "Is large.", resources={"a.txt": "x" * (1 << 20)})
+
+
+class Greeter(Agent):
+    name = "desk"
+
+    @chat_model_setup
+    @staticmethod
+    def model() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz="scripted:m", skill_names=["greet"])
+
+    @skills
+    @staticmethod
+    def own() -> ResourceDescriptor:
+        return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, skills=[GREET])
+
+
+def agent_with(**arguments: Any) -> type[Agent]:
+    class Declares(Agent):
+        name = "declares"
+        model = "offline"
+
+        @skills
+        @staticmethod
+        def own() -> ResourceDescriptor:
+            return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, **arguments)
+
+    return Declares
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> AgentsExecutionEnvironment:
+    made = AgentsExecutionEnvironment.get_execution_environment()
+    for key, value in {
+        "skills.store.dir": str(tmp_path / "store"),
+        "skills.shell.backend": "hygiene",
+        "skills.shell.min-isolation": "HYGIENE",
+    }.items():
+        made.get_config().set(key, value)
+    return made
+
+
+def test_skills_travel_with_the_plan_and_are_described_by_name(script: Script) -> None:
+    plan = compile_plan(Greeter, job_scopes=[SkillScope("job", skills=[SECRET])])
+    sealed, secrets = plan.seal()
+    again = AgentPlan.from_json(json.loads(json.dumps(sealed.to_json()))).unseal(secrets)
+    assert again.scopes == plan.scopes
+    assert [skill.digest for scope in again.scopes for skill in scope.skills] == [SECRET.digest, GREET.digest]
+    described = json.dumps(plan.describe())
+    assert [source["skills"] for source in plan.describe()["sources"]] == [["secret"], ["greet"]]
+    assert "Secret text." not in described
+
+
+def test_a_model_gets_the_skills_that_it_may_have_and_runs_them(
+    script: Script, environment: AgentsExecutionEnvironment
+) -> None:
+    answers = [
+        calls(call("load_skill", name="secret")),
+        calls(call("load_skill", name="greet")),
+        calls(call("execute_shell_command", command="./hello.sh")),
+        "done",
+    ]
+    model = script(answers)
+    assert environment.add_skills([SECRET]).from_list(["x"]).apply(Greeter).to_list() == ["done"]
+    told = str(model.requests[-1])
+    assert "There is no skill 'secret'" in told
+    assert "hello from greet" in told
+    assert "Secret text." not in told
+
+
+def test_names_and_locks_hold(tmp_path: Path, environment: AgentsExecutionEnvironment, script: Script) -> None:
+    lock = tmp_path / "skills.lock"
+    lock.write_text(SkillLock.of([GREET.model_copy(update={"instructions": "Other."})]).to_text())
+    environment.get_config().set("skills.lock", str(lock))
+    with pytest.raises(SkillLockError, match="greet"):
+        environment.from_list(["x"]).apply(Greeter)
+    other = AgentsExecutionEnvironment.get_execution_environment()
+    other.get_config().set("skills.store.dir", str(tmp_path / "store"))
+    with pytest.raises(UnknownNameError, match="gret"):
+        other.from_list(["x"]).apply(agent_with(skills=[GREET], skill_names=["gret"]))
+
+
+def test_skills_that_are_too_large_to_travel() -> None:
+    environment = AgentsExecutionEnvironment.get_execution_environment()
+    with pytest.raises(ConfigError, match=r"add_skills: the skills created in code have \d+ bytes as JSON \(large 10"):
+        environment.add_skills([GREET, LARGE])
+    with pytest.raises(PlanError, match=r"large \d+.*Put them into a folder or an archive"):
+        compile_plan(agent_with(skills=[LARGE]))
+    half = AgentSkill("half", "Is half of it.", resources={"a.txt": "x" * (1 << 19)})
+    environment.add_skills([half])
+    with pytest.raises(ConfigError, match="agent declares: the skills created in code"):
+        environment.from_list(["x"]).apply(agent_with(skills=[half]))
+
+
+def test_a_binary_file_does_not_travel(tmp_path: Path) -> None:
+    folder = write_skill(tmp_path / "b")
+    (folder / "logo.png").write_bytes(b"\xff\x00")
+    skill = load_folder(str(folder)).skill
+    assert skill is not None
+    with pytest.raises(ConfigError, match=r"add_skills: skill 'b': 'logo\.png' is not UTF-8 text"):
+        AgentsExecutionEnvironment.get_execution_environment().add_skills([skill])
+
+
+@pytest.mark.parametrize("value", [GREET, "greet", ["greet"]])
+def test_other_values_than_lists_of_skills_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match="Give"):
+        AgentsExecutionEnvironment.get_execution_environment().add_skills(value)
+    with pytest.raises(PlanError, match="Give"):
+        compile_plan(agent_with(skills=value))
+
+
+def test_no_skill_and_no_source() -> None:
+    with pytest.raises(PlanError, match="names no source; give paths=, resources=, urls= or skills="):
+        compile_plan(agent_with(skills=[]))

@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from flink_skills import Agent, AgentsExecutionEnvironment, TurnError, agent_tool
+from flink_skills import Agent, AgentsExecutionEnvironment, SkillConfig, TurnError, agent_tool
 from flink_skills.agents import Session, TurnStatus
+from flink_skills.errors import ConfigError
 from tests.kit.agents import OpenAgent
-
-pytestmark = pytest.mark.each_python
 
 DAY = dt.datetime(2024, 3, 1, 12, 30, 5, 7)
 VALUES = [
@@ -82,6 +81,7 @@ async def next_state(bench: Any, event: Any, session: Session | None = None, num
     return outcome, Session.decode(outcome.change.chunks) if outcome.change.chunks else outcome.session
 
 
+@pytest.mark.each_python
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__}")
 async def test_a_value_comes_back_as_what_it_was(open_agent: OpenAgent, value: Any) -> None:
     bench = await open_agent(Storing)
@@ -94,6 +94,7 @@ async def test_a_value_comes_back_as_what_it_was(open_agent: OpenAgent, value: A
         assert same(found) == same(value)
 
 
+@pytest.mark.each_python
 async def test_a_state_that_did_not_change_is_not_written_again(open_agent: OpenAgent) -> None:
     bench = await open_agent(Storing)
     _, session = await next_state(bench, lambda: {"at": {DAY, DAY.date()}, "n": (1, float("nan"))})
@@ -101,6 +102,7 @@ async def test_a_state_that_did_not_change_is_not_written_again(open_agent: Open
     assert outcome.change.chunks == ()
 
 
+@pytest.mark.each_python
 async def test_bytes_need_not_be_text(open_agent: OpenAgent) -> None:
     bench = await open_agent(Storing)
     _, session = await next_state(bench, lambda: b"\x00\xff")
@@ -145,6 +147,7 @@ REJECTED: list[tuple[Callable[[], Any], str, str]] = [
 ]
 
 
+@pytest.mark.each_python
 @pytest.mark.parametrize(("value", "path", "fix"), REJECTED)
 def test_what_cannot_be_stored_raises_where_it_is_assigned(value: Callable[[], Any], path: str, fix: str) -> None:
     raised: list[Exception] = []
@@ -179,6 +182,7 @@ class MutatesLater(Agent):
         return len(items)
 
 
+@pytest.mark.each_python
 def test_what_is_added_to_a_container_later_fails_the_turn_with_its_path() -> None:
     output = AgentsExecutionEnvironment.get_execution_environment().from_list(["a", "bad", "b"]).apply(MutatesLater)
     assert output.to_list() == ["an output", 1, "an output", 2]
@@ -186,6 +190,7 @@ def test_what_is_added_to_a_container_later_fails_the_turn_with_its_path() -> No
     assert error["error"].startswith("TurnError: ctx.state['orders'][1]['id'] is of type object")
 
 
+@pytest.mark.each_python
 def test_a_state_that_contains_itself_fails_the_turn() -> None:
     class Contains(Agent):
         async def on_event(self, event: Any, ctx: Any) -> Any:
@@ -211,6 +216,7 @@ class LooseData:
     order: Order | None = None
 
 
+@pytest.mark.each_python
 @pytest.mark.parametrize("kind", [Loose, LooseData])
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__}")
 async def test_fields_of_a_state_type_come_back_as_what_they_were(
@@ -234,6 +240,7 @@ async def test_fields_of_a_state_type_come_back_as_what_they_were(
     assert same([state.anything, state.more]) == same([value, {"in": [value]}])
 
 
+@pytest.mark.each_python
 @pytest.mark.parametrize("kind", [Loose, LooseData])
 @pytest.mark.parametrize(
     ("value", "path"),
@@ -256,6 +263,7 @@ def test_a_field_that_would_not_come_back_fails_the_turn(kind: type[Any], value:
         raise TurnError(env.from_list([1]).apply(Typed).to_list("errors")[0]["error"])
 
 
+@pytest.mark.each_python
 def test_the_state_can_be_replaced_by_its_own_type_only() -> None:
     class Replaces(Agent):
         state_type = Loose
@@ -292,11 +300,13 @@ class Sharing(Agent):
         return Helper
 
 
+@pytest.mark.each_python
 def test_an_agent_that_shares_a_state_shares_its_types() -> None:
     output = AgentsExecutionEnvironment.get_execution_environment().from_list([1, 2]).apply(Sharing)
     assert output.to_list() == [(DAY,), (DAY, DAY)]
 
 
+@pytest.mark.each_python
 async def test_states_of_earlier_releases_are_read_as_they_are(open_agent: OpenAgent) -> None:
     bench = await open_agent(Storing)
     state = {"value": {"$datetime": "2024-03-01", "at": "2024-03-01T12:30:05", "list": [1]}}
@@ -304,3 +314,39 @@ async def test_states_of_earlier_releases_are_read_as_they_are(open_agent: OpenA
     outcome, _ = await next_state(bench, None, session, 2)
     assert outcome.outputs[0][1] == [state["value"]]
     assert outcome.change.chunks == ()
+
+
+LARGE = "x" * 3000
+
+
+class Large(Agent):
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        if event == "step":
+            return len(await ctx.step("load", lambda: LARGE))
+        if event == "steps":
+            for number in range(9):
+                await ctx.step(f"load{number}", lambda: LARGE[:400])
+        if event == "state":
+            ctx.state["text"] = LARGE
+        return "done"
+
+
+@pytest.mark.parametrize(
+    ("event", "problem"),
+    [
+        ("step", "step step:load#0 returned 3,0"),
+        ("steps", "and with it the journal of the turn has more than skills.turn.max-size = 2,048"),
+        ("state", "the state and the conversations of the key have 3,0"),
+    ],
+)
+async def test_what_is_too_large_fails_the_turn(open_agent: OpenAgent, event: str, problem: str) -> None:
+    bench = await open_agent(Large, **{"skills.turn.max-size": "2 kb"})
+    outcome = await bench.turn(event)
+    assert outcome.status == TurnStatus.FAILED
+    assert problem in outcome.message
+    assert (await bench.turn("well")).status == TurnStatus.DONE
+
+
+def test_the_limit_has_a_limit() -> None:
+    with pytest.raises(ConfigError, match="write a size of 1 to 67108864 bytes"):
+        SkillConfig({"skills.turn.max-size": "1 gb"})

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentEvent, AgentsExecutionEnvironment, ResourceDescriptor, chat_model_setup, tool
+from flink_skills import (
+    Agent,
+    AgentEvent,
+    AgentsExecutionEnvironment,
+    ResourceDescriptor,
+    SkillConfig,
+    chat_model_setup,
+    tool,
+)
+from flink_skills.agents import Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
+from flink_skills.models import ModelSetup
+from flink_skills.telemetry import Activity, Delta, Discarded, Observer, Telemetry, TextDelta
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 
 PROVIDERS = ["openai-compatible", "anthropic"]
 TEXT = "Dear Ann, the order is on its way. " * 4
 ON = {"skills.events.deltas": "true", "skills.model.retry-backoff": "1 ms"}
-
-pytestmark = pytest.mark.row("J21", "J35")
 
 
 class Clerk(Agent):
@@ -69,6 +79,7 @@ def pieces(events: list[AgentEvent]) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.row("J21", "J35")
 def test_texts_and_arguments_come_in_pieces_before_their_answer(ask: Callable[..., list[AgentEvent]]) -> None:
     rules = [
         Rule(Reply("I write.", tool_calls=(Call("send", {"text": TEXT}),)), last_role="user"),
@@ -90,16 +101,19 @@ def test_texts_and_arguments_come_in_pieces_before_their_answer(ask: Callable[..
     assert len({event.id for event in events}) == len(events)
 
 
+@pytest.mark.row("J21", "J35")
 def test_pieces_are_joined_for_a_while(ask: Callable[..., list[AgentEvent]]) -> None:
     events = ask([Rule(Reply(TEXT))], {**ON, "skills.events.delta-interval": "1 min"})
     assert [event.output_size for event in events if event.kind == "delta"] == [len(TEXT)]
 
 
+@pytest.mark.row("J21", "J35")
 def test_nobody_has_pieces_who_did_not_ask_for_them(ask: Callable[..., list[AgentEvent]]) -> None:
     events = ask([Rule(Reply(TEXT))], {"skills.events.content": "full"})
     assert {event.kind for event in events} == {"open", "chat", "turn"}
 
 
+@pytest.mark.row("J21", "J35")
 def test_a_stream_that_breaks_is_withdrawn_and_restarted(ask: Callable[..., list[AgentEvent]]) -> None:
     rules = [Rule(Reply(TEXT, break_after=8), times=1), Rule(Reply(TEXT))]
     events = ask(rules, {**ON, "skills.events.delta-interval": "0 ms"})
@@ -109,6 +123,7 @@ def test_a_stream_that_breaks_is_withdrawn_and_restarted(ask: Callable[..., list
     assert whole == TEXT
 
 
+@pytest.mark.row("J21", "J35")
 def test_pieces_have_no_secrets(ask: Callable[..., list[AgentEvent]]) -> None:
     said = "The key is pl4nted-key, and that is all."
     reply = Reply(said, tool_calls=(Call("send", {"text": said}),))
@@ -117,3 +132,63 @@ def test_pieces_have_no_secrets(ask: Callable[..., list[AgentEvent]]) -> None:
     events = ask(rules, {**ON, **secret, "skills.events.delta-interval": "0 ms"})
     assert "pl4nted-key" not in str(events)
     assert "The key is ***, and that is all." in [held for *_, held in pieces(events)]
+
+
+class Listener(Observer):
+    wants_deltas = True
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Delta]] = []
+
+    def delta(self, activity: Activity, delta: Delta) -> None:
+        self.heard.append((activity.kind, delta))
+
+
+class Failing(Listener):
+    def delta(self, activity: Activity, delta: Delta) -> None:
+        raise RuntimeError("no")
+
+
+class Plain(Agent):
+    name = "plain"
+
+
+async def run(server: ScriptedModelServer, tmp_path: Path, *observers: Observer) -> TurnOutcome:
+    config = SkillConfig({"skills.model.retry-backoff": "1 ms"})
+    setup = ModelSetup("openai-compatible", "m", base_url=server.url)
+    runtime = await open_plan(
+        compile_plan(Plain, config=config, model=setup, outputs="record"),
+        scratch_dir=str(tmp_path),
+        telemetry=Telemetry(observers),
+    )
+    try:
+        start = TurnStart('"k"', 1, b"hello", "hello")
+        return await Turn(runtime, start, lambda entry, reset, outputs: None).run()
+    finally:
+        await runtime.close()
+
+
+async def test_a_stream_that_breaks_is_withdrawn_and_asked_for_again(tmp_path: Path) -> None:
+    listener = Listener()
+    rules = [Rule(Reply("one two three", break_after=3), times=1), Rule(Reply("one two three", output_tokens=7))]
+    with ScriptedModelServer(rules) as server:
+        outcome = await run(server, tmp_path, Failing(), listener)
+        assert [body.get("stream") for body in server.requests] == [True, True]
+    assert outcome.status == TurnStatus.DONE
+    [(_, record)] = outcome.outputs
+    assert record["output"] == "one two three"
+    assert record["usage"] == {"input_tokens": 10, "output_tokens": 7, "requests": 1}
+    kinds = {kind for kind, _ in listener.heard}
+    pieces = [delta for _, delta in listener.heard]
+    assert kinds == {"chat"}
+    assert pieces[0] == TextDelta("one ")
+    mark = Discarded(restarted=True)
+    assert pieces.count(mark) == 1
+    assert pieces[pieces.index(mark) + 1 :] == [TextDelta("one "), TextDelta("two "), TextDelta("three")]
+
+
+@pytest.mark.parametrize("observers", [(), (Observer(),)], ids=["nobody", "nobody-who-hears"])
+async def test_where_nobody_listens_answers_come_whole(observers: tuple[Observer, ...], tmp_path: Path) -> None:
+    with ScriptedModelServer([Rule(Reply("hello"))]) as server:
+        assert (await run(server, tmp_path, *observers)).status == TurnStatus.DONE
+        assert [bool(body.get("stream")) for body in server.requests] == [False]

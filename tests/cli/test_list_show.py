@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import logging
+import shutil
 from pathlib import Path
 
 import pytest
 
 from flink_skills import AgentSkillManager
+from flink_skills.manager import SkillLock
 from tests.cli.command import ROOT
 from tests.cli.conftest import FlinkSkills
 from tests.kit.skills import write_skill
@@ -206,3 +210,140 @@ def test_the_digest_is_that_of_the_documented_rule(flink_skills: FlinkSkills, ty
         line = f"{path.relative_to(typed).as_posix()}\0{len(data)}\0{hashlib.sha256(data).hexdigest()}\n"
         total.update(line.encode())
     assert flink_skills("list", "s", "--format", "json").json[0]["digest"] == total.hexdigest()
+
+
+LIMIT = ("--set", "skills.limits.tree-directories=4")
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    for number in range(8):
+        write_skill(tmp_path / "many" / f"s{number}")
+    return tmp_path / "many"
+
+
+def test_validate_counts_them(flink_skills: FlinkSkills, many: Path) -> None:
+    said = flink_skills("validate", many, *LIMIT)
+    assert "5 skills are left out: the search stopped after 4 folders" in said.stdout
+    assert "raise skills.limits.tree-directories" in said.stdout
+    assert "5 skills omitted because of limits" in said.stdout.splitlines()[-1]
+    data = flink_skills("validate", many, *LIMIT, "--format", "json").json
+    assert data["summary"]["left_out"] == 5
+    assert "omitted" not in flink_skills("validate", many).stdout
+
+
+@pytest.mark.parametrize("words", [("list",), ("lock", "-o", "-")])
+def test_other_commands_end_with_the_number(flink_skills: FlinkSkills, many: Path, words: tuple[str, ...]) -> None:
+    said = flink_skills(*words, many, *LIMIT)
+    assert "raise skills.limits.tree-directories" in said.stderr
+    assert "5 skills omitted because of limits" in said.stderr.splitlines()[-1]
+
+
+def test_a_local_run_ends_with_the_number(
+    flink_skills: FlinkSkills, many: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"key": "a"}\n')
+    words = ("run", "--input", events, "--key", "key", "--local", "--model", "offline", "--skills", many)
+    with caplog.at_level(logging.INFO, "flink_skills"):
+        said = flink_skills(*words, *LIMIT)
+    assert "5 skills omitted because of limits" in said.stderr.splitlines()[-1]
+    assert "3 skills from 1 source (0 failed), 5 left out by limits" in caplog.text
+    (warning,) = [record for record in caplog.records if "warning D01" in record.getMessage()]
+    assert warning.levelno == logging.WARNING
+    assert "5 skills are left out" in warning.getMessage()
+    assert "skills.limits.tree-directories" in warning.getMessage()
+
+
+@pytest.fixture
+def skills(tmp_path: Path) -> Path:
+    """Two skills."""
+    write_skill(tmp_path / "skills/one", scripts__x="1")
+    write_skill(tmp_path / "skills/two")
+    return tmp_path / "skills"
+
+
+def test_the_file_has_the_digests_and_is_the_same_for_the_same_skills(
+    flink_skills: FlinkSkills, skills: Path, tmp_path: Path
+) -> None:
+    said = flink_skills("lock", "skills")
+    assert (said.code, said.stdout) == (0, "skills.lock written: 2 skills\n")
+    text = (tmp_path / "skills.lock").read_text()
+    rows = flink_skills("list", "skills", "--format", "json").json
+    assert {name: entry["digest"] for name, entry in json.loads(text)["skills"].items()} == {
+        row["name"]: row["digest"] for row in rows
+    }
+    (tmp_path / "a.zip").write_bytes(zip_of(skills))
+    assert flink_skills("lock", "a.zip", "-o", "-").stdout == text
+    assert flink_skills("lock", "skills/two", "skills/one", "-o", "-").stdout == text
+    assert str(tmp_path) not in text
+    assert flink_skills("lock", "skills").stdout == "skills.lock unchanged: 2 skills\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "skills", "skills.lock", "tmp"]
+    assert SkillLock.read(str(tmp_path / "skills.lock")).to_text() == text
+
+
+def test_check_names_every_difference(flink_skills: FlinkSkills, skills: Path, tmp_path: Path) -> None:
+    write_skill(skills / "gone")
+    assert flink_skills("lock", "skills", "-o", "my.lock").code == 0
+    before = (tmp_path / "my.lock").read_bytes()
+    same = flink_skills("lock", "skills", "--check", "-o", "my.lock")
+    assert (same.code, same.stdout) == (0, "my.lock matches: 3 skills\n")
+    (skills / "one/scripts/x").write_text("2")
+    shutil.rmtree(skills / "gone")
+    write_skill(skills / "new")
+    said = flink_skills("lock", "skills", "--check", "-o", "my.lock")
+    assert (said.code, said.stdout) == (1, "")
+    for name in ("one", "gone", "new"):
+        assert any(f"'{name}'" in line for line in said.stderr.splitlines()), name
+    assert "'two'" not in said.stderr
+    in_json = flink_skills("lock", "skills", "--check", "-o", "my.lock", "--format", "json")
+    assert (in_json.code, in_json.json["matches"], in_json.json["written"]) == (1, False, False)
+    assert (tmp_path / "my.lock").read_bytes() == before
+
+
+def test_json_says_what_was_written(flink_skills: FlinkSkills, skills: Path, tmp_path: Path) -> None:
+    said = flink_skills("lock", "skills", "--format", "json").json
+    assert (said["path"], said["written"], said["matches"]) == (str(tmp_path / "skills.lock"), True, True)
+    assert set(said["skills"]) == {"one", "two"}
+
+
+def test_nothing_is_written_where_a_source_cannot_be_read(
+    flink_skills: FlinkSkills, skills: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for source in ("nowhere", "empty"):
+        said = flink_skills("lock", "skills", source)
+        assert (said.code, said.stdout) == (1, "")
+        assert source in said.stderr
+        assert not (tmp_path / "skills.lock").exists()
+        assert "the lock is not written" in flink_skills("lock", "skills", source, "-o", "-").stderr
+
+
+def test_a_skipped_skill_is_an_error_and_not_in_the_lock(
+    flink_skills: FlinkSkills, skills: Path, tmp_path: Path
+) -> None:
+    (skills / "one/SKILL.md").write_text("---\nname: one\n---\n")
+    said = flink_skills("lock", "skills")
+    assert said.code == 1
+    assert "error F08" in said.stderr
+    assert set(json.loads((tmp_path / "skills.lock").read_text())["skills"]) == {"two"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--check",), 1, "skills.lock: the file cannot be read"),
+        (("--check", "-o", "text"), 1, "text: the file is not valid JSON"),
+        (("--check", "-o", "-"), 2, "--check requires a lock file"),
+        (("-o", "no/skills.lock"), 2, "--output no/skills.lock"),
+        (("-o", "skills"), 2, "--output skills"),
+    ],
+)
+def test_lock_files_that_are_none(
+    words: tuple[str, ...], code: int, message: str, flink_skills: FlinkSkills, skills: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_text("no lock")
+    said = flink_skills("lock", "skills", *words)
+    assert (said.code, said.stdout) == (code, "")
+    assert message in said.stderr
+    assert not (tmp_path / "skills.lock").exists()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from flink_skills.cli.app import run_app
+from flink_skills.cli.signal_guard import exit_on_signals, run_until_signal
+from flink_skills.job.job_main import main as job_main
 from tests.cli.command import ROOT, run
 from tests.cli.conftest import FlinkSkills
 
@@ -116,3 +122,95 @@ def test_no_input_and_no_key_are_usage(tmp_path: Path) -> None:
     assert done.code == 2
     assert "--input" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+HOSTILE = '"na\\e]0;T\\a\\e[2J\\u202Eme": 1\nname: "x\\e[31m"\nagent: "m\\e]0;Q\\a:C"\n'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        # These tests start a JVM for the tables.
+        pytest.param(["--check"], marks=pytest.mark.flink),
+        pytest.param(["--check", "--format", "json"], marks=pytest.mark.flink),
+        pytest.param(["--explain"], marks=pytest.mark.flink),
+    ],
+)
+def test_a_job_file_writes_no_control_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(HOSTILE, encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["flink-skills", "run", str(file), *words])
+    assert run_app() != 0
+    _assert_harmless(capsys.readouterr())
+
+
+def test_the_main_of_a_job_writes_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(HOSTILE, encoding="utf-8")
+    assert job_main(["--config", str(file)]) == 2
+    _assert_harmless(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "no\x1b[31m\u202e.yaml", "--check", "--explain"],
+        ["run", "m\x1b[31m\u202e:C", "--check"],
+        ["run", "a.yaml", "--set", "x\x1b[31m\u202e", "--check"],
+    ],
+)
+def test_the_message_of_a_mistake_writes_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["flink-skills", *words])
+    assert run_app() != 0
+    written = capsys.readouterr()
+    assert written.out or written.err
+    assert not {"\x1b", "\a", "\u202e"} & set(written.out + written.err)
+
+
+def _assert_harmless(written: pytest.CaptureResult[str]) -> None:
+    text = written.out + written.err
+    assert not {"\x1b", "\a", "\u202e"} & set(text)
+    assert "U+001B" in text or "\\x1b" in text or "\\u001b" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_cancels_the_work_and_raises_in_no_callback(number: signal.Signals) -> None:
+    cleaned_up: list[type[BaseException]] = []
+
+    async def part() -> None:
+        # The handler runs inside this task. A signal can arrive in any callback of the loop.
+        signal.raise_signal(number)
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        task = asyncio.create_task(part())
+        try:
+            await task
+        except BaseException as error:
+            cleaned_up.append(type(error))
+            raise
+
+    with exit_on_signals(), pytest.raises(SystemExit) as exited:
+        run_until_signal(work())
+    assert exited.value.code == 128 + number
+    assert cleaned_up == [asyncio.CancelledError]
+
+
+def test_without_a_signal_the_result_is_returned() -> None:
+    async def work() -> int:
+        return 3
+
+    assert run_until_signal(work()) == 3
+
+
+def test_a_cancellation_by_the_work_is_no_exit() -> None:
+    async def work() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        run_until_signal(work())

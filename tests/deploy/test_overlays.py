@@ -8,6 +8,7 @@ import re
 import zipfile
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +16,12 @@ import yaml
 from deploy.check.__main__ import main
 from deploy.check.checking import check
 from deploy.check.finding import Manifests
-from deploy.check.pods import MAIN, clusters
+from deploy.check.pods import MAIN, Cluster, clusters, merged
+from deploy.check.quantities import read_memory
 from deploy.check.render import RenderError, overlays, render
+from deploy.check.rules import RULES
 from deploy.check.rules.references import expected
+from tests.deploy.broken import BROKEN, Broken, changed
 from tests.deploy.conftest import DEPLOY
 
 COMPONENTS = {path.parent.name for path in (DEPLOY / "components").glob("*/kustomization.yaml")}
@@ -221,3 +225,96 @@ def test_the_command_names_what_is_wrong_and_fails(tmp_path: Path, capsys: pytes
     out = capsys.readouterr().out
     assert "1 objects, 1 wrong" in out
     assert "Role all: verbs has '*'" in out
+
+
+BY_NAME = {rule.__name__: rule for rule in RULES}
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: f"{broken.rule}-{broken.name}".replace(" ", "-"))
+def test_the_rule_finds_what_is_wrong(broken: Broken, rendered: dict[str, Manifests]) -> None:
+    manifests = rendered[broken.overlay]
+    rule = BY_NAME[broken.rule]
+    assert list(rule(manifests)) == [], "the overlay is not good to begin with"
+    found = [str(finding) for finding in rule(changed(manifests, broken.change))]
+    assert any(re.search(broken.words, line) for line in found), found
+
+
+def test_every_rule_has_an_overlay_that_it_finds_wrong() -> None:
+    assert {broken.rule for broken in BROKEN} == set(BY_NAME)
+    assert len(BY_NAME) == len(RULES)
+
+
+def test_a_thing_that_is_wrong_in_both_pods_is_said_for_each_and_once(rendered: dict[str, Manifests]) -> None:
+    wrong = next(broken for broken in BROKEN if broken.name == "privileged")
+    found = check(changed(rendered["production"], wrong.change))
+    assert len(found) == 2
+    assert {word for finding in found for word in ("jobmanager", "taskmanager") if word in finding.place} == {
+        "jobmanager",
+        "taskmanager",
+    }
+
+
+def test_by_name_each_element_meets_its_own() -> None:
+    lower = {"containers": [{"name": "a", "image": "a:1"}, {"name": "b", "env": [{"name": "X", "value": "1"}]}]}
+    upper = {"containers": [{"name": "b", "env": [{"name": "Y", "value": "2"}]}, {"name": "c"}]}
+    assert merged(lower, upper, by_name=True) == {
+        "containers": [
+            {"name": "a", "image": "a:1"},
+            {"name": "b", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+            {"name": "c"},
+        ]
+    }
+
+
+def test_by_position_the_first_meets_the_first() -> None:
+    lower = {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]}
+    upper = {"volumes": [{"name": "c", "configMap": {"name": "m"}}]}
+    assert merged(lower, upper, by_name=False) == {
+        "volumes": [{"name": "c", "emptyDir": {}, "configMap": {"name": "m"}}, {"name": "b", "emptyDir": {}}]
+    }
+
+
+def test_elements_without_a_name_are_merged_by_position_even_so() -> None:
+    lower = {"tolerations": [{"key": "a"}], "args": ["x", "y"]}
+    upper = {"tolerations": [{"key": "b"}, {"key": "c"}], "args": ["z"]}
+    assert merged(lower, upper, by_name=True) == {"tolerations": [{"key": "b"}, {"key": "c"}], "args": ["x", "y"]}
+
+
+def test_two_elements_of_one_name_become_one() -> None:
+    lower = {"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b"}]}
+    upper = {"volumeMounts": [{"name": "w", "mountPath": "/c"}]}
+    assert merged(lower, upper, by_name=True) == {
+        "volumeMounts": [{"name": "v", "mountPath": "/b"}, {"name": "w", "mountPath": "/c"}]
+    }
+
+
+def test_the_layers_stay_as_they_are() -> None:
+    lower: dict[str, Any] = {"a": [{"name": "x", "b": {"c": 1}}]}
+    upper: dict[str, Any] = {"a": [{"name": "x", "b": {"d": 2}}]}
+    merged(lower, upper, by_name=True)["a"][0]["b"]["c"] = 9
+    assert lower == {"a": [{"name": "x", "b": {"c": 1}}]}
+    assert upper == {"a": [{"name": "x", "b": {"d": 2}}]}
+
+
+def test_a_pod_has_what_flink_gives_it() -> None:
+    spec = {
+        "image": "flink-skills:1.0",
+        "serviceAccount": "jm",
+        "flinkConfiguration": {"kubernetes": {"taskmanager": {"service-account": "tm"}}, "rest.port": 8081},
+        "podTemplate": {"spec": {"containers": [{"name": MAIN}]}},
+    }
+    cluster = Cluster(Manifests("x", ()), {"metadata": {"name": "c"}, "spec": spec})
+    pod = cluster.pods["taskmanager"]
+    assert pod["metadata"]["labels"] == {"app": "c", "component": "taskmanager", "type": "flink-native-kubernetes"}
+    assert pod["spec"]["serviceAccountName"] == "tm"
+    assert pod["spec"]["containers"][0]["image"] == "flink-skills:1.0"
+    assert cluster.pods["jobmanager"]["spec"]["serviceAccountName"] == "jm"
+    assert cluster.configuration["rest.port"] == "8081"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("64 mb", 64 << 20), ("4096m", 4 << 30), ("2Gi", 2 << 30), ("2 gigs", None), ("", None)],
+)
+def test_amounts_of_memory(text: str, size: int | None) -> None:
+    assert read_memory(text) == size

@@ -6,6 +6,7 @@ Examines the internals of cli.app on purpose.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -16,8 +17,10 @@ from types import ModuleType
 import pytest
 
 import flink_skills
+from checks.evidence import compare, guarantees, missing_tests
+from flink_skills.telemetry import EVENT_COLUMNS, EVENT_KINDS, MAX_TEXT_LENGTH
 from tests.docs.navigation import pages_of, read_navigation
-from tests.docs.pages import ROOT, Block, all_pages, anchors_of, blocks_of, links_of, name_of
+from tests.docs.pages import ROOT, Block, Fence, all_pages, anchors_of, blocks_of, fences_of, links_of, name_of
 
 SEPARATOR = "---- end of block ----"
 SECONDS = 300
@@ -277,3 +280,176 @@ def test_links_lead_somewhere(name: str) -> None:
 def test_navigation_has_every_page() -> None:
     there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     assert set(pages_of(read_navigation())) == there
+
+
+MAX_WORDS = 1_500
+# Lists of evidence: one entry for each guarantee or feature, with its tests.
+LISTS = {"guarantees.md", "features.md"}
+_BLOCK = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`]*`")
+_GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
+_ADDRESS = re.compile(r"\]\([^)]*\)|https?://\S+")
+
+
+def guides() -> list[str]:
+    """Return the pages of all sections except the reference."""
+    sections = [entry for entry in read_navigation() if not (isinstance(entry, dict) and "Reference" in entry)]
+    return sorted(set(pages_of(sections)) - LISTS)
+
+
+def words_in(text: str) -> int:
+    """Return the number of words outside blocks of code, addresses and generated tables. Code in a line is one word."""
+    for pattern in (_GENERATED, _BLOCK, _ADDRESS):
+        text = pattern.sub(" ", text)
+    text = _CODE.sub("X", text)
+    return len(re.findall(r"[A-Za-z']+", text))
+
+
+@pytest.mark.parametrize("name", guides())
+def test_a_guide_is_short(name: str) -> None:
+    words = words_in((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    assert words <= MAX_WORDS, f"docs/{name} has {words} words: split it, or move its tables to docs/reference"
+
+
+def test_words_of_prose_are_counted() -> None:
+    assert "sources.md" in guides()
+    assert not {"attacks.md", "reference/options.md"} & set(guides())
+    assert words_in("# A page\n\nRun `the command` of [this page](other-page.md):\n\n```bash\nls all\n```\n") == 7
+    assert words_in("one\n<!-- generated: x -->\n| two |\n<!-- end -->\nthree\n") == 2
+
+
+ROWS = guarantees(ROOT)
+
+
+@pytest.mark.parametrize("guarantee", ROWS, ids=[str(number) for number in range(len(ROWS))])
+def test_its_tests_exist(guarantee: str) -> None:
+    cell = ROWS[guarantee]
+    assert "`" in cell or re.search(r"\]\(attacks\.md#", cell), f"{guarantee}: no test"
+    assert missing_tests(ROOT, cell) == set(), guarantee
+
+
+def test_there_are_guarantees() -> None:
+    assert len(ROWS) > 30
+
+
+def test_tests_that_do_not_exist_are_missing() -> None:
+    cell = "`docs/test_docs.py::test_there_are_guarantees`, `no/test_file.py::test_a`, `NoTest#runs`"
+    assert missing_tests(ROOT, cell) == {"no/test_file.py::test_a", "NoTest#runs"}
+
+
+def test_rows_without_their_evidence_are_reported() -> None:
+    before = {"A1": {"tests/a"}, "A2": {"tests/b"}, "A3": set[str](), "A4": {"tests/c"}}
+    after = {"A1": {"tests/other"}, "A2": set[str](), "A3": set[str]()}
+    assert compare(before, after) == [
+        "row 'A2' has no test. Before, it had: tests/b",
+        "row 'A4' is missing. It had 1 tests.",
+    ]
+
+
+PAGE = ROOT / "docs" / "events.md"
+REFERENCE = ROOT / "docs" / "reference" / "events.md"
+
+
+def test_the_tables_are_current() -> None:
+    assert generator("gen_events").main(["--check"]) == 0, "run: python -m docs.gen_events"
+
+
+def test_a_table_that_is_not_current_is_found() -> None:
+    module = generator("gen_events")
+    text = REFERENCE.read_text(encoding="utf-8")
+    assert module.render(text.replace("| `turn_id` |", "| `turn_number` |")) == text
+    with pytest.raises(ValueError, match="there is no place for columns"):
+        module.render(text.replace("<!-- generated: columns -->", ""))
+
+
+def test_every_kind_has_its_detail() -> None:
+    section = REFERENCE.read_text(encoding="utf-8").partition("## Detail")[2]
+    described = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert {*described, "step"} == set(EVENT_KINDS), "a step has no detail"
+
+
+def test_the_maximum_length_of_a_string_is_the_limit() -> None:
+    section = PAGE.read_text(encoding="utf-8").partition("## Choose the content")[2].partition("\n## ")[0]
+    assert f"{MAX_TEXT_LENGTH:,}" in section
+
+
+def test_columns_in_sql_exist() -> None:
+    names = {column.name for column in EVENT_COLUMNS}
+    (select,) = re.findall(r"SELECT (.*?) FROM events", PAGE.read_text(encoding="utf-8"))
+    assert {name.strip(" `") for name in select.split(",")} <= names
+
+
+CODE = {"python", "bash", "sh", "console", "shell"}
+MARK = re.compile(r"^<!-- (?P<kind>run|file|output|not run)(?:: (?P<argument>[^>]*))? -->$")
+#: Why a block is not run, in the words of its mark. Another reason needs a line here.
+REASONS = {
+    "needs a Kubernetes cluster",
+    "needs a model server",
+    "needs a package index",
+    "needs a package of yours",
+    "needs a tracing backend",
+    "needs an object store of yours",
+    "needs Docker",
+    "needs the savepoint of a job",
+    "needs Flink's own command line",
+    "starts a server that stays",
+}
+#: What a block of nothing but these programs needs; such a block needs no mark.
+PROGRAMS = {
+    ".": "the environment of the reader",
+    "docker": "Docker",
+    "git": "a remote repository",
+    "helm": "a cluster",
+    "kubectl": "a cluster",
+    "make": "the checkout that runs these tests",
+    "mvn": "the checkout that runs these tests",
+    "pip": "a package index",
+    "python3 -m venv": "a package index",
+}
+_NO_COMMAND = re.compile(r"^(#.*|\s.*|)$")
+
+
+def reason_not_to_run(fence: Fence) -> str | None:
+    """Why the block is not run; None for one that has to be."""
+    if (mark := MARK.match(fence.above)) and mark["kind"] == "not run":
+        assert mark["argument"] in REASONS, f"{mark['argument']!r} is no reason of tests/docs/test_docs.py"
+        return mark["argument"]
+    # A line that goes on belongs to the command above it.
+    lines = re.sub(r"\\\n", " ", fence.text).split("\n")
+    commands = [line for line in lines if not _NO_COMMAND.match(line)]
+
+    def need_of(line: str) -> str:
+        return next((need for program, need in PROGRAMS.items() if line.startswith(f"{program} ")), "")
+
+    needs = {need_of(line) for line in commands}
+    return " and ".join(sorted(needs)) if needs and "" not in needs else None
+
+
+@pytest.mark.parametrize("name", [name_of(page) for page in all_pages()])
+def test_every_block_of_code_is_run_or_says_why_not(name: str) -> None:
+    for fence in fences_of(ROOT / name):
+        mark = MARK.match(fence.above)
+        if fence.language in CODE and not (mark and mark["kind"] != "not run"):
+            said = reason_not_to_run(fence)
+            assert said, f"{name}:{fence.line}: mark it with <!-- run --> or <!-- not run: REASON -->\n{fence.text}"
+
+
+@pytest.mark.parametrize("name", [name_of(page) for page in all_pages()])
+def test_json_is_json(name: str) -> None:
+    for fence in fences_of(ROOT / name):
+        if fence.language == "json":
+            try:
+                json.loads(fence.text)
+            except ValueError:  # a record on each line
+                for line in filter(None, fence.text.split("\n")):
+                    json.loads(line)
+
+
+def test_reasons_are_used() -> None:
+    given = {
+        mark["argument"]
+        for page in all_pages()
+        for fence in fences_of(page)
+        if (mark := MARK.match(fence.above)) and mark["kind"] == "not run"
+    }
+    assert REASONS - given == set(), "remove what no page needs"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +18,8 @@ import yaml
 from deploy.check.pods import MAIN, clusters, containers
 from deploy.check.render import render
 from flink_skills.execution import IsolationLevel
+from flink_skills.telemetry import METRICS, metric
+from tests.docs.observability import FOLDER, alert_expressions, dashboard, dashboard_expressions, names_in
 from tests.docs.pages import ROOT, all_pages, name_of, yaml_of
 from tests.execution.escape.probes.kit import Attempt
 from tests.execution.escape.test_attempts import ATTEMPTS
@@ -178,3 +185,183 @@ def test_the_sandbox_template_denies_the_network() -> None:
     assert (
         found["SandboxWarmPool"]["spec"]["sandboxTemplateRef"]["name"] == found["SandboxTemplate"]["metadata"]["name"]
     )
+
+
+PAGES = (ROOT / "docs/troubleshooting.md", ROOT / "docs/troubleshooting-commands.md")
+HEADER = "| Message | Cause | Fix |"
+#: Stands for a part of a message that differs, on the page and in the strings of the code.
+GAP = "…"
+_PLACEHOLDER = re.compile(r"%(?:\.\d+)?[sdrgfi]|\{\w*\}|%0?\d*x")
+_JAVA_STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+
+
+def lines_of_pages() -> list[str]:
+    return [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+
+
+def quoted_messages() -> list[str]:
+    """Return the messages in the first column of the tables of messages."""
+    messages: list[str] = []
+    in_table = False
+    for line in lines_of_pages():
+        in_table = line == HEADER or (in_table and line.startswith("|"))
+        if in_table and line != HEADER and not line.startswith("|---"):
+            messages += re.findall(r"`([^`]+)`", line.split(" | ")[0])
+    return messages
+
+
+def python_strings(source: str) -> Iterator[str]:
+    """Yield the strings of a module except docstrings, with a gap for each value in them."""
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if id(node) in docstrings:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else GAP for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield _PLACEHOLDER.sub(GAP, node.value)
+
+
+def java_strings(source: str) -> Iterator[str]:
+    """Yield the strings of a class. Concatenated literals are one string, with a gap for each value between them."""
+    joined = re.sub(r'"\s*\+\s*"', "", source)
+    joined = re.sub(r'"\s*\+\s*[\w.()]+\s*\+\s*"', GAP, joined)
+    for string in _JAVA_STRING.findall(joined):
+        yield _PLACEHOLDER.sub(GAP, string)
+
+
+@cache
+def strings_of_code() -> tuple[str, ...]:
+    found: list[str] = []
+    for folder, pattern, strings in (
+        ("flink_skills", "*.py", python_strings),
+        ("java-bridge/src/main", "*.java", java_strings),
+    ):
+        for path in sorted(Path(ROOT, folder).rglob(pattern)):
+            found += strings(path.read_text(encoding="utf-8"))
+    return tuple(found)
+
+
+def is_in_code(message: str) -> bool:
+    """Return True if one string of the code has all parts of ``message``, in this order."""
+    parts = [re.escape(part.strip()) for part in message.split(GAP) if part.strip()]
+    wanted = re.compile(".*".join(parts))
+    return any(wanted.search(string) for string in strings_of_code())
+
+
+@pytest.mark.parametrize("message", quoted_messages())
+def test_quoted_message_is_in_the_code(message: str) -> None:
+    assert is_in_code(message), f"no string of the code has {message!r}: quote the message that users see"
+
+
+def test_pages_have_messages() -> None:
+    assert len(quoted_messages()) > 50
+    assert not is_in_code("the flux capacitor of … is empty")
+
+
+def test_pages_have_every_exit_code_of_a_worker() -> None:
+    source = (ROOT / "flink_skills/worker/watchdog.py").read_text(encoding="utf-8")
+    codes = set(re.findall(r"^[A-Z][A-Z_]* = (\d+)$", source, re.MULTILINE))
+    rows = re.findall(r"^\| (\d+)\b", "\n".join(lines_of_pages()), re.MULTILINE)
+    assert codes
+    assert codes <= set(rows)
+
+
+LISTED = {of.prometheus: of for of in METRICS}
+WRITERS = {"docs/gen_metrics.py": "PAGE", "deploy/observability/gen_dashboard.py": "TARGET"}
+
+
+def script(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", WRITERS)
+def test_what_is_written_from_the_list_is_current(path: str) -> None:
+    assert script(path).main(["--check"]) == 0, f"run: python {path}"
+
+
+@pytest.mark.parametrize("path", WRITERS)
+def test_what_is_not_current_is_found_and_fixed(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = script(path)
+    target = tmp_path / "target"
+    old = getattr(module, WRITERS[path]).read_text()
+    target.write_text(old.replace("requestFailures", "failedRequests"))
+    monkeypatch.setattr(module, WRITERS[path], target)
+    assert module.main(["--check"]) == 1
+    assert module.main([]) == 0
+    assert target.read_text() == old
+
+
+def test_names_are_there_once() -> None:
+    assert len(LISTED) == len(METRICS)
+    assert all(re.fullmatch("[a-z][A-Za-z]+", of.name) for of in METRICS)
+    with pytest.raises(KeyError):
+        metric("inputTokens")
+
+
+@pytest.mark.parametrize("expression", sorted({*dashboard_expressions(), *alert_expressions()}))
+def test_expressions_ask_for_metrics_of_the_list_by_labels_that_they_have(expression: str) -> None:
+    assert names_in(expression), "an expression without a metric"
+    assert names_in(expression) <= set(LISTED)
+    assert balanced(expression)
+    ours = {label for name in names_in(expression) for label in LISTED[name].labels}
+    flinks = {"job_name", "operator_name", "tm_id"}
+    grouped = {label.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(",")}
+    assert grouped <= ours | flinks
+    for name in names_in(expression):
+        # What counts is asked for by its rate, and only that.
+        counts = LISTED[name].kind == "counter"
+        rated = re.search(rf"(?:rate|increase)\({name}\b", expression) is not None
+        assert rated == counts or expression.startswith("label_values")
+        if LISTED[name].kind == "histogram":
+            assert re.search(rf'{name}\{{[^}}]*quantile="0\.\d+"', expression)
+
+
+def balanced(expression: str) -> bool:
+    left: list[str] = []
+    for sign in re.sub(r'"[^"]*"', "", expression):
+        if sign in "([{":
+            left.append({"(": ")", "[": "]", "{": "}"}[sign])
+        elif sign in ")]}" and (not left or left.pop() != sign):
+            return False
+    return not left
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = {name for expression in dashboard_expressions() for name in names_in(expression)}
+    # Totals of times are there as means, what is in a log line only is not.
+    missing = {LISTED[name].name for name in set(LISTED) - shown}
+    assert missing == {"turnTime", "toolTime", "stepTime", "stepRuns", "stepFailures", "diagnosticInfos", "refreshes"}
+
+
+def test_panels_have_places_of_their_own_and_a_data_source() -> None:
+    content = dashboard()
+    taken: set[tuple[int, int]] = set()
+    for panel in content["panels"]:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert panel["type"] == "row" or panel["datasource"]["uid"] == "${datasource}"
+    assert len({panel["id"] for panel in content["panels"]}) == len(content["panels"])
+    variables = {variable["name"] for variable in content["templating"]["list"]}
+    used = {name for text in dashboard_expressions() for name in re.findall(r"\$(\w+)", text)}
+    assert used - {"__rate_interval", "__range"} <= variables == {"datasource", "job", "operator"}
+
+
+def test_alerts_say_what_is_wrong_and_what_to_look_at() -> None:
+    content: dict[str, Any] = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
+    assert content["kind"] == "PrometheusRule"
+    rules = [rule for group in content["spec"]["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"]["summary"] and rule["annotations"]["description"]
+    asked = {LISTED[name].name for expression in alert_expressions() for name in names_in(expression)}
+    assert asked >= {"isolationLevel", "failures", "failedSources", "workerRestarts", "pending"}

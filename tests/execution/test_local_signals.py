@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -20,13 +21,10 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from flink_skills.execution import CommandResult
-from flink_skills.execution.backends import LandlockBackend, LocalBackend
+from flink_skills.execution import BackendSettings, CommandResult
+from flink_skills.execution.backends import HygieneBackend, LandlockBackend, LocalBackend
+from tests.execution.conftest import Shell
 from tests.kit.waiting import until
-
-from .conftest import Shell
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 _ABI_VERSION = "flink_skills.execution.backends.landlock.abi_version"
 _WITHOUT_SCOPES, _WITHOUT_TRUNCATION = 5, 2
@@ -73,6 +71,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", TEXTS)
 async def test_a_command_signals_its_own_processes(sh: Shell, name: str) -> None:
     text, said = TEXTS[name]
@@ -189,6 +188,7 @@ async def _run_python(sh: Shell, path: Path, program: str) -> CommandResult:
     return await sh(f"{sys.executable} -I -S program.py", timeout=60)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_a_python_program_signals_its_own_processes(sh: Shell, tmp_path: Path, name: str) -> None:
     result = await _run_python(sh, tmp_path, PROGRAMS[name])
@@ -212,6 +212,7 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
     process.stdout.close()
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("target", ["{0}", "-- -{0}", "-- -1"], ids=["process", "group", "everybody"])
 async def test_no_signal_reaches_a_process_outside(sh: Shell, bystander: subprocess.Popen[bytes], target: str) -> None:
     result = await sh(f"kill -URG {target.format(bystander.pid)}; sleep 0.01")
@@ -239,11 +240,13 @@ _END_WITH_SIGNALS = """
 """
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_end_of_a_child_sends_the_launcher_no_signal_of_choice(sh: Shell, tmp_path: Path) -> None:
     result = await _run_python(sh, tmp_path, _END_WITH_SIGNALS)
     assert (result.exit_code, result.stdout) == (0, b"got\n"), result
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_tree_ends_with_its_supervisor(
     backend: LocalBackend, sh: Shell, bystander: subprocess.Popen[bytes]
 ) -> None:
@@ -260,6 +263,7 @@ async def test_the_tree_ends_with_its_supervisor(
     assert bystander.stdout.read() == b""
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_signals_without_end_do_not_keep_a_command_from_ending(sh: Shell) -> None:
     result = await sh("sleep 300 & while :; do kill -0 $!; done", timeout=0.5)
     assert result.timed_out
@@ -272,7 +276,64 @@ TRUNCATING = {
 }
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", TRUNCATING)
 async def test_programs_truncate_files_of_the_workspace(sh: Shell, name: str) -> None:
     result = await sh(TRUNCATING[name])
     assert (result.exit_code, result.stdout) == (0, b"a"), result
+
+
+_SOCKET = {"x86_64": "41", "aarch64": "198"}[platform.machine()]
+_SOCKETS = """
+import ctypes, errno, socket
+ours, libc = {socket.AF_INET, socket.AF_INET6}, ctypes.CDLL(None)
+for family in range(64):
+    for kind in range(1, 12):
+        try:
+            socket.socket(family, kind).close()
+            if family not in ours:
+                print("open", family, kind)
+        except OSError as error:
+            if family not in ours and error.errno != errno.EACCES:
+                print("not filtered", family, kind, error)
+    for upper in (1 << 32, 1 << 63):
+        if libc.syscall({number}, ctypes.c_ulong(upper | family), 1, 0) >= 0:
+            print("open with upper bits", family)
+for family in ours:
+    socket.socket(family, socket.SOCK_STREAM).bind(("", 0))
+    socket.socket(family, socket.SOCK_DGRAM).bind(("", 0))
+for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    for attempt in (lambda: one.connect("\\0flink-skills-test"), one.listen):
+        try:
+            attempt()
+            print("a pair turns into another socket", kind)
+        except OSError:
+            pass
+for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+    try:
+        print("open pair", socket.socketpair(socket.AF_UNIX, kind))
+    except PermissionError:
+        pass
+print("over")
+"""
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("kind", "abi"),
+    [(HygieneBackend, 0), (LandlockBackend, 0), (LandlockBackend, 5), (LandlockBackend, 2)],
+    ids=["hygiene", "as-here", "abi-5", "abi-2"],
+)
+async def test_the_network_opens_sockets_of_the_internet_only(
+    kind: type[LocalBackend], abi: int, tmp_path: Path
+) -> None:
+    backend = kind(BackendSettings(network=True))
+    with mock.patch(_ABI_VERSION, return_value=abi) if abi else contextlib.nullcontext():
+        await backend.start()
+    try:
+        (tmp_path / "sockets.py").write_text(_SOCKETS.replace("{number}", _SOCKET))
+        result = await Shell(backend, tmp_path)(f"{sys.executable} -I -S sockets.py", timeout=60)
+    finally:
+        await backend.close()
+    assert (result.exit_code, result.stdout) == (0, b"over\n"), result

@@ -15,10 +15,9 @@ import psutil
 import pytest
 
 from flink_skills.execution.backends import HygieneBackend
+from tests.execution.conftest import Shell, processes_with
 from tests.kit.descriptors import descriptors
 from tests.kit.waiting import MARGIN, until
-
-from .conftest import Shell, processes_with
 
 # Leaves its session, its group and its parent: the classic daemon.
 DAEMON = "setsid bash -c 'setsid sleep 300 & disown; exit' &"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flink_skills import AgentSkillManager, SkillConfig
+from flink_skills.cli.look.prompt_request import first_request
 from flink_skills.manager import parse_menu
+from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
+from flink_skills.tools import PROFILES
 from tests.features.conftest import Plain, Run
 from tests.kit.models import Script
 
@@ -69,3 +76,93 @@ def test_what_an_event_may_not_see_is_not_there_for_it(run: Run, script: Script)
         assert enums == ([names] if names else [])
         first, second, _ = (str(message.content) for message in answered[event].messages[-3:])
         assert ("Run sh scripts/run.sh" in first) == ("wc -c" in second) == ("count" in names)
+
+
+@pytest.mark.row("E1", "E9")
+@pytest.mark.parametrize("shell", ["true", "false"])
+@pytest.mark.parametrize("profile", [*PROFILES, "[load_skill, skill_run]"])
+def test_it_is_what_a_turn_sends(profile: str, shell: str, run: Run, script: Script, skills: Path) -> None:
+    model = script(["done"])
+    options = {"tools": profile, "shell.enabled": shell}
+    assert run(**options) == ["done"]
+    (request,) = model.requests
+    shown = first_request(
+        AgentSkillManager([str(skills)]).view(),
+        SkillConfig({f"skills.{key}": value for key, value in options.items()}),
+    ).to_json()
+    assert request.system == shown["system"]
+    sent = [{"name": s.name, "description": s.description, "parameters": dict(s.parameters)} for s in request.tools]
+    assert json.loads(json.dumps(sent)) == shown["tools"]
+    assert {tool["name"] for tool in shown["tools"]} <= set(PROFILES.get(profile, ("load_skill", "skill_run")))
+    assert request.system.count("\n- shout: ") == 1
+
+
+@pytest.fixture
+def archive(skills: Path, tmp_path: Path) -> str:
+    with zipfile.ZipFile(tmp_path / "skills.zip", "w") as archive:
+        for path in sorted(skills.rglob("*")):
+            if path.is_file():
+                archive.write(path, Path("skills") / path.relative_to(skills))
+    return str(tmp_path / "skills.zip")
+
+
+def stored(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.rglob("SKILL.md"))
+
+
+@pytest.mark.row("B8")
+def test_without_an_option_it_is_below_the_temporary_folder(
+    run: Run, script: Script, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    temporary.chmod(0o711)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    model = script(["done"])
+    assert run(sources=[archive], **{"store.dir": ""}) == ["done"]
+    assert "\n- shout: " in model.requests[0].system
+    assert [path.name for path in stored(temporary)] == ["count", "shout"]
+
+
+@pytest.mark.row("B9")
+def test_the_option_puts_it_elsewhere(
+    run: Run, script: Script, archive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    temporary.chmod(0o711)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    script(["done"])
+    assert run(sources=[archive], **{"store.dir": str(tmp_path / "elsewhere")}) == ["done"]
+    assert [path.name for path in stored(tmp_path / "elsewhere")] == ["count", "shout"]
+    assert stored(temporary) == []
+
+
+def answers_to(script: Any, run: Run, *wanted: Any, **options: Any) -> list[str]:
+    """The results of calls, one after another in one turn."""
+    model = script([*(calls(one) for one in wanted), "done"])
+    assert run(**options) == ["done"]
+    return [str(message.content) for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
+
+
+@pytest.mark.row("H13", "E9")
+def test_without_execution_there_is_no_such_tool(run: Run, script: Script) -> None:
+    (said,) = answers_to(script, run, call("execute_shell_command", command="id"), **{"shell.enabled": "false"})
+    assert "execute_shell_command" in said
+    assert "load_skill" in said
+
+
+@pytest.mark.row("H13", "F13")
+def test_time_that_is_up_is_said_with_what_may_be_asked_for(run: Run, script: Script) -> None:
+    limits = {"shell.max-timeout": "1 s"}
+    (said,) = answers_to(script, run, call("execute_shell_command", command="sleep 60", timeout=50), **limits)
+    assert "ran longer than 1 s" in said
+    assert "not 50 s" in said
+
+
+@pytest.mark.row("H13")
+def test_a_file_that_is_missing_is_answered_with_near_names(run: Run, script: Script) -> None:
+    said = answers_to(
+        script, run, call("load_skill", name="shout"), call("load_skill_resource", name="shout", path="note.md")
+    )
+    assert "notes.md" in said[1]

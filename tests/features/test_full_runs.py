@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flink_skills import tool_set
+from flink_skills import tool, tool_set
 from flink_skills.models import ToolCall
-from flink_skills.testing import call
+from flink_skills.testing import call, calls
 from flink_skills.tools.files import FileToolSet
-from tests.features.conftest import Answer, Ask, Plain
+from tests.features.conftest import Answer, Ask, Plain, Run
+from tests.kit.models import Script
 
 LOAD = call("skill_load", skill="shout")
 
@@ -247,3 +249,146 @@ def test_a_policy_holds_for_runs_and_processes(ask: Ask) -> None:
     for refused in (shell, other, process, core):
         assert refused.is_error
         assert "uid=" not in refused.text
+
+
+ASKS = 'printf "Name: "; read -r name; echo "hello $name"; echo file > "$OUTPUT_DIR/f.txt"'
+
+
+def of(started: int, tool: str, **arguments: Any) -> Callable[[list[Answer]], ToolCall]:
+    """A call about the process that the answer number ``started`` began."""
+    return lambda answers: call(tool, session_id=answers[started].value["session_id"], **arguments)
+
+
+@pytest.mark.row("G1", "G2", "G3", "G4", "G5")
+def test_a_prompt_is_answered_and_the_end_has_what_a_run_has(ask: Ask) -> None:
+    _, started, ended, polled, killed = ask(
+        LOAD,
+        call("skill_exec", skill="shout", command=ASKS, output_files=["out/f.txt"], yield_ms=5000),
+        of(1, "skill_write_stdin", chars="Ann", submit=True, yield_ms=20_000),
+        of(1, "skill_poll_session"),
+        of(1, "skill_kill_session"),
+    )
+    assert (started.value["status"], started.value["output"]) == ("running", "Name: ")
+    assert (started.value["interaction"]["needs_input"], started.value["interaction"]["kind"]) == (True, "prompt")
+    assert (ended.value["status"], ended.value["exit_code"]) == ("exited", 0)
+    assert "hello Ann" in ended.value["output"]
+    assert ended.value["next_offset"] >= ended.value["offset"]
+    assert ended.value["result"]["output_files"][0]["content"] == "file\n"
+    assert (polled.value["status"], polled.value["output"]) == ("exited", "")
+    assert (killed.value["ok"], killed.value["status"]) == (True, "exited")
+
+
+@pytest.mark.row("G1", "G3", "G5", "G7")
+def test_a_menu_on_a_terminal_that_does_not_want_to_end(ask: Ask) -> None:
+    menu = (
+        'trap "" TERM; test -t 0 && printf "1. tea\\n2. coffee\\nChoose a number: "; read -r n; echo "got $n"; sleep 99'
+    )
+    _, started, written, killed = ask(
+        LOAD,
+        call("skill_exec", skill="shout", command=menu, tty=True, yield_ms=5000),
+        of(1, "skill_write_stdin", chars="2", submit=True, yield_ms=5000),
+        of(1, "skill_kill_session"),
+    )
+    assert started.value["interaction"]["kind"] == "selection"
+    assert "got 2" in written.value["output"]
+    assert written.value["status"] == "running"
+    assert (killed.value["ok"], killed.value["status"]) == (True, "killed")
+
+
+@pytest.mark.row("G6")
+def test_an_unknown_process_is_one_line_with_the_fix(ask: Ask) -> None:
+    for name in ("skill_poll_session", "skill_write_stdin", "skill_kill_session"):
+        (unknown,) = ask(call(name, session_id="nope"))
+        assert unknown.is_error
+        assert unknown.text.startswith("unknown session_id 'nope'")
+        assert "\n" not in unknown.text
+
+
+TOOLS = '''
+def describe(text: str, times: int = 1) -> dict:
+    """Describe a text.
+
+    Args:
+        text: What to describe.
+    """
+    print("not part of the answer")
+    return {"by": "NAME", "length": len(text) * times}
+
+
+def total(values: list[float]) -> float:
+    """Add numbers."""
+    return sum(values)
+'''
+
+
+class Clashes(Plain):
+    """Has a tool of a name that a skill uses too."""
+
+    @tool
+    def total(self, values: list[float]) -> str:
+        """Add numbers, for the job."""
+        return "the job's"
+
+
+@pytest.fixture
+def skills(skills: Path) -> Path:
+    for name in ("count", "shout"):
+        (skills / name / "tools.py").write_text(TOOLS.replace("NAME", name))
+    return skills
+
+
+@pytest.mark.row("C11", "A2", "C8")
+def test_names_that_clash_get_a_prefix_and_hide_nothing(ask: Ask) -> None:
+    one, described, two, first, second, own, skills_own, gone = ask(
+        call("skill_load", skill="count"),
+        call("describe", text="abc", times=2),
+        call("skill_load", skill="shout"),
+        call("describe", text="abc"),
+        call("shout_describe", text="abcd"),
+        call("total", values=[1, 2]),
+        call("count_total", values=[1, 2.5]),
+        call("skill_unload", skill="shout"),
+        agent=Clashes,
+    )
+    assert "describe" in one.text
+    assert "count_total" in one.text
+    assert described.text == '{"by": "count", "length": 6}\n\nprinted:\nnot part of the answer'
+    assert "shout_describe" in two.text
+    assert [answer.text.partition("}")[0] for answer in (first, second)] == [
+        '{"by": "count", "length": 3',
+        '{"by": "shout", "length": 4',
+    ]
+    assert own.text == "the job's"
+    assert skills_own.text == "3.5"
+    names = [
+        {spec.name for spec in answer.request.tools if not spec.name.startswith("skill_")} for answer in (two, gone)
+    ]
+    assert {"describe", "shout_describe", "count_total", "shout_total", "total"} <= names[0]
+    assert {"describe", "count_total", "total"} <= names[1]
+    assert "shout_total" not in names[1]
+
+
+@pytest.mark.row("F11", "F22")
+def test_files_of_an_event_are_there_under_safe_names(run: Run, script: Script) -> None:
+    event = {
+        "question": "What is in them?",
+        "files": [
+            {"name": "../../etc/report.txt", "text": "first\n", "mime_type": "text/plain"},
+            {"name": "report.txt", "data": b"second\n"},
+            {"data": "dGhpcmQK"},
+        ],
+    }
+    model = script(
+        [
+            calls(call("skill_load", skill="shout")),
+            calls(call("skill_run", skill="shout", command="cd $WORK_DIR/inputs; ls; cat $(ls | grep -v event)")),
+            "done",
+        ]
+    )
+    assert run([event], tools="full") == ["done"]
+    asked = str(model.requests[0].messages[0].content)
+    assert "work/inputs/report.txt" in asked
+    assert not [text for text in ("first", "second", "dGhpcmQK", "c2Vjb25k") if text in asked]
+    result = str(model.requests[-1].messages[-1].content)
+    for text in ("first", "second", "third"):
+        assert text in result

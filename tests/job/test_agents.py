@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from flink_skills.agents import AgentSpec
 from flink_skills.job import check_job, explain_job, run_job_file
 from tests.job.files import problems_of, read, rows
-
-pytestmark = pytest.mark.row("K7")
 
 DESK = Path(__file__).parents[2] / "examples" / "incident_desk"
 
@@ -69,6 +69,7 @@ def ticket(number: int, customer: str, text: str) -> dict[str, Any]:
     return {"id": number, "customer": customer, "text": text, "price": 1.25, "ts": f"2026-02-03 10:00:0{number}"}
 
 
+@pytest.mark.row("K7")
 @pytest.mark.flink
 @pytest.mark.both_versions
 def test_outputs_of_an_agent_are_the_events_of_another_one(tmp_path: Path) -> None:
@@ -144,6 +145,7 @@ def agents(**replaced: str) -> str:
     return head + "agents:\n" + "".join(written.values())
 
 
+@pytest.mark.row("K7")
 def test_sources_come_before_targets_whatever_the_order_of_the_file(tmp_path: Path) -> None:
     job = read(
         tmp_path,
@@ -162,6 +164,7 @@ def test_sources_come_before_targets_whatever_the_order_of_the_file(tmp_path: Pa
     ]
 
 
+@pytest.mark.row("K7")
 @pytest.mark.parametrize(
     ("replaced", "said"),
     [
@@ -215,6 +218,7 @@ def test_what_is_wrong_with_how_agents_are_connected(tmp_path: Path, replaced: d
     assert all(problem.startswith("job.yaml:") for problem in problems)
 
 
+@pytest.mark.row("K7")
 def test_one_agent_or_several(tmp_path: Path) -> None:
     both = problems_of(tmp_path, PLAIN + "agent: x.yaml\ninput: {table: tickets, key: id}\n")
     assert [problem.partition(": ")[2] for problem in both] == [
@@ -234,6 +238,7 @@ def checked(folder: Path, text: str) -> list[str]:
     ]
 
 
+@pytest.mark.row("K7")
 @pytest.mark.flink
 @pytest.mark.parametrize(
     ("replaced", "said"),
@@ -291,6 +296,7 @@ def test_check_names_the_agent_and_the_place(tmp_path: Path, replaced: dict[str,
     assert (problems == []) if not said else any(said in problem for problem in problems), problems
 
 
+@pytest.mark.row("K7")
 @pytest.mark.flink
 def test_shared_models_connections_and_prompts_are_checked_at_their_places(tmp_path: Path) -> None:
     text = PLAIN.replace("model: offline", "session: event") + (
@@ -304,6 +310,7 @@ def test_shared_models_connections_and_prompts_are_checked_at_their_places(tmp_p
     assert checked(tmp_path, text.replace("gww", "gw").replace(", temprature: 1", "")) == []
 
 
+@pytest.mark.row("K7")
 @pytest.mark.flink
 def test_explain_shows_each_agent_with_its_uid_input_and_output(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(PLAIN)
@@ -349,6 +356,7 @@ agents:
 """
 
 
+@pytest.mark.row("K7")
 @pytest.mark.flink
 def test_agents_have_several_sources_and_several_targets(tmp_path: Path) -> None:
     (tmp_path / "few").write_text('{"id": 1, "who": "ann"}\n')
@@ -359,6 +367,7 @@ def test_agents_have_several_sources_and_several_targets(tmp_path: Path) -> None
     assert sorted(found) == [("both", 1), ("both", 2), ("both", 3), ("other", 1)]
 
 
+@pytest.mark.row("K7")
 @pytest.mark.flink
 def test_the_incident_desk_reviews_every_incident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DESK_OUTPUT", str(tmp_path))
@@ -370,3 +379,19 @@ def test_the_incident_desk_reviews_every_incident(tmp_path: Path, monkeypatch: p
     assert all(row["approved"] for row in reviews)
     assert rows(tmp_path / "failures") == []
     assert told == []
+
+
+def accepted(key: str, value: Any) -> bool:
+    try:
+        AgentSpec.model_validate({key: value})
+    except ValidationError:
+        return False
+    return True
+
+
+def test_keys_of_tools_and_of_code() -> None:
+    assert accepted("run_code", True)
+    assert not accepted("run_code", "sometimes")
+    assert accepted("mcp_servers", {"shop": {"url": "http://shop:8000/mcp", "tools": ["price"]}})
+    assert not accepted("mcp_servers", ["http://shop:8000/mcp"])
+    assert accepted("chat_model_setups", {"a": {"clazz": "offline.setup", "run_code": True}})

@@ -5,17 +5,23 @@ Examines the internals of job.agent_source and job.reading on purpose.
 
 from __future__ import annotations
 
+import importlib
+import json
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from flink_skills import Agent
-from flink_skills.agents import DeclarativeAgent
+from flink_skills import Agent, SkillOptions
+from flink_skills.agents import AgentSpec, DeclarativeAgent
 from flink_skills.documents import DocumentError
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.job import ReadJob
+from flink_skills.job import ReadJob, job_schema
 from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.job_reading import is_job_file
+from flink_skills.job.statements import Statement, in_literals, refusal, split_statements
+from flink_skills.options import SkillConfig
 from tests.job.files import PLAIN, problems_of, read, write_job
 
 WRONG = """\
@@ -180,3 +186,139 @@ def test_what_is_written_has_something_in_it(tmp_path: Path) -> None:
         "job.yaml:10:1: events: the section is empty; write a mapping, or omit the key",
         "job.yaml:11:1: skills: the section is empty; write a mapping, or omit the key",
     ]
+
+
+TEXT = """\
+-- tables; of the shop
+CREATE TABLE a (x INT) /* not; the end */ WITH ('path' = 'it''s; fine');
+
+CREATE TEMPORARY VIEW `semi;colon` AS SELECT ';' FROM a;;
+USE CATALOG other
+"""
+
+
+def test_statements_end_where_sql_says() -> None:
+    first, second, third = split_statements(TEXT)
+    assert (first.line, second.line, third.line) == (2, 4, 5)
+    assert first.text.endswith("('path' = 'it''s; fine')")
+    assert [s.title for s in (first, second, third)] == [
+        "CREATE TABLE a",
+        "CREATE TEMPORARY VIEW `semi;colon`",
+        "USE other",
+    ]
+    assert split_statements(" -- nothing\n ;; ") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("CREATE TABLE IF NOT EXISTS cat.db.`t 1` (x INT)", "CREATE TABLE cat.db.`t 1`"),
+        ("create temporary system function f as 'a.B'", "create temporary system function f"),
+        ("CREATE", "CREATE"),
+    ],
+)
+def test_a_statement_is_called_by_its_first_words(text: str, title: str) -> None:
+    assert Statement(text, 1).title == title
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("CREATE TABLE a\nWITH ('x' = 'y);", 2), ("\n/* open", 2), ("CREATE VIEW `v AS", 1)]
+)
+def test_what_never_ends_is_said_with_its_line(text: str, line: int) -> None:
+    with pytest.raises(ValueError, match="is never closed") as caught:
+        split_statements(text)
+    assert caught.value.args[1] == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE a (x INT, y AS x + 1) WITH ('connector' = 'print')",
+        "CREATE OR REPLACE TEMPORARY VIEW v AS SELECT 1",
+        "CREATE TEMPORARY SYSTEM FUNCTION f AS 'a.b.C' LANGUAGE JAVA",
+        "CREATE CATALOG c WITH ('type' = 'generic_in_memory')",
+        "CREATE DATABASE d",
+        "CREATE MODEL m WITH ('provider' = 'x')",
+        "USE d",
+        "CREATE TABLE b LIKE a",
+    ],
+)
+def test_ddl_is_allowed(text: str) -> None:
+    assert refusal(Statement(text, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SET 'a' = 'b'", "put options of Flink under 'flink'"),
+        ("INSERT INTO a SELECT 1", "writes to the tables of 'output'"),
+        ("SELECT 1", "write it as 'query' of 'input'"),
+        ("ADD JAR '/x.jar'", "put jars under 'jars'"),
+        ("CRAETE TABLE a (x INT)", "did you mean CREATE?"),
+        ("CREATE TABEL a (x INT)", "did you mean CREATE TABLE?"),
+        ("CREATE TABLE a WITH ('x' = 'y') AS SELECT 1", "would run a separate job"),
+        ("CREATE OR REPLACE TABLE a AS SELECT (1)", "would run a separate job"),
+        ("DROP TABLE a", "not DROP"),
+        ("123", "not 123"),
+    ],
+)
+def test_what_would_run_something_is_refused(text: str, said: str) -> None:
+    message = refusal(Statement(text, 1))
+    assert message is not None
+    assert said in message
+
+
+def test_only_literals_are_replaced_and_stay_literals() -> None:
+    outside: list[tuple[str, int]] = []
+    text = "CREATE -- 'no'\nTABLE a WITH ('p' = 'x''y', `'q'` = 'z')"
+    found = in_literals(text, lambda value, line: f"<{value}'{line}>", lambda line, n: outside.append((line, n)))
+    assert found == "CREATE -- 'no'\nTABLE a WITH ('<p''2>' = '<x''y''2>', `'q'` = '<z''2>')"
+    assert outside[0][0].strip() == "CREATE"
+    assert "`'q'`" in outside[1][0]
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u0085", "\x0c"])
+def test_lines_end_at_line_feeds_only(separator: str) -> None:
+    outside: list[tuple[str, int]] = []
+    in_literals(f"CREATE{separator}TABLE a\n(b INT)", lambda value, _: value, lambda *line: outside.append(line))
+    assert outside == [(f"CREATE{separator}TABLE a", 1), ("(b INT)", 2)]
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_published_schema_is_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("docs.gen_job_schema")
+    assert module.main(["--check"]) == 0, "run: python -m docs.gen_job_schema"
+    monkeypatch.setattr(module, "PAGE", tmp_path / "schema.json")
+    assert module.main(["--check"]) == 1
+    assert module.main([]) == 0
+    assert json.loads(module.PAGE.read_text()) == job_schema()
+
+
+def test_every_option_is_in_the_schema() -> None:
+    options = job_schema()["properties"]["options"]
+    assert set(options["properties"]) == {option.key for option in SkillOptions.all()}
+    assert options["additionalProperties"] is False
+    assert all(described["description"] for described in options["properties"].values())
+
+
+def test_each_option_has_the_type_of_its_values() -> None:
+    types = {option.key: option.config_type for option in SkillOptions.all()}
+    assert types["skills.from.paths"] is types["skills.from.resources"] is types["skills.from.urls"] is list
+    assert (types["skills.strict"], types["skills.limits.ratio"], types["skills.source.timeout"]) == (bool, int, float)
+    assert (types["skills.unsupported"], types["skills.prompt.guidance"]) == (str, str)
+
+
+def test_the_schema_has_every_key_of_a_declared_agent() -> None:
+    from flink_skills.agents import DeclarativeAgent
+
+    assert {*AgentSpec.model_fields, "agent_tools"} == set(sys.modules[DeclarativeAgent.__module__]._KEYS)
+
+
+def test_the_job_of_the_example_has_only_known_keys() -> None:
+    job = yaml.safe_load((ROOT / "examples/log_triage/job.yaml").read_text(encoding="utf-8"))
+    schema = job_schema()
+    assert set(job) <= set(schema["properties"])
+    assert set(schema["required"]) <= set(job)
+    SkillConfig(job["options"])

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from flink_skills import TurnError
 from flink_skills.models import ModelResponse, ModelSetup, Usage
 from flink_skills.telemetry import (
     METRICS,
     CostObserver,
+    CustomMetrics,
     MetricsObserver,
     Telemetry,
     TurnScope,
@@ -20,8 +26,6 @@ from flink_skills.telemetry import (
     observe,
 )
 from tests.kit.waiting import MARGIN
-
-pytestmark = pytest.mark.usefixtures("proved_once")
 
 SETUP = ModelSetup("openai-compatible", "m", "http://x/v1", price={"input": 0.2, "output": 0.4})
 LISTED = {(metric.name, metric.labels): metric.kind for metric in METRICS}
@@ -89,6 +93,7 @@ def chat(skills: list[str], *, answers: bool = True) -> None:
             activity.attributes.update(response=ModelResponse("x", (), Usage(7, 3, 1, 4, 2, 1)), skills=skills)
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_the_wait_for_limits_is_counted_also_of_a_turn_that_was_cancelled(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened()
     with pytest.raises(asyncio.CancelledError), telemetry.turn(scope()), observe("chat", "main") as activity:
@@ -98,6 +103,7 @@ async def test_the_wait_for_limits_is_counted_also_of_a_turn_that_was_cancelled(
     assert reports.counters["limitWaitTime", "agent", "desk", "model", "main"] == 1500
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened()
     with telemetry.turn(scope(resumed=2)) as turn:
@@ -172,6 +178,7 @@ async def test_a_turn_is_counted_with_all_that_happens_in_it(opened: Open, repor
     assert reports.gauges["memory"] > 1_000_000
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_a_request_that_was_given_up_is_no_failure_of_the_model(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened()
     with (
@@ -185,6 +192,7 @@ async def test_a_request_that_was_given_up_is_no_failure_of_the_model(opened: Op
     assert not any(count for labels, count in reports.counters.items() if labels[0] == "requestFailures")
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_each_report_has_what_is_new(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened()
     for _ in range(3):
@@ -199,6 +207,7 @@ async def test_each_report_has_what_is_new(opened: Open, reports: Reports) -> No
     assert reports.counters[of("costMicroUsd", model)] == 7
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_what_is_left_is_told_at_the_end(opened: Open, reports: Reports) -> None:
     telemetry, _ = opened()
     with telemetry.turn(scope()):
@@ -208,6 +217,7 @@ async def test_what_is_left_is_told_at_the_end(opened: Open, reports: Reports) -
     assert reports.counters[("requests", "agent", "desk", "model", "main")] == 1
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_names_over_the_limit_are_counted_together(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened(max_labels=2)
     with telemetry.turn(scope()):
@@ -224,6 +234,7 @@ async def test_names_over_the_limit_are_counted_together(opened: Open, reports: 
     assert reports.counters[("stepRuns", "step", "c")] == 1, "each kind of label has a limit of its own"
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_a_long_name_is_cut_and_counted_as_one(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened(max_labels=2)
     with telemetry.turn(scope()):
@@ -235,6 +246,7 @@ async def test_a_long_name_is_cut_and_counted_as_one(opened: Open, reports: Repo
     assert calls == {"x" * 100: 3, "b": 1}
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_a_report_has_a_sample_of_many_durations_and_counts_all(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened()
     for _ in range(1000):
@@ -244,6 +256,7 @@ async def test_a_report_has_a_sample_of_many_durations_and_counts_all(opened: Op
     assert reports.histograms[("turnLatency",)] == [1000]
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_reports_come_by_themselves_and_say_how_late_the_loop_was(opened: Open, reports: Reports) -> None:
     opened(interval=0.05)
     for _ in range(3):
@@ -255,6 +268,7 @@ async def test_reports_come_by_themselves_and_say_how_late_the_loop_was(opened: 
     assert reports.gauges["eventLoopLag"] >= 200
 
 
+@pytest.mark.usefixtures("proved_once")
 async def test_requests_to_mcp_servers_are_counted_by_server(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened()
     with telemetry.turn(scope()):
@@ -271,3 +285,155 @@ async def test_requests_to_mcp_servers_are_counted_by_server(opened: Open, repor
         ("mcpRequests", "server", "far"),
         ("mcpFailures", "server", "far"),
     ]
+
+
+DESK = ["agent", "desk", "user", ""]
+
+
+@pytest.fixture
+def metrics() -> CustomMetrics:
+    return CustomMetrics(max_labels=3)
+
+
+def test_a_report_has_increases_last_values_and_samples() -> None:
+    metrics = CustomMetrics()
+    desk = metrics.of_agent("desk")
+    acme = desk.group("tenant", "acme")
+    desk.counter("refunds").inc()
+    acme.counter("refunds").inc(2)
+    desk.gauge("backlog").set(3)
+    desk.gauge("backlog").set(2.5)
+    for number in range(300):
+        acme.histogram("amount").update(number + 0.5)
+    report = metrics.report()
+    assert report["counters"] == [["refunds", DESK, 1], ["refunds", [*DESK, "tenant", "acme"], 2]]
+    assert report["gauges"] == [["backlog", DESK, 2.5]]
+    [[name, labels, count, samples]] = report["values"]
+    assert (name, labels, count) == ("amount", [*DESK, "tenant", "acme"], 300)
+    assert samples == [number + 0.5 for number in range(44, 300)]
+    acme.histogram("amount").update(1)
+    desk.counter("refunds").inc(5)
+    assert metrics.report() == {
+        "counters": [["refunds", DESK, 5]],
+        "gauges": [["backlog", DESK, 2.5]],
+        "values": [["amount", [*DESK, "tenant", "acme"], 1, [1]]],
+    }
+
+
+def test_a_counter_without_an_increase_is_reported_once_with_zero(metrics: CustomMetrics) -> None:
+    metrics.of_agent("desk").counter("refunds")
+    assert metrics.report()["counters"] == [["refunds", DESK, 0]]
+    assert metrics.report()["counters"] == []
+
+
+def test_a_gauge_that_was_not_set_is_not_reported(metrics: CustomMetrics) -> None:
+    metrics.of_agent("desk").gauge("backlog")
+    assert metrics.report()["gauges"] == []
+
+
+def test_values_are_read_in_tests(metrics: CustomMetrics) -> None:
+    desk = metrics.of_agent("desk")
+    desk.group("a", 1).group("b", "2").counter("refunds").inc(2)
+    desk.histogram("amount").update(12.5)
+    desk.gauge("backlog").set(3)
+    metrics.of_agent("clerk").gauge("backlog").set(4)
+    assert metrics.value("refunds", b="2", a="1") == 2
+    assert metrics.value("refunds") is None
+    assert metrics.value("amount") == [12.5]
+    assert metrics.value("backlog", agent="clerk") == 4
+    assert (desk.gauge("backlog").value, desk.histogram("amount").count) == (3, 1)
+
+
+@pytest.mark.parametrize("name", ["", "1st", "a b", "a-b", "a.b", "ä", "a" * 101, None, "a\n"])
+def test_a_name_that_reporters_would_change_is_rejected(metrics: CustomMetrics, name: Any) -> None:
+    group = metrics.of_agent("desk")
+    for named in (group.counter, group.gauge, group.histogram, lambda key: group.group(key, "x")):
+        with pytest.raises(TurnError, match="is invalid: expected a letter"):
+            named(name)
+    assert metrics.report() == {"counters": [], "gauges": [], "values": []}
+
+
+@pytest.mark.parametrize("key", ["agent", "worker", "host", "operator_name", "tenant"])
+def test_a_label_is_no_label_of_flink_and_there_once(metrics: CustomMetrics, key: str) -> None:
+    with pytest.raises(TurnError, match=f"label '{key}' is reserved, or the group has it"):
+        metrics.of_agent("desk").group("tenant", "acme").group(key, "x")
+
+
+@pytest.mark.parametrize("amount", [-1, 1.5, 1.0, True, "1", None, 2**53 + 1, math.nan])
+def test_a_counter_counts_whole_numbers(metrics: CustomMetrics, amount: Any) -> None:
+    with pytest.raises(TurnError, match="counter 'refunds': expected a whole number from 0"):
+        metrics.of_agent("desk").counter("refunds").inc(amount)
+    assert metrics.value("refunds") == 0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, True, "1", None, 10**400, Decimal(1), 1j])
+def test_other_values_are_finite_numbers(metrics: CustomMetrics, value: Any) -> None:
+    with pytest.raises(TurnError, match="gauge 'a': expected a finite number"):
+        metrics.of_agent("desk").gauge("a").set(value)
+    with pytest.raises(TurnError, match="histogram 'b': expected a finite number"):
+        metrics.of_agent("desk").histogram("b").update(value)
+
+
+def test_a_name_has_one_kind_with_all_values_of_its_labels(metrics: CustomMetrics) -> None:
+    desk = metrics.of_agent("desk")
+    desk.group("tenant", "a").counter("refunds")
+    with pytest.raises(TurnError, match="metric 'refunds' of agent desk is a counter, not a gauge"):
+        desk.group("tenant", "b").gauge("refunds")
+    desk.gauge("refunds").set(1)
+    assert len(metrics.report()["counters"]) == 1
+
+
+def test_further_values_of_a_label_are_counted_together(metrics: CustomMetrics) -> None:
+    for number in range(50):
+        metrics.of_agent("desk").group("tenant", f"t{number}").counter("refunds").inc()
+    counted = {labels[-1]: count for _, labels, count in metrics.report()["counters"]}
+    assert counted == {"t0": 1, "t1": 1, "t2": 1, "other": 47}
+
+
+def test_the_value_of_a_label_is_a_short_text(metrics: CustomMetrics) -> None:
+    desk = metrics.of_agent("desk")
+    for value in ("x" * 500, "x" * 100, "", 7):
+        desk.group("tenant", value).counter("refunds").inc()
+    assert {labels[-1]: count for _, labels, count in metrics.report()["counters"]} == {
+        "x" * 100: 2,
+        "(none)": 1,
+        "7": 1,
+    }
+
+
+def test_further_names_are_not_reported_and_the_log_says_so(
+    metrics: CustomMetrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for number in range(50):
+            metrics.of_agent("desk").counter(f"c{number}").inc()
+    metrics.of_agent("clerk").counter("other_agent").inc()
+    assert [name for name, _, _ in metrics.report()["counters"]] == ["c0", "c1", "c2", "other_agent"]
+    (line,) = caplog.messages
+    assert "agent desk has more than 3 custom metrics (skills.metrics.max-labels). The metric 'c3'" in line
+
+
+def test_threads_lose_no_count() -> None:
+    metrics = CustomMetrics()
+    group = metrics.of_agent("desk")
+
+    def count(_: int) -> None:
+        for _ in range(2_000):
+            group.counter("refunds").inc()
+            group.histogram("amount").update(1)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(count, range(8)))
+    assert metrics.value("refunds") == group.histogram("amount").count == 16_000
+
+
+async def test_the_observer_reports_them_with_its_own() -> None:
+    reports: list[Any] = []
+    metrics = CustomMetrics()
+    observer = MetricsObserver(reports.append, metrics, interval=60.0)
+    metrics.of_agent("desk").counter("refunds").inc()
+    metrics.of_agent("desk").gauge("backlog").set(3)
+    await observer.close()
+    assert ["refunds", DESK, 1] in reports[0]["counters"]
+    assert ["steps", [], 0] in reports[0]["counters"]
+    assert reports[0]["gauges"] == [["backlog", DESK, 3]]

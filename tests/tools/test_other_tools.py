@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field, ValidationError
 
+from flink_skills import AgentSkill
 from flink_skills.manager import SkillView
-from flink_skills.skill import AgentSkill
-from flink_skills.tools import PROFILES, FunctionTool, SkillSettings, ToolContext, ToolServices, ToolSet, profile_tools
+from flink_skills.skill import check_support
+from flink_skills.tools import (
+    PROFILES,
+    TOOL_NAMES,
+    ArgumentError,
+    Arguments,
+    FunctionTool,
+    SkillSettings,
+    ToolContext,
+    ToolServices,
+    ToolSet,
+    profile_tools,
+)
+from flink_skills.tools.argument_model import Also, ArgumentModel
 from flink_skills.tools.files import FileToolSet
 from flink_skills.tools.web import WebFetchTool, WebSearchTool
 
@@ -131,3 +146,82 @@ async def test_the_same_of_a_model_with_tools_of_skills() -> None:
         "This model does not have the tool 'skill_load'. Did you mean load_skill? Tools: load_skill, "
         "execute_shell_command"
     )
+
+
+READY_MADE = ["Edit", "Glob", "Grep", "Read", "Write", "web_fetch", "web_search"]
+# As other agents call them.
+FOREIGN = ["MultiEdit", "NotebookRead", "LS", "WebFetch", "WebSearch", "read_file", "str_replace", "view", "search"]
+
+
+def diagnosed(*names: str) -> list[tuple[str, str]]:
+    return [(each.code, each.message) for each in check_support(AgentSkill("a", "Does it.", allowed_tools=names))]
+
+
+async def test_diagnostics_name_tools_that_exist() -> None:
+    tools = [*await FileToolSet().get_tools(None), WebFetchTool(), WebSearchTool()]
+    assert sorted({tool.spec.name for tool in tools} - {"Bash"}) == READY_MADE
+    [(code, message)] = diagnosed(*READY_MADE)
+    declares = re.search(r"an agent that declares (.+) has these tools", message)
+    assert (code, declares is not None and sorted(declares[1].split(", "))) == ("U02", READY_MADE)
+
+
+@pytest.mark.parametrize("name", sorted({*TOOL_NAMES, *READY_MADE, *FOREIGN}))
+def test_no_tool_that_exists_is_called_missing(name: str) -> None:
+    assert [code for code, _ in diagnosed(name)] in ([], ["U02"])
+
+
+class Read(ArgumentModel):
+    path: Annotated[str, Field(min_length=1), Also("file_path", "file")]
+    skill_name: Annotated[str | None, Also("skill")] = None
+    offset: int = 0
+
+
+@pytest.mark.parametrize("name", ["path", "Path", "PATH", "file_path", "filePath", "FilePath", "file-path", "file"])
+def test_every_spelling(name: str) -> None:
+    assert Read.model_validate({name: "a.md"}).path == "a.md"
+
+
+@pytest.mark.parametrize("first", ["file", "Path", "PATH", "filePath", "pa_th"])
+def test_two_names_of_one_argument_are_an_error(first: str) -> None:
+    for given in ({first: "b.md", "path": "a.md"}, {"path": "a.md", first: "a.md"}):
+        with pytest.raises(ArgumentError, match=f"The argument path is given twice, as .*{first}"):
+            Read.model_validate(given)
+
+
+def test_a_name_that_is_null_or_blank_is_left_out() -> None:
+    assert Read.model_validate({"path": "a.md", "skill": " ", "skill_name": "x"}).skill_name == "x"
+    assert Read.model_validate({"path": None, "file": "b.md"}).path == "b.md"
+
+
+def test_what_is_left_out() -> None:
+    found = Read.model_validate({"path": "a.md", "skillName": " ", "offset": None})
+    assert (found.skill_name, found.offset, found.model_fields_set) == (None, 0, {"path"})
+    with pytest.raises(ValidationError):
+        Read.model_validate({"path": ""})
+    with pytest.raises(ValidationError):
+        Read.model_validate({"offset": 1})
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("pth", "path"), ("offsets", "offset"), ("skil_name", "skill_name")])
+def test_near_misses_are_errors(wrong: str, right: str) -> None:
+    with pytest.raises(ArgumentError, match=f"There is no argument '{wrong}': did you mean {right}"):
+        Read.model_validate({"path": "a.md", wrong: "x"})
+
+
+@pytest.mark.parametrize("extra", ["reason", "description", "background", "thought", "", "_"])
+def test_other_extras_are_ignored(extra: str) -> None:
+    assert Read.model_validate({"path": "a.md", extra: "x"}).path == "a.md"
+
+
+def test_the_schema_shows_one_name() -> None:
+    schema = Arguments("read", Read).schema
+    assert list(schema["properties"]) == ["path", "skill_name", "offset"]
+    assert schema["required"] == ["path"]
+
+
+def test_an_error_names_the_argument_as_the_schema_does() -> None:
+    class Write(ArgumentModel):
+        newline: bool = Field(False, alias="submit")
+
+    with pytest.raises(ArgumentError, match="\n- submit: "):
+        Arguments("write", Write).read({"submit": "perhaps"})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
 
-from flink_skills.worker import Connection, PendingFrame
+from flink_skills.worker import Connection, PendingFrame, WholeLines
 
 # More than any pipe holds.
 LARGE = b"x" * (4 << 20)
@@ -110,3 +112,36 @@ async def test_a_broken_pipe_ends_the_flush_and_the_connection(ends: Ends) -> No
     await asyncio.wait_for(flush, 30)
     assert len(ends.reasons) == 1
     assert ends.reasons[0].startswith("writing failed: ")
+
+
+def test_lines_of_threads_do_not_mix() -> None:
+    target = io.StringIO()
+    stream = WholeLines(target)
+    started = threading.Barrier(4)
+
+    def work(name: str) -> None:
+        started.wait(30)
+        for number in range(200):
+            print(name, number, "words", file=stream)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = target.getvalue().splitlines()
+    assert sorted(lines) == sorted(f"{name} {number} words" for name in "abcd" for number in range(200))
+    # And in the order of each thread.
+    assert [line for line in lines if line.startswith("a")] == [f"a {number} words" for number in range(200)]
+
+
+def test_a_line_without_an_end_is_written_at_the_end_or_when_it_is_long() -> None:
+    target = io.StringIO()
+    stream = WholeLines(target)
+    print("a", end="", file=stream)
+    print("b\nc", end="", file=stream, flush=True)
+    assert target.getvalue() == "ab\n"
+    stream.finish()
+    assert target.getvalue() == "ab\nc\n"
+    print("x" * 100_000, end="", file=stream)
+    assert target.getvalue() == "ab\nc\n" + "x" * 100_000 + "\n"

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flink_skills import Agent
+from flink_skills.agents import DeclarativeAgent, decode
+from flink_skills.manager import SkillScope
+from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from flink_skills.worker import AbandonedCode, StepThreads
-from tests.kit.waiting import until
+from tests.kit.skills import write_skill
+from tests.kit.waiting import until, wait_until
+from tests.sources.web import ALLOWED, Page, Web
 from tests.worker.bad_agents import Unruly
-from tests.worker.bridge import DEADLINE, Bridge
+from tests.worker.bridge import DEADLINE, Body, Bridge
 from tests.worker.test_worker import bridge
 
 __all__ = ["bridge"]
+
 
 FEW, SOON = 4, 0.05
 
@@ -107,3 +120,127 @@ async def test_code_of_ended_turns_that_continues_is_a_reason() -> None:
     assert "the code of agent a, key 1, turn 0 continues 0.05 s after the end of its turn" in reasons[0]
     gate.set()
     await until(lambda: len(abandoned) == 0)
+
+
+OPTIONS = {"skills.model.max-retries": 1, "skills.model.retry-backoff": "1 ms"}
+
+
+def agent(first: str, spare: str) -> DeclarativeAgent:
+    setups = {
+        "main": {"clazz": "openai-compatible:large", "base_url": first, "fallback": ["spare"]},
+        "spare": {"clazz": "openai-compatible:small", "base_url": spare},
+    }
+    return DeclarativeAgent.from_spec({"name": "clerk", "chat_model_setups": setups})
+
+
+@pytest.mark.row("K11")
+def test_a_turn_of_a_killed_worker_goes_on_with_the_model_that_answered(tmp_path: Path) -> None:
+    rules = [
+        Rule(Reply(tool_calls=(Call("nothing"),)), tool_results=0),
+        Rule(Reply(hang=True), times=1),
+        Rule(Reply("from the spare")),
+    ]
+    with (
+        ScriptedModelServer([Rule(Reply(status=503), times=2), Rule(Reply("from the first"))]) as first,
+        ScriptedModelServer(rules) as spare,
+    ):
+        clerk = agent(first.url, spare.url)
+        killed = Bridge(tmp_path)
+        try:
+            killed.open(clerk, **OPTIONS)
+            killed.turn(1, "x")
+            journal = [_entry(killed), _entry(killed)]
+            wait_until(lambda: spare.stats()["requests"] == 2)
+        finally:
+            killed.stop()
+        assert [decode(entry)["r"].get("by") for entry in journal] == ["spare", None]
+        (tmp_path / "next").mkdir()
+        following = Bridge(tmp_path / "next")
+        try:
+            following.open(clerk, **OPTIONS)
+            following.turn(1, "x", journal=journal, crashes=1)
+            assert following.end()["outputs"] == [("", "from the spare")]
+            # The first model is well again, and answers the next turn.
+            assert (first.stats()["requests"], spare.stats()["requests"]) == (2, 3)
+            following.turn(2, "y", number=2)
+            assert following.end()["outputs"] == [("", "from the first")]
+        finally:
+            following.stop()
+
+
+def _entry(worker: Bridge) -> bytes:
+    """The journal entry of the next step."""
+    _, body = worker.receive()
+    return Body(body, 13).take()
+
+
+BYTES = b"a,b\n1,2\n"
+
+
+class DiesOnce(Agent):
+    """Kills its worker in the first attempt, after the step of the file."""
+
+    model = "offline:m"
+
+    async def on_event(self, event: Any, ctx: Any) -> Any:
+        await ctx.step("begun", lambda: 1)
+        if not Path(event["mark"]).exists():
+            Path(event["mark"]).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "done"
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    server = Web()
+    server.pages["/in/a.csv"] = Page(BYTES)
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("later", "status", "said"), [(BYTES, 0, "done"), (b"other", 1, "the file changed after the turn started")]
+)
+def test_a_killed_worker_goes_on_with_the_same_bytes_or_fails(
+    tmp_path: Path, web: Web, later: bytes, status: int, said: str
+) -> None:
+    write_skill(tmp_path / "skills" / "greet")
+    options: dict[str, Any] = {
+        **ALLOWED,
+        "skills.files.allowed": f"{web.url}/in/",
+        "skills.store.dir": str(tmp_path / "store"),
+        "skills.shell.backend": "hygiene",
+        "skills.shell.min-isolation": "HYGIENE",
+    }
+    scope = SkillScope(level="job", paths=(str(tmp_path / "skills"),))
+    event = {"mark": str(tmp_path / "mark"), "files": [{"uri": f"{web.url}/in/a.csv?sig=pl4nted-query"}]}
+
+    def bridge(name: str) -> Bridge:
+        (tmp_path / name).mkdir()
+        made = Bridge(tmp_path / name)
+        made.open(DiesOnce, scopes=[scope], **options)
+        return made
+
+    steps: list[bytes] = []
+    first = bridge("first")
+    try:
+        first.turn(1, event)
+        while True:
+            _, body = first.receive()  # nothing but steps
+            length = int.from_bytes(body[13:17], "big")
+            steps.append(body[17 : 17 + length])
+    except EOFError:
+        assert [decode(step)["id"] for step in steps][:1] == ["files#1"]
+    finally:
+        first.stop()
+
+    web.pages["/in/a.csv"] = Page(later)
+    second = bridge("second")  # whose scratch folder is another one, as on another machine
+    try:
+        second.turn(1, event, journal=steps, crashes=1)
+        end = second.end()
+        assert (end["status"], said in json.dumps(end["outputs"])) == (status, True), end
+        assert "pl4nted-query" not in second.stderr() + end["message"]
+        assert web.count("GET") == 2
+    finally:
+        second.stop()

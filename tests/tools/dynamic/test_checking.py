@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,6 @@ import pytest
 
 from flink_skills.skill import CODES, AgentSkill, Diagnostic, load_folder
 from flink_skills.tools.dynamic import OfferedTools, check_tools, tool_names_of
-
-pytestmark = pytest.mark.row("K10")
 
 ADD = """\
 def add(a: int, b: int = 0) -> int:
@@ -50,6 +50,7 @@ def the_message(*given: Any, **named: Any) -> str:
     return one.message
 
 
+@pytest.mark.row("K10")
 @pytest.mark.parametrize(
     ("tools", "declared"),
     [
@@ -73,6 +74,7 @@ def test_matching_files_have_no_fault(tools: str | None, declared: str | None) -
     assert found(tools, declared, strict=True) == []
 
 
+@pytest.mark.row("K10")
 @pytest.mark.parametrize(
     ("tools", "declared", "code", "severity", "line", "says"),
     [
@@ -109,6 +111,7 @@ def test_faults_have_a_code_and_a_line(
     assert says in the_message(tools, declared)
 
 
+@pytest.mark.row("K10")
 def test_numbers_of_tools() -> None:
     def several(number: int) -> str:
         return "".join(f"def f{n}(): ...\n" for n in range(number))
@@ -123,6 +126,7 @@ def test_numbers_of_tools() -> None:
     assert told(several(65) + "TOOLS = [f0]\n") == []
 
 
+@pytest.mark.row("K10")
 def test_paths_are_those_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "geo").mkdir()
     (tmp_path / "geo/SKILL.md").write_text("---\nname: geo\ndescription: Geography.\n---\nTools:\n- far\n")
@@ -142,6 +146,7 @@ def test_paths_are_those_of_the_files(tmp_path: Path) -> None:
 SECTION = "Tools:\n- add\n- get_wether\n- load_skill"
 
 
+@pytest.mark.row("K10")
 @pytest.mark.parametrize(
     ("offered", "severity", "says"),
     [
@@ -158,12 +163,14 @@ def test_names_that_neither_the_skill_nor_the_agent_has(offered: OfferedTools, s
     assert ("'get_weather'" in one.fix) is ("get_weather" in offered.names)
 
 
+@pytest.mark.row("K10")
 def test_names_are_not_judged_where_the_tools_are_unknown() -> None:
     assert found("TOOLS = make()\n", body=SECTION, offered=OfferedTools()) == []
     assert [one.code for one in found("def f(:", body=SECTION, offered=OfferedTools())] == ["T02"]
     assert found(ADD, body=SECTION) == []
 
 
+@pytest.mark.row("K10")
 def test_code_of_a_skill_is_not_run(tmp_path: Path) -> None:
     harm = tmp_path / "harm"
     code = f"open({str(harm)!r}, 'w')\ndef add(a=open({str(harm)!r}, 'w')): ...\nTOOLS = [add]\nwhile True: pass\n"
@@ -172,6 +179,7 @@ def test_code_of_a_skill_is_not_run(tmp_path: Path) -> None:
     assert not harm.exists()
 
 
+@pytest.mark.row("K10")
 @pytest.mark.parametrize(
     "code",
     [
@@ -193,6 +201,7 @@ def test_hostile_code_ends_in_diagnostics_of_readable_size(code: str) -> None:
     assert all(len(message) < 400 and "\u202e" not in message for message in messages)
 
 
+@pytest.mark.row("K10")
 def test_unreadable_files_are_left_to_the_inspection_of_the_skill(tmp_path: Path) -> None:
     (tmp_path / "geo").mkdir()
     (tmp_path / "geo/SKILL.md").write_text("---\nname: geo\ndescription: Geography.\n---\n")
@@ -205,6 +214,7 @@ def test_unreadable_files_are_left_to_the_inspection_of_the_skill(tmp_path: Path
     assert check_tools(skill, offered=OfferedTools()) == []
 
 
+@pytest.mark.row("K10")
 def test_hostile_schemas_end_in_diagnostics() -> None:
     deep: Any = {}
     for _ in range(200):
@@ -219,3 +229,104 @@ def test_hostile_schemas_end_in_diagnostics() -> None:
         said = found("def x(): ...", declared)
         assert said
         assert all(one.code in CODES and len(one.message) < 500 and "\u202e" not in one.message for one in said)
+
+
+MAX_SOURCE_BYTES = 65_536
+# The slowest file takes 0.7 s. Python's parser stops the event loop for a third of this time.
+_MAX_SECONDS = 2.0
+_DEADLINE = 240
+
+# A separate process, because a crash of the parser ends it. A thread as in a worker, because its stack is smaller.
+_PARSE = """
+import json, sys, threading, time
+from flink_skills.skill import AgentSkill
+from flink_skills.tools.dynamic import check_tools, tool_names_of
+
+def parse(text):
+    skill = AgentSkill("geo", "Geography.", "How to.", {"tools.py": text})
+    skill.digest
+    began = time.thread_time()
+    problems = check_tools(skill)
+    seconds = time.thread_time() - began
+    if any(problem.code == "T02" for problem in problems):
+        return problems[0].message, seconds
+    return "read" if tool_names_of(skill) else "skipped", seconds
+
+def parse_all():
+    for name, text in json.load(sys.stdin).items():
+        print(json.dumps([name, *parse(text)]), flush=True)
+
+thread = threading.Thread(target=parse_all)
+thread.start()
+thread.join()
+"""
+
+
+TOOL = "def tool(): ...\n"
+
+
+def filled(unit: str, before: str = "", after: str = "") -> str:
+    """Return a file of the maximum size with a tool, and many times ``unit``."""
+    before = TOOL + before
+    count = (MAX_SOURCE_BYTES - len(before) - len(after)) // len(unit)
+    return (before + unit * count + after).ljust(MAX_SOURCE_BYTES, "\n")
+
+
+def nested(*lines: str) -> str:
+    """Return blocks with ``lines`` as their headers, nested as deep as Python allows."""
+    blocks = [f"{' ' * depth}{line}\n" for depth in range(95) for line in lines]
+    return TOOL + "".join(blocks) + " " * 95 + "pass\n"
+
+
+HOSTILE = {
+    "expressions": (filled("x;"), "read"),
+    "lines": (filled("x\n"), "read"),
+    "lists in lists": (filled("[" * 190 + "]" * 190 + "\n"), "read"),
+    "functions": (filled("def f(a): 0\n"), "read"),
+    "context managers": (filled("x,", "with (", "x): 0\n"), "read"),
+    "alternatives of a pattern": (filled("1|", "match x:\n case ", "1: 0\n"), "read"),
+    "finally in finally": (nested("try: pass", "finally:"), "read"),
+    "a missing comma at the end": (filled("x,", "[", "y z]"), "invalid syntax"),
+    "f-strings": (filled("f'{x}';"), "skipped"),
+    "a long f-string": (filled("{x}", "x = f'", "'"), "skipped"),
+    "open parentheses": ("(" * MAX_SOURCE_BYTES, "too many nested parentheses"),
+    "branches": (filled("elif x: 0\n", "if x: 0\n"), "nested too deeply"),
+    "signs": (filled("-", "x = ", "1"), "nested too deeply"),
+    "calls of calls": (filled("()", "x"), "nested too deeply"),
+    "a sum": (filled("+1", "1"), "nested too deeply"),
+    "a long number": (filled("9", "x = "), "digits"),
+    "a larger file": (filled("x\n") + "\n", "skipped"),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, tuple[str, float]]:
+    """Return the outcome and the CPU seconds of each file, up to the first that crashes the process."""
+    texts = json.dumps({name: text for name, (text, _) in HOSTILE.items()})
+    done = subprocess.run(
+        [sys.executable, "-c", _PARSE], input=texts, stdout=subprocess.PIPE, text=True, timeout=_DEADLINE, check=False
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {name: (outcome, seconds) for name, outcome, seconds in lines}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_read_within_the_bound(name: str, outcomes: dict[str, tuple[str, float]]) -> None:
+    assert name in outcomes, "the process crashed"
+    outcome, seconds = outcomes[name]
+    assert HOSTILE[name][1] in outcome
+    assert seconds < _MAX_SECONDS
+
+
+def names(text: str) -> list[str]:
+    return tool_names_of(AgentSkill("geo", "Geography.", "How to.", {"tools.py": text}))
+
+
+def test_the_number_of_braces_is_limited() -> None:
+    assert names(TOOL + "{};" * 4_000) == ["tool"]
+    assert names(TOOL + "{};" * 4_001) == []
+
+
+def test_the_size_is_limited() -> None:
+    assert names(TOOL.ljust(MAX_SOURCE_BYTES, "\n")) == ["tool"]
+    assert names(TOOL.ljust(MAX_SOURCE_BYTES + 1, "\n")) == []

@@ -9,16 +9,21 @@ import asyncio
 import builtins
 import os
 import random
+import threading
 import time
+from collections import Counter
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import re2
 
 from flink_skills.errors import ConfigError
-from flink_skills.tools.files import MAX_BYTES, Grep, file_search
-
-from .conftest import Files
+from flink_skills.execution import Workspace
+from flink_skills.tools import ToolContext
+from flink_skills.tools.files import MAX_BYTES, Grep, Read, file_search
+from tests.kit.waiting import until
+from tests.tools.files.conftest import Files
 
 LINE_BYTES = 32 << 10
 _PIECES = ["a", "b", ".", "^", "$", "|", r"\b", r"\B", r"\s", r"\S", r"\W", "[^a]", "[^b\n]", "\n", "\r", r"\n", r"\r"]
@@ -227,3 +232,157 @@ def test_the_search_ends_between_blocks() -> None:
     found = list(file_search.LineSearch("a", case_sensitive=True).lines(b"a\n" * LINE_BYTES, continues))
     assert 0 < len(found) <= LINE_BYTES + 2
     assert [number for number, _ in found] == list(range(1, len(found) + 1))
+
+
+@pytest.fixture
+def tree(files: Files) -> Files:
+    for name in ("a.py", "b.txt", "src/a.py", "src/deep/er/b.js", "src/deep/c.ts", ".hidden/x.py"):
+        path = files.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (files.workspace.out_dir / "r.csv").write_text("")
+    return files
+
+
+@pytest.mark.row("J19", "J32")
+async def test_the_shape(tree: Files) -> None:
+    assert await tree("Glob", pattern="*.py") == {
+        "success": True,
+        "matches": ["a.py"],
+        "count": 1,
+        "truncated": False,
+        "pattern": "*.py",
+    }
+
+
+@pytest.mark.row("J19")
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("**/*.py", [".hidden/x.py", "a.py", "src/a.py"]),
+        ("src/**/*.{js,ts}", ["src/deep/c.ts", "src/deep/er/b.js"]),
+        ("**/[ab].??", [".hidden/x.py", "a.py", "src/a.py", "src/deep/er/b.js"][1:]),
+        ("./src/../*.txt", ["b.txt"]),
+        ("$OUTPUT_DIR/**", ["$OUTPUT_DIR/r.csv"]),
+        ("../out/*", ["$OUTPUT_DIR/r.csv"]),
+        ("nothing*", []),
+    ],
+)
+async def test_patterns(tree: Files, pattern: str, found: list[str]) -> None:
+    assert (await tree("Glob", pattern=pattern))["matches"] == found
+
+
+@pytest.mark.row("J19")
+async def test_folders_and_limits(tree: Files) -> None:
+    value = await tree("Glob", pattern="src/*", include_dirs=True)
+    assert value["matches"] == ["src/a.py", "src/deep/"]
+    value = await tree("Glob", pattern="**/*", max_results=2)
+    assert (value["count"], value["truncated"]) == (2, True)
+    assert "more than 2" in str(value["note"])
+
+
+async def test_absolute_patterns(tree: Files) -> None:
+    assert (await tree("Glob", pattern=f"{tree.work}/*.txt"))["matches"] == ["b.txt"]
+    assert "outside the workspace" in await tree.error("Glob", pattern="/etc/*")
+    assert "leads out" in await tree.error("Glob", pattern="../../**")
+
+
+@pytest.mark.row("J19")
+async def test_hostile_patterns_end(tree: Files) -> None:
+    (tree.work / ("a" * 200)).write_text("")
+    begun = time.process_time()
+    assert "stands for more than 256" in await tree.error("Glob", pattern="{a,b}" * 12)
+    assert "more than 1000 characters" in await tree.error("Glob", pattern="*" * 1001)
+    assert (await tree("Glob", pattern="*a" * 90 + "b"))["count"] == 0
+    assert (await tree("Glob", pattern="**/" * 60 + "x"))["success"] is not None
+    assert time.process_time() - begun < 10
+
+
+async def test_a_glob_ends_when_time_is_up(tree: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_search, "_SECONDS", -1.0)
+    value = await tree("Glob", pattern="**")
+    assert (value["truncated"], value["count"]) == (True, 0)
+    assert "the list is incomplete: the search took too long" in str(value["note"])
+
+
+class Held:
+    """Keeps the threads of a tool until they are released, and counts them by key."""
+
+    def __init__(self) -> None:
+        self.running: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.released = threading.Event()
+        self._lock = threading.Lock()
+
+    def work(self, asked: Any, area: Any, root: int, context: ToolContext, stop: threading.Event) -> dict[str, Any]:
+        with self._lock:
+            self.running[context.key] += 1
+            self.most[context.key] = max(self.most[context.key], self.running[context.key])
+        self.released.wait(60)
+        with self._lock:
+            self.running[context.key] -= 1
+        return {"success": True}
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    found = Held()
+    monkeypatch.setattr(Grep, "_work", lambda self, *arguments: found.work(*arguments))
+    return found
+
+
+def context_of(files: Files, key: str) -> ToolContext:
+    workspace: Workspace = files.shell.workspaces.for_key(key)
+    workspace.ensure()
+    return ToolContext(
+        key=key, call_id="c", skill_state=files.context.skill_state, workspace=workspace, shell=files.shell
+    )
+
+
+async def test_many_searches_of_keys_use_few_threads_and_leave_reads_alone(files: Files, held: Held) -> None:
+    contexts = [context_of(files, key) for key in "abc"]
+    (contexts[2].workspace.work_dir / "x").write_text("text\n")  # type: ignore[union-attr]
+    greps = [asyncio.ensure_future(files.tools.call("Grep", {"pattern": "x"}, of)) for of in contexts for _ in range(9)]
+    await until(lambda: held.running.total() == Grep.max_threads)
+    # Another tool has other threads, but not of a key that has too many calls.
+    assert (await files.tools.call("Read", {"path": "x"}, context_of(files, "d"))).is_error
+    blocked = asyncio.ensure_future(files.tools.call("Read", {"path": "x"}, contexts[0]))
+    await asyncio.wait([blocked], timeout=0.2)
+    assert not blocked.done()
+    held.released.set()
+    assert all(not result.is_error for result in await asyncio.gather(*greps))
+    assert (await blocked).is_error
+    assert held.most.total() >= Grep.max_threads
+    assert max(held.most.values()) <= 2
+    assert held.running.total() == 0
+
+
+async def test_another_key_is_next(files: Files, held: Held) -> None:
+    """The calls of a key wait for each other first: a key with many calls does not hold the places of others."""
+    loud, other = context_of(files, "loud"), context_of(files, "other")
+    greps = [asyncio.ensure_future(files.tools.call("Grep", {"pattern": "x"}, loud)) for _ in range(40)]
+    await until(lambda: held.running["loud"] == 2)
+    quiet = asyncio.ensure_future(files.tools.call("Grep", {"pattern": "x"}, other))
+    order: list[str] = []
+    quiet.add_done_callback(lambda _: order.append("other"))
+    for grep in greps:
+        grep.add_done_callback(lambda _: order.append("loud"))
+    held.released.set()
+    await asyncio.gather(quiet, *greps)
+    assert order.index("other") <= 6
+
+
+async def test_the_thread_of_an_ended_turn_keeps_its_place(files: Files, held: Held) -> None:
+    context = context_of(files, "a")
+    calls = [asyncio.ensure_future(files.tools.call("Grep", {"pattern": "x"}, context)) for _ in range(3)]
+    await until(lambda: held.running["a"] == 2)
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    later = asyncio.ensure_future(files.tools.call("Grep", {"pattern": "x"}, context))
+    await asyncio.wait([later], timeout=0.2)
+    assert held.running["a"] == 2
+    held.released.set()
+    assert not (await later).is_error
+    assert held.most["a"] == 2
+    assert Read.max_threads > Grep.max_threads

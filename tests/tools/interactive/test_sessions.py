@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from flink_skills.manager import AgentSkillManager
+from flink_skills.tools import ToolResult
+from flink_skills.tools.runs import find_interaction
 from flink_skills.tools.runs.skill_process import Process
 from tests.kit.waiting import until
 from tests.tools.interactive.conftest import StartTalk, Talk
@@ -345,3 +347,83 @@ async def test_what_no_model_knows_of_makes_room(talk_with: StartTalk, option: s
     refused = await talk.result("skill_exec", skill="billing", command="cat", yield_ms=0)
     assert refused.is_error
     assert f"skills.exec.{option})" in refused.content
+
+
+@pytest.mark.row("G5")
+@pytest.mark.parametrize(
+    ("text", "kind", "hint"),
+    [
+        ("Name:", "prompt", "Name:"),
+        ("hello\nAre you sure? \n\n", "prompt", "Are you sure?"),
+        ("Press ENTER to go on", "prompt", "Press ENTER to go on"),
+        ("please type your password", "prompt", "please type your password"),
+        ("Continue? [y/N] ", "prompt", "Continue? [y/N]"),
+        ("Overwrite (yes/no)", "prompt", "Overwrite (yes/no)"),
+        ("Do you want to continue? [Y/n]: ", "prompt", "Do you want to continue? [Y/n]:"),
+        ("Stage this hunk [y, n, q, ?]>", "prompt", "Stage this hunk [y, n, q, ?]>"),
+        ("Enter the number of a city", "selection", "Enter the number of a city"),
+        ("Choose a number", "selection", "Choose a number"),
+        ("please select a number>", "selection", "please select a number>"),
+        ("1. red\n2. blue\n> ", "selection", ">"),
+        ("1) red\n2) blue\nyour choice:", "selection", "your choice:"),
+        ("[1] red\n[2] blue\n?", "selection", "?"),
+    ],
+)
+def test_what_waits_for_input(text: str, kind: str, hint: str) -> None:
+    found = find_interaction(text)
+    assert found is not None
+    assert (found.kind, found.hint) == (kind, hint)
+    assert found.to_json() == {"needs_input": True, "kind": kind, "hint": hint}
+
+
+@pytest.mark.row("G5")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n \n",
+        "working",
+        "1. step one\ndone",
+        "12.5 seconds\n3.1 more",
+        "a: b",
+        "took (n/a)s",
+        "x[y]",
+        "found (3/4)",
+    ],
+)
+def test_what_does_not(text: str) -> None:
+    assert find_interaction(text) is None
+
+
+def test_a_long_line_is_cut() -> None:
+    found = find_interaction("x" * 1_000 + "?")
+    assert found is not None
+    assert len(found.hint) == 201
+
+
+def compared(result: ToolResult) -> object:
+    return result.content if result.compared is None else result.compared
+
+
+async def test_a_process_that_runs_can_be_polled(talk: Talk) -> None:
+    first = await talk.call("skill_exec", skill="billing", command="cat", yield_ms=0)
+    polls = [await talk.result("skill_poll_session", session_id=first["session_id"], yield_ms=0) for _ in range(2)]
+    assert polls[0].content == polls[1].content
+    assert compared(polls[0]) != compared(polls[1])
+    await talk.call("skill_kill_session", session_id=first["session_id"])
+    ended = [await talk.result("skill_poll_session", session_id=first["session_id"]) for _ in range(3)]
+    assert compared(ended[1]) == compared(ended[2])
+
+
+@pytest.mark.parametrize("tool", ["skill_exec", "skill_run"])
+async def test_a_command_that_ended_is_the_same_again(tool: str, talk: Talk) -> None:
+    more = {"yield_ms": 30_000} if tool == "skill_exec" else {}
+    command = (
+        "echo x > $OUTPUT_DIR/a.txt; exit 3" if tool == "skill_exec" else "echo $RUN_DIR > $OUTPUT_DIR/a.txt; exit 3"
+    )
+    asked = {"skill": "billing", "command": command, "output_files": ["out/*.txt"], **more}
+    results = [await talk.result(tool, **asked) for _ in range(2)]
+    assert results[0].content != results[1].content, "the ids, the folders and the durations differ"
+    assert compared(results[0]) == compared(results[1])
+    other = await talk.result(tool, **{**asked, "command": "echo y > $OUTPUT_DIR/a.txt; exit 3"})
+    assert compared(other) != compared(results[0])

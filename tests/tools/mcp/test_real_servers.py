@@ -23,10 +23,8 @@ from flink_skills.tools.mcp import (
 from tests.kit.ports import free_port
 from tests.kit.waiting import until, wait_until
 from tests.tools.mcp.conftest import DEADLINE, OpenToolSet
-from tests.tools.mcp.installing import everything, python_server
+from tests.tools.mcp.installing import conformance, everything, python_server
 from tests.tools.mcp.test_servers import tools_of
-
-pytestmark = pytest.mark.row("J7", "J8")
 
 
 def installed(install: Callable[..., Any], *arguments: str) -> Any:
@@ -44,6 +42,7 @@ async def said(tools: Any, name: str, /, **arguments: Any) -> str:
     return (await tools[name].call(arguments, ToolContext())).content
 
 
+@pytest.mark.row("J7", "J8")
 @pytest.mark.nightly  # to install it takes far longer than to use it
 async def test_the_time_server_tells_times(opened: OpenToolSet) -> None:
     server = str(installed(python_server, "mcp-server-time"))
@@ -66,6 +65,7 @@ def make_repository(folder: Path) -> None:
     subprocess.run([*git, "commit", "-q", "-m", "The first"], check=True)
 
 
+@pytest.mark.row("J7", "J8")
 @pytest.mark.nightly  # to install it takes far longer than to use it
 async def test_the_git_server_reads_a_repository_and_is_killed_meanwhile(opened: OpenToolSet, tmp_path: Path) -> None:
     server = str(installed(python_server, "mcp-server-git"))
@@ -89,6 +89,7 @@ def reference() -> tuple[str, str]:
     return found
 
 
+@pytest.mark.row("J7", "J8")
 async def test_the_reference_server_has_tools_prompts_and_resources(
     opened: OpenToolSet, reference: tuple[str, str]
 ) -> None:
@@ -136,6 +137,7 @@ def behind_http(request: pytest.FixtureRequest, reference: tuple[str, str]) -> I
     running[-1].wait()
 
 
+@pytest.mark.row("J7", "J8")
 @pytest.mark.row("J9", "J10")
 async def test_the_reference_server_behind_http_is_killed_and_comes_back(
     opened: OpenToolSet, behind_http: BehindHttp
@@ -156,9 +158,40 @@ async def test_the_reference_server_behind_http_is_killed_and_comes_back(
     assert toolset.figures()["mcpReconnects"] >= 1
 
 
+@pytest.mark.row("J7", "J8")
 def test_nothing_of_these_servers_is_left() -> None:
     def left() -> list[str]:
         lines = [" ".join(process.cmdline()) for process in psutil.Process().children(recursive=True)]
         return [line for line in lines if "mcp-server" in line or "server-everything" in line]
 
     wait_until(lambda: not left(), "the servers to end", within=10)
+
+
+AGENT = Path(__file__).with_name("conformance_agent.py")
+# Scenarios of auth/ with a person need a browser.
+SCENARIOS = {
+    "initialize": 1,
+    "tools_call": 1,
+    "sse-retry": 3,
+    "elicitation-sep1034-client-defaults": 5,
+    "auth/client-credentials-basic": 9,
+    "auth/client-credentials-jwt": 9,
+}
+
+
+@pytest.fixture(scope="module")
+def suite() -> tuple[str, str]:
+    found: tuple[str, str] = installed(conformance)
+    return found
+
+
+@pytest.mark.row("J7")
+@pytest.mark.nightly
+@pytest.mark.parametrize(("scenario", "checks"), SCENARIOS.items())
+def test_a_scenario_passes_with_all_its_checks(
+    suite: tuple[str, str], scenario: str, checks: int, tmp_path: Path
+) -> None:
+    command = [*suite, "client", "--command", f"{sys.executable} {AGENT}", "--scenario", scenario]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+    assert f"Passed: {checks}/{checks}, 0 failed, 0 warnings" in done.stdout + done.stderr, done.stdout + done.stderr
+    assert done.returncode == 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 
-from flink_skills import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills import ConfigError, FunctionTool, StreamingFunctionTool, Tool, ToolContext, ToolResult, ToolSpec
 from flink_skills.telemetry import Delta, Discarded, TextDelta, ToolCallDelta
 from flink_skills.tools import StreamedArguments, ToolSet
 from flink_skills.tools.calling.toolset import ArgumentFeed
@@ -247,3 +248,142 @@ async def test_halves_of_characters_reach_no_tool() -> None:
     assert tool.texts == ["a\ufffd", "a😀b"]
     for streamed, _ in tool.seen:
         (streamed.delta + streamed.text).encode()
+
+
+def write(text: str) -> int:
+    """Write a text."""
+    return len(text)
+
+
+async def write_later(text: str) -> int:
+    """Write a text."""
+    return len(text)
+
+
+class Writer:
+    """Write a text."""
+
+    def __call__(self, text: str) -> int:
+        return len(text)
+
+
+class Own(Tool):
+    """A tool by hand."""
+
+    is_streaming = True
+    spec = ToolSpec("own", "Own.", {"type": "object", "properties": {"text": {"type": "string"}}})
+
+    def __init__(self) -> None:
+        self.seen: list[StreamedArguments] = []
+
+    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        return ToolResult(str(len(arguments["text"])))
+
+    async def on_arguments(self, streamed: StreamedArguments, context: ToolContext) -> None:
+        self.seen.append(streamed)
+
+
+PIECE = StreamedArguments("write", "call-1", '{"te', '{"te')
+
+
+@pytest.mark.row("J22")
+@pytest.mark.parametrize(
+    "func",
+    [write, write_later, Writer(), FunctionTool(write), Own()],
+    ids=["function", "async", "object", "tool", "own-tool"],
+)
+async def test_anything_callable_and_any_tool_can_stream(func: Any) -> None:
+    seen: list[StreamedArguments] = []
+
+    async def hook(streamed: StreamedArguments, context: ToolContext) -> None:
+        seen.append(streamed)
+
+    tool = StreamingFunctionTool(func, hook)
+    tools = ToolSet([tool])
+    assert tools.is_streaming
+    await tool.on_arguments(PIECE, ToolContext())
+    assert seen == [PIECE]
+    assert (await tools.call(tool.spec.name, {"text": "four"}, ToolContext())).content == "4"
+
+
+async def test_hooks_may_be_plain_functions_objects_or_missing() -> None:
+    seen: list[str] = []
+
+    def plain(streamed: StreamedArguments, context: ToolContext) -> None:
+        seen.append("plain")
+
+    class Hook:
+        async def __call__(self, streamed: StreamedArguments, context: ToolContext) -> None:
+            seen.append("object")
+
+    for hook in (plain, Hook(), None):
+        await StreamingFunctionTool(write, hook).on_arguments(PIECE, ToolContext())
+    assert seen == ["plain", "object"]
+
+
+async def test_without_a_hook_of_its_own_that_of_the_wrapped_tool_counts() -> None:
+    own = Own()
+    await StreamingFunctionTool(own).on_arguments(PIECE, ToolContext())
+    assert own.seen == [PIECE]
+
+
+def test_limits_are_those_of_the_tool_inside() -> None:
+    tool = StreamingFunctionTool(write, name="put", description="Put.", idempotent=False, timeout=3, max_concurrent=2)
+    assert (tool.spec.name, tool.spec.description) == ("put", "Put.")
+    assert (tool.idempotent, tool.timeout, tool.max_concurrent) == (False, 3, 2)
+    assert StreamingFunctionTool(tool).idempotent is False
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: StreamingFunctionTool(FunctionTool(write), name="other"),
+        lambda: StreamingFunctionTool(FunctionTool(write), timeout=3),
+        lambda: StreamingFunctionTool(write, "no function"),  # type: ignore[arg-type]
+        lambda: StreamingFunctionTool(3),  # type: ignore[arg-type]
+    ],
+    ids=["name", "limit", "hook", "func"],
+)
+def test_what_cannot_be_meant_is_refused(make: Callable[[], Tool]) -> None:
+    with pytest.raises(ConfigError):
+        make()
+
+
+def test_a_set_without_such_a_tool_streams_nothing() -> None:
+    plain = ToolSet([FunctionTool(write)])
+    assert not plain.is_streaming
+    assert plain.extended([Own()], lambda name: None).is_streaming
+    assert ToolSet([Own()]).extended([], lambda name: None).is_streaming
+
+
+def arguments(text: str) -> Any:
+    return StreamedArguments("tool", "call-1", text, text).arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("", {}),
+        ('{"te', {}),
+        ('{"text": "Dear', {"text": "Dear"}),
+        ('{"text": "a\\', {"text": "a"}),
+        ('{"n": 12', {"n": 12}),
+        ('{"list": [1, {"x": tr', {"list": [1, {}]}),
+        ('{"text": "done"}', {"text": "done"}),
+        ("[1, 2", {}),
+        ("no JSON", {}),
+        ('{"a":' * 5000, {}),
+        ('{"text": "half \ud83d', {"text": "half \ufffd"}),
+    ],
+    ids=str,
+)
+def test_the_part_that_can_be_read_is_there(text: str, known: Any) -> None:
+    assert arguments(text) == known
+
+
+def test_each_beginning_of_a_text_can_be_read() -> None:
+    whole = {"to": "ann", "text": 'a "b"\n\u00e9 🎉', "lines": [1.5, None, {"deep": True}]}
+    for written in (json.dumps(whole), json.dumps(whole, ensure_ascii=False)):
+        for end in range(len(written)):
+            assert set(arguments(written[:end])) <= set(whole)
+        assert arguments(written) == whole
