@@ -8,7 +8,7 @@ import importlib
 import json
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,17 +18,8 @@ import psutil
 import pytest
 
 from flink_skills import (
-    Agent,
     AgentsExecutionEnvironment,
-    ConfigError,
-    PlanError,
-    ResourceDescriptor,
-    ResourceName,
-    agent_tool,
-    chat_model_setup,
     load_agent_yaml,
-    tool,
-    tool_pool,
 )
 from flink_skills.testing import Call, ScriptedModelServer
 from tests.flink.desk_model import (
@@ -45,7 +36,7 @@ from tests.flink.desk_model import (
     value_of,
     write_desk_skills,
 )
-from tests.flink.running import agents_environment, collect, flink_environment, nodes
+from tests.flink.running import collect, flink_environment, nodes
 from tests.kit.flink_rest import wait_until
 from tests.kit.passable import passable_folder
 
@@ -253,82 +244,3 @@ def test_what_runs_in_the_background_ends_with_the_job(job: Job) -> None:
         return [process.pid for process in psutil.process_iter(["cmdline"]) if MARK in (process.info["cmdline"] or [])]
 
     wait_until(lambda: not left(), 10, "the process of the last turn to end")
-
-
-class Ringing(Agent):
-    """The agent that a case of :data:`MISTAKES` asks for."""
-
-    name = "ringing"
-
-    def __init__(self, pool: Sequence[Any] = (), **setup: Any) -> None:
-        self.pool = pool
-        self.setup = {"clazz": ResourceName.ChatModel.OFFLINE_SETUP, **setup}
-
-    @chat_model_setup
-    def chatter(self) -> ResourceDescriptor:
-        return ResourceDescriptor(**self.setup)
-
-    @tool
-    def ring(self) -> str:
-        """Rings."""
-        return "ding"
-
-    @tool_pool
-    def more(self) -> Sequence[Any]:
-        return self.pool
-
-
-class Narcissus(Agent):
-    """Asks itself."""
-
-    name = "narcissus"
-    model = "offline"
-
-    @agent_tool
-    def mirror(self) -> Agent:
-        return Narcissus()
-
-
-def skill_run(command: str) -> str:
-    """Is named like one of the runtime's."""
-    return command
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "message"),
-    [
-        (Ringing, {"skills.tools": "ful"}, "skills.tools: unknown tool 'ful': did you mean 'full'"),
-        (
-            Ringing,
-            {"skills.tools": "core;skill_rum"},
-            "unknown tool 'skill_rum'.*did you mean 'skill_run'",
-        ),
-        (
-            lambda: Ringing(skill_tools=["skill_lode"]),
-            {},
-            "chat model 'chatter' of agent ringing: skill_tools: unknown tool 'skill_lode'.*did you mean 'skill_load'",
-        ),
-        (lambda: Ringing(skill_lifetime="ever"), {}, "skill_lifetime='ever'.*auto, turn, once, session"),
-        (lambda: Ringing(max_loaded_skills=-1), {}, "max_loaded_skills=-1"),
-        (Narcissus, {}, "its tool 'mirror' leads back to agent narcissus.*cannot call itself"),
-        (lambda: Ringing([skill_run]), {}, "'skill_run' of the pool is named like one of the runtime's"),
-        (lambda: Ringing([{"no": "tool"}]), {}, r"@tool_pool more\(\), item 1 is .*give a function"),
-        (
-            Ringing,
-            {"skills.artifacts.dir": "artifacts"},
-            "skills.artifacts.dir.*not an absolute path: write file:///path",
-        ),
-        (Ringing, {"skills.artifacts.dir": "https://host/artifacts"}, "skills.artifacts.dir.*cannot be written to"),
-        (Ringing, {"skills.artifacts.dir": "s4://bucket/artifacts"}, "skills.artifacts.dir.*knows the protocol 's4'"),
-    ],
-)
-def test_mistakes_with_tools_are_errors_at_apply(
-    make: Callable[[], Any], options: dict[str, str], message: str
-) -> None:
-    agents_env = agents_environment(options)
-    env = agents_env._env
-    assert env is not None
-    events = agents_env.from_datastream(env.from_collection(["a"]), lambda event: event)
-    with pytest.raises((PlanError, ConfigError), match=f"(?s){message}") as caught:
-        events.apply(make())
-    assert len(str(caught.value)) < 600

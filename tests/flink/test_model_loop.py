@@ -104,28 +104,3 @@ def test_tools_mistakes_retries_and_typed_answers(serve: Callable[..., ScriptedM
     assert "Your answer does not fit" in asked_again[1]
     assert "restarts" in asked_again[2]
     assert "no usable answer after 4 attempts" in errors["verdict"]["error"]
-
-
-def test_limits_end_a_turn_and_leave_the_others_alone(serve: Callable[..., ScriptedModelServer]) -> None:
-    server = serve(
-        [
-            Rule(Reply(hang=True), last_user="hangs"),
-            Rule(Reply(tool_calls=(Call("price", {"article": "pen"}),)), last_user="loops"),
-            Rule(Reply("much", input_tokens=6_000), last_user="greedy"),
-            Rule(Reply("fine"), last_user="modest"),
-        ]
-    )
-    env = flink_environment(
-        {"skills.turn.timeout": "3 s", "skills.turn.max-steps": "6", "skills.turn.max-tokens": "5000"}
-    )
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
-    cases = env.from_collection(events("hangs", "loops", "greedy", "modest"), TYPE)
-    output = agents_env.from_datastream(cases, "case").apply(Shop(server.url))
-    records = collect(output.to_datastream(), output.to_datastream(tag="errors"))
-    assert [record["answer"] for record in records if "answer" in record] == ["fine"]
-    errors = {record["key"]: record for record in records if "error" in record}
-    assert errors["hangs"]["error"] == "LimitError: the turn took longer than skills.turn.timeout = 3 s"
-    assert "skills.turn.max-steps = 6" in errors["loops"]["error"]
-    assert len(errors["loops"]["tool_calls"]) == 3
-    assert len(requests_of(server, "loops")) == 3
-    assert "6005 tokens, more than skills.turn.max-tokens = 5000" in errors["greedy"]["error"]

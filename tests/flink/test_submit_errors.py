@@ -26,7 +26,6 @@ from flink_skills import (
     UnknownNameError,
     chat_model_setup,
     prompt,
-    skills,
     tool,
 )
 from tests.flink.agents import Echo
@@ -34,8 +33,6 @@ from tests.flink.running import agents_environment, flink_environment
 from tests.flink.skill_files import write_skill
 
 pytestmark = pytest.mark.flink
-
-Setup = Callable[..., ResourceDescriptor]
 
 
 class Declared(Agent):
@@ -68,41 +65,12 @@ class Templated(Agent):
         return Prompt(user=self.user)
 
 
-class WithSkills(Agent):
-    name = "with-skills"
-    model = "offline"
-
-    def __init__(self, **sources: Any) -> None:
-        self.sources = sources
-
-    @skills
-    def own(self) -> ResourceDescriptor:
-        return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, **self.sources)
-
-
-class NeedsArguments(Agent):
-    model = "offline"
-
-    def __init__(self, needed: str) -> None:
-        self.needed = needed
-
-
 class Unsendable(Agent):
     name = "unsendable"
     model = "offline"
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-
-
-class ShellNamed(Agent):
-    name = "shell-named"
-    model = "offline"
-
-    @tool
-    def execute_shell_command(self, command: str) -> str:
-        """Has the name of one of the runtime's tools."""
-        return command
 
 
 def nothing(agents_env: AgentsExecutionEnvironment, folder: Path) -> None:
@@ -130,45 +98,7 @@ MISTAKES = [
         "skill 'log-triag' in skill_names of chat model 'chatter' of agent declared: did you mean 'log-triage'",
         own_folder,
     ),
-    Mistake(
-        "skill names without a source",
-        lambda: Declared(skill_names=["log-triage"]),
-        PlanError,
-        "neither the job nor the agent has a skill source",
-    ),
     Mistake("unknown tool", lambda: Declared(tools=["prise"]), UnknownNameError, "tool 'prise'.*did you mean 'price'"),
-    Mistake(
-        "unknown connection",
-        lambda: Declared(connection="serve"),
-        UnknownNameError,
-        "unknown connection 'serve' in chat model 'chatter' of agent declared.*there is no connection at all",
-    ),
-    Mistake("unknown prompt", lambda: Declared(prompt="short"), UnknownNameError, "unknown prompt 'short'"),
-    Mistake(
-        "unknown provider",
-        lambda: Declared(clazz="opnai:gpt"),
-        UnknownNameError,
-        "unknown model provider 'opnai'.*did you mean 'openai'",
-    ),
-    Mistake(
-        "unknown model setting",
-        lambda: Declared(clazz="openai:gpt", temperatur=0.1),
-        UnknownNameError,
-        "'temperatur'.*did you mean 'temperature'",
-    ),
-    Mistake(
-        "a provider without its base URL",
-        lambda: Declared(clazz="openai-compatible:gpt"),
-        PlanError,
-        "chat model 'chatter' of agent declared.*needs base_url",
-    ),
-    Mistake(
-        "placeholder that is not a field",
-        lambda: Templated("Of {kk}"),
-        UnknownNameError,
-        "unknown field 'kk' in prompt 'main' of agent templated: did you mean '{k}'",
-    ),
-    Mistake("no model", lambda: Agent, PlanError, "has no chat model"),
     Mistake(
         "relative path of the job",
         lambda: Echo,
@@ -177,34 +107,11 @@ MISTAKES = [
         lambda env, folder: env.add_skills_from_paths(["my/skills"]),
     ),
     Mistake(
-        "relative path of the agent",
-        lambda: WithSkills(paths=["my/skills"]),
-        ConfigError,
-        r"skill path 'my/skills' \(agent level\) is relative",
-    ),
-    Mistake(
         "missing folder",
         lambda: Echo,
         SourceError,
         "skill source .*/nowhere: does not exist",
         lambda env, folder: env.add_skills_from_paths([f"{folder}/nowhere"]),
-    ),
-    Mistake(
-        "missing resource",
-        lambda: Echo,
-        SourceError,
-        "resource:nowhere.*job JAR",
-        lambda env, folder: env.add_skills_from_resources(["nowhere"]),
-    ),
-    Mistake(
-        "a file that is no archive",
-        lambda: Echo,
-        SourceError,
-        "skill source .*/skills.zip",
-        lambda env, folder: (
-            (folder / "skills.zip").write_text("no zip"),
-            env.add_skills_from_paths(str(folder / "skills.zip")),
-        ),
     ),
     Mistake(
         "plain http without leave",
@@ -226,11 +133,7 @@ MISTAKES = [
             env.add_skills_from_urls(["http://127.0.0.1:1/skills.zip"]),
         ),
     ),
-    Mistake("misspelt source kind", lambda: WithSkills(path=["/a"]), PlanError, "did you mean 'paths'"),
-    Mistake("a class that needs arguments", lambda: NeedsArguments, PlanError, "pass an instance"),
-    Mistake("not an agent", lambda: dict, PlanError, "takes an Agent class or instance"),
     Mistake("a lock in an attribute", Unsendable, PlanError, "unsendable cannot be sent to the workers"),
-    Mistake("a tool with a name of the runtime's", ShellNamed, PlanError, "rename it"),
 ]
 
 
