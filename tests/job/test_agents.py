@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from flink_skills.agents import AgentSpec
 from flink_skills.job import check_job, explain_job, run_job_file
 from tests.job.files import problems_of, read, rows
+from tests.kit.cases import read_rows
 
 DESK = Path(__file__).parents[2] / "examples" / "incident_desk"
 
@@ -167,50 +168,7 @@ def test_sources_come_before_targets_whatever_the_order_of_the_file(tmp_path: Pa
 @pytest.mark.row("K7")
 @pytest.mark.parametrize(
     ("replaced", "said"),
-    [
-        ({"reviewer": ""}, "agents.router.output.agent: unknown agent 'reviewer' in agents"),
-        ({"specialist": ""}, "agents.router.agent_tools.ask: unknown agent 'specialist' in agents"),
-        ({"reviewer": "{model: offline}"}, "agents.reviewer: 'output' is missing: give it a table, or an agent"),
-        ({"other": "{model: offline, output: {table: answers}}"}, "agents.other.output: the agent has no input"),
-        ({"other": "{model: offline}"}, "agents.other: nothing reaches the agent"),
-        (
-            {"reviewer": "{model: offline, input: {table: tickets, key: id}, output: {table: answers}}"},
-            "agents.reviewer.input.table: agent router names this agent in its output",
-        ),
-        (
-            {"reviewer": "{model: offline, output: {agent: router}}"},
-            "agents.router.input.table: agent reviewer names this agent in its output",
-        ),
-        (
-            {"reviewer": "{model: offline, input: {agent: reviewer}, output: {table: answers}}"},
-            "agents reviewer lead back to each other: outputs would never end",
-        ),
-        (
-            {"specialist": "{model: offline, agent_tools: {back: router}}"},
-            "agents router, specialist lead back to each other: an agent that is a tool cannot call its caller",
-        ),
-        (
-            {"router": "{model: offline, input: {table: tickets, query: SELECT 1, key: x}, output: {agent: reviewer}}"},
-            "agents.router.input: give one of table, query and agent, not table and query",
-        ),
-        (
-            {"router": "{model: offline, input: {table: tickets}, output: {agent: reviewer}}"},
-            "agents.router.input: 'key' is missing",
-        ),
-        (
-            {"router": "{model: offline, input: {key: id}, output: {agent: reviewer}}"},
-            "agents.router.input: give 'table', 'query' with a SELECT, or 'agent'",
-        ),
-        (
-            {"router": "{model: offline, input: {table: tickets, key: id}, output: {}}"},
-            "agents.router.output: give 'table', 'agent', or both",
-        ),
-        (
-            {"other": "{model: offline, input: {table: tickets, key: id}, output: {agent: reviewer}}"},
-            "agents.reviewer.input: agents router, other have different keys; write the 'key' of this agent",
-        ),
-        ({"router": "{modle: offline}"}, "agents.router.modle: unknown key 'modle': did you mean 'model'?"),
-    ],
+    read_rows(__file__, "connections.yaml"),
 )
 def test_what_is_wrong_with_how_agents_are_connected(tmp_path: Path, replaced: dict[str, str], said: str) -> None:
     problems = problems_of(tmp_path, agents(**replaced))
@@ -242,54 +200,7 @@ def checked(folder: Path, text: str) -> list[str]:
 @pytest.mark.flink
 @pytest.mark.parametrize(
     ("replaced", "said"),
-    [
-        ({}, ""),
-        (
-            {"reviewer": "{model: offline, input: {agent: router, key: customr}, output: {table: answers}}"},
-            "reviewer.input.key: unknown key column 'customr' in the outputs of router: did you mean 'customer'?",
-        ),
-        (
-            {"reviewer": "{model: offline, output: {table: answers, columns: {answer: event.outputt}}}"},
-            "unknown column 'outputt' in the input: did you mean 'output'?",
-        ),
-        (
-            {"reviewer": "{model: offline, visible_skills: allowd, output: {table: answers}}"},
-            "agents.reviewer.visible_skills: unknown column 'allowd' in the outputs of router",
-        ),
-        (
-            {
-                "router": "{model: offline, content: [text, txt], input: {table: tickets, key: customer}, "
-                "output: {agent: reviewer}}"
-            },
-            "agents.router.content[1]: unknown column 'txt' in table tickets: did you mean 'text'?",
-        ),
-        (
-            {
-                "router": "{model: offline, content: id, input: {table: tickets, key: customer}, "
-                "output: {agent: reviewer}}"
-            },
-            "agents.router.content: column 'id' in table tickets is of type INT, which cannot contain an image",
-        ),
-        (
-            {"reviewer": "{model: offlin, output: {table: answers}}"},
-            "unknown model provider 'offlin': did you mean 'offline'?",
-        ),
-        (
-            {"reviewer": "{agent: nobody.yaml, output: {table: answers}}"},
-            "agents.reviewer.agent: there is no file",
-        ),
-        (
-            {"reviewer": "{agent: nobody.yaml, model: offline, output: {table: answers}}"},
-            "agents.reviewer.model: the agent is nobody.yaml, which has its own keys; write it there",
-        ),
-        (
-            {
-                "router": "{model: offline, input: {table: tickets, key: customer}, output: {agent: reviewer, "
-                "columns: {question: event.txt}}}"
-            },
-            "agents.router.output.columns.question: unknown column 'txt' in the input: did you mean 'text'?",
-        ),
-    ],
+    read_rows(__file__, "checked_agents.yaml"),
 )
 def test_check_names_the_agent_and_the_place(tmp_path: Path, replaced: dict[str, str], said: str) -> None:
     problems = checked(tmp_path, agents(**replaced))

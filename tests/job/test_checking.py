@@ -13,6 +13,7 @@ from flink_skills.job import explain_job
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
 from tests.job.checks import errors, found
 from tests.job.files import PLAIN, write_job
+from tests.kit.cases import read_rows
 
 pytestmark = pytest.mark.flink
 
@@ -43,46 +44,7 @@ def test_a_sound_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("replaced", "name", "said"),
-    [
-        ({"input": "{table: evnets, key: job}"}, "input", "job.yaml:7:16: input.table: unknown table 'evnets'"),
-        (
-            {"input": "{table: events, key: jbo}"},
-            "input",
-            "input.key: unknown key column 'jbo' in table events",
-        ),
-        ({"input": "{table: events, key: [job, job]}"}, "input", "input.key[1]: column 'job' is duplicated"),
-        ({"input": "{query: SELECT jobb FROM events, key: job}"}, "input", "Column 'jobb' not found"),
-        ({"output": "{table: answers, columns: {idd: output}}"}, "columns", "unknown column 'idd' in table answers"),
-        ({"output": "{table: nowhere}"}, "columns", "job.yaml:8:17: output.table: unknown table 'nowhere'"),
-        ({"events": "{table: answers}"}, "columns", "column 'answer' of answers: unknown field 'answer' in an event"),
-        ({"flink": "{parallelism.default: many}"}, "flink", "parallelism.default"),
-        ({"flink": "{execution.runtime-mode: BATCH}"}, "flink", "agents are streaming operators"),
-        ({"jars": "[no.jar]"}, "flink", "job.yaml:10:8: jars[0]: there is no file"),
-        ({"agent": "{model: 'openai-compatible:x'}"}, "agent", "needs base_url"),
-        (
-            {"agent": "{chat_model_setups: {m: {clazz: 'openai-compatible:x', base_url: 'https://me:pw/x@host/v1'}}}"},
-            "agent",
-            "base_url cannot be used: a user or a password contains an unescaped '/', '?' or '#' (https://host/v1)",
-        ),
-        ({"agent": "{model: 'opneai:x'}"}, "agent", "unknown model provider 'opneai'"),
-        ({"skills": "{paths: [nowhere]}"}, "skills", "nowhere: does not exist; create it"),
-        ({"skills": "{paths: [job.yaml]}"}, "skills", "job.yaml: the file is not an archive; name a folder"),
-        ({"skills": "{resources: [skills/x]}"}, "skills", "the job JAR has no such folder"),
-        ({"options": "{skills.from.paths: [/none/x]}"}, "skills", "/none/x: does not exist"),
-        ({"agent": "{model: offline, skills: {paths: [nowhere]}}"}, "skills", "nowhere: does not exist"),
-        (
-            {"agent": "{model: offline, prompts: {main: {user: 'Job {jbo}'}}}"},
-            "agent",
-            "unknown field 'jbo' in prompt 'main' of agent plain: did you mean '{job}'?",
-        ),
-        (
-            {"agent": "{chat_model_setups: {m: {clazz: offline.setup, prompt: p}}}", "prompts": "{p: {user: '{jbo}'}}"},
-            "agent",
-            "unknown field 'jbo' in prompt 'p' of agent plain: did you mean '{job}'?",
-        ),
-        ({"agent": "{model: offline, instructions: 'Job {job}'}"}, "agent", "2:39: agent.instructions: '{job}' in in"),
-        ({"prompts": "{tone: 'Job {job}'}"}, "flink", "job.yaml:10:17: prompts.tone: '{job}' in instructions"),
-    ],
+    read_rows(__file__, "wrong_sections.yaml"),
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, replaced: dict[str, str], name: str, said: str) -> None:
     checks = found(tmp_path, **replaced)

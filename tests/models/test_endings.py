@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from flink_skills import Agent, ResourceDescriptor, chat_model_setup, tool
 from flink_skills.models import (
@@ -33,79 +35,7 @@ from tests.kit.models import ServerFactory, scripted_provider
 from tests.models.conftest import LOAD, ModelFactory
 
 # The published reasons of each API.
-REASONS = {
-    "OpenAI": {
-        "stop": "COMPLETE",
-        "tool_calls": "COMPLETE",
-        "function_call": "COMPLETE",
-        "length": "CUT",
-        "content_filter": "FILTERED",
-    },
-    "Responses": {
-        "incomplete": "CUT",
-        "incomplete: max_output_tokens": "CUT",
-        "incomplete: content_filter": "FILTERED",
-        "failed": "FAILED",
-        "cancelled": "FAILED",
-    },
-    "Anthropic": {
-        "end_turn": "COMPLETE",
-        "stop_sequence": "COMPLETE",
-        "tool_use": "COMPLETE",
-        "compaction": "COMPLETE",
-        "max_tokens": "CUT",
-        "model_context_window_exceeded": "CUT",
-        "refusal": "FILTERED",
-        "pause_turn": "PAUSED",
-    },
-    "Gemini": {
-        "STOP": "COMPLETE",
-        "FINISH_REASON_UNSPECIFIED": "COMPLETE",
-        "MAX_TOKENS": "CUT",
-        **dict.fromkeys(("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"), "FILTERED"),
-        **dict.fromkeys(("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "MODEL_ARMOR"), "FILTERED"),
-        **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"), "FAILED"),
-        **dict.fromkeys(("OTHER", "NO_IMAGE", "MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"), "FAILED"),
-        "content_filter: PROHIBITED_CONTENT": "FILTERED",
-        "function_call_filter: MALFORMED_FUNCTION_CALL": "FAILED",
-        "FinishReason.MAX_TOKENS": "CUT",
-    },
-    "OpenRouter": {
-        "error": "FAILED",
-        "error: MALFORMED_FUNCTION_CALL": "FAILED",
-        "error: SAFETY": "FILTERED",
-        "stop: MAX_TOKENS": "CUT",
-    },
-    "DeepSeek": {"insufficient_system_resource": "FAILED"},
-    "GLM": {"sensitive": "FILTERED", "network_error": "FAILED"},
-    "Mistral": {"model_length": "CUT"},
-    "vLLM": {"abort": "FAILED", "repetition": "CUT"},
-    "Ollama": {"load": "COMPLETE", "unload": "COMPLETE"},
-    "TGI": {"eos_token": "COMPLETE", "max_new_tokens": "CUT"},
-    "states": {"in_progress": "FAILED", "queued": "FAILED", "max_time": "CUT", "budget_exceeded": "CUT"},
-    "watsonx": {"not_finished": "CUT", "time_limit": "CUT", "token_limit": "CUT"},
-    "xAI": {
-        "REASON_STOP": "COMPLETE",
-        "REASON_MAX_LEN": "CUT",
-        "REASON_MAX_CONTEXT": "CUT",
-        "REASON_TIME_LIMIT": "CUT",
-    },
-    "Cohere": {
-        "COMPLETE": "COMPLETE",
-        "TOOL_CALL": "COMPLETE",
-        "ERROR_TOXIC": "FILTERED",
-        "ERROR_LIMIT": "CUT",
-        "USER_CANCEL": "FAILED",
-        "TIMEOUT": "FAILED",
-    },
-    "Bedrock": {
-        "guardrail_intervened": "FILTERED",
-        "content_filtered": "FILTERED",
-        "malformed_model_output": "FAILED",
-        "malformed_tool_use": "FAILED",
-    },
-    "unknown": {"": "COMPLETE", "null": "COMPLETE", "a_new_one": "COMPLETE", "invalid": "COMPLETE"},
-}
+REASONS = yaml.safe_load(Path(__file__).with_name("reasons.yaml").read_text(encoding="utf-8"))
 ALL = [(reason, end) for reasons in REASONS.values() for reason, end in reasons.items()]
 
 

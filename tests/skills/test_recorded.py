@@ -9,149 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cases import read_cases
 from tests.skills.running import DATA, LOGS, NAMES, diagnose, log
 
-# Skill, log, component, severity, and patterns that the diagnosis has to contain.
-EXPECTED = [
-    (
-        "log-triage",
-        "orders-enrichment/jobmanager.log",
-        "user function",
-        "critical",
-        [
-            r"^NumberFormatException: Character ,",
-            r"OrdersEnrichment\$ParseOrder\.map\(OrdersEnrichment\.java:17\)",
-            r"Cannot parse the amount of order A-399: '12,50 EUR'",
-            r"2 restart\(s\).*failed for good",
-        ],
-    ),
-    (
-        "log-triage",
-        "ratings-scoring/jobmanager.log",
-        "user function",
-        "critical",
-        [r"^KeyError: 'weight'", r"score\(/opt/jobs/ratings_scoring\.py:13\)"],
-    ),
-    (
-        "log-triage",
-        "sensor-gateway/jobmanager.log",
-        "external system",
-        "critical",
-        [r"ConnectException: Connection refused", r"SensorGateway\.java:24", r"2 restart\(s\)"],
-    ),
-    ("log-triage", "page-views/jobmanager.log", "none", "none", [r"No incident", r"FINISHED"]),
-    ("log-triage", "thumbnail-cache/jobmanager.log", "memory", "critical", [r"OutOfMemoryError"]),
-    ("log-triage", "geo-lookup/taskmanager-1.log", "class path", "high", [r"ClassNotFoundException"]),
-    ("log-triage", "nightly-backfill/jobmanager.log", "slots", "critical", [r"NoResourceAvailable"]),
-    (
-        "checkpoint-diagnosis",
-        "payments-fraud-score/jobmanager.log",
-        "checkpointing (alignment or slow snapshot)",
-        "critical",
-        [r"Checkpoint 1 timed out after 5\.0 s", r"more failed in a row than tolerated"],
-    ),
-    (
-        "checkpoint-diagnosis",
-        "inventory-sync/jobmanager.log",
-        "checkpoint storage",
-        "critical",
-        [r"refuses writes, checkpoint\(s\) 3, 4", r"FileAlreadyExistsException"],
-    ),
-    (
-        "checkpoint-diagnosis",
-        "invoice-totals/jobmanager.log",
-        "checkpoint restore",
-        "critical",
-        [r"cannot start from its restore point", r"savepoint-4f2a11-0c9d7e5b8a31"],
-    ),
-    (
-        "checkpoint-diagnosis",
-        "page-views/jobmanager.log",
-        "none",
-        "none",
-        [r"\d+ completed, longest 0\.\d+ s"],
-    ),
-    (
-        "memory-diagnosis",
-        "session-profiles/taskmanager-1.log",
-        "memory: heap",
-        "critical",
-        [r"Out of memory: heap", r"collect-events", r"process stops", r"task\.heap\.size"],
-    ),
-    (
-        "memory-diagnosis",
-        "rules-engine/taskmanager-1.log",
-        "memory: metaspace",
-        "critical",
-        [r"Out of memory: metaspace", r"jvm-metaspace\.size"],
-    ),
-    (
-        "memory-diagnosis",
-        "thumbnail-cache/jobmanager.log",
-        "memory: direct memory",
-        "critical",
-        [r"direct memory", r"cache-thumbnail", r"task\.off-heap\.size"],
-    ),
-    (
-        "taskmanager-loss",
-        "click-sessions/jobmanager.log",
-        "TaskManager",
-        "high",
-        [r"TaskManager taskmanager-2 lost", r"restart\(s\)"],
-    ),
-    (
-        "taskmanager-loss",
-        "visitor-counts/jobmanager.log",
-        "TaskManager",
-        "high",
-        [r"TaskManager taskmanager-2 silent until its heartbeat timed out"],
-    ),
-    (
-        "taskmanager-loss",
-        "visitor-counts/taskmanager-2.log",
-        "TaskManager",
-        "high",
-        [r"silent until its heartbeat timed out", r"its own log is silent for \d\.\d s"],
-    ),
-    (
-        "taskmanager-loss",
-        "session-profiles/jobmanager.log",
-        "TaskManager",
-        "high",
-        [r"TaskManager taskmanager-1 lost", r"1[0-9]\.\d s after the first failed connection"],
-    ),
-    (
-        "slot-shortage",
-        "nightly-backfill/jobmanager.log",
-        "slots",
-        "critical",
-        [r"needs 8, the cluster gave 2 \(6 missing\)", r"failed for good"],
-    ),
-    (
-        "slot-shortage",
-        "session-profiles/jobmanager.log",
-        "slots",
-        "high",
-        [r"needs 1, the cluster gave 0", r"a TaskManager went away before"],
-    ),
-    (
-        "classpath-diagnosis",
-        "geo-lookup/taskmanager-1.log",
-        "class path",
-        "critical",
-        [
-            r"Class com\.example\.geo\.RegionIndex is missing",
-            r"GeoLookup\$ToRegion\.map\(GeoLookup\.java:15\)",
-        ],
-    ),
-    (
-        "classpath-diagnosis",
-        "kafka-ingest/client.log",
-        "class path",
-        "critical",
-        [r"No factory for 'kafka'", r"kafka_ingest\.py:\d+"],
-    ),
-]
 # Where a skill has nothing to say although the log is not healthy: one pair for each skill.
 SILENT = [
     ("checkpoint-diagnosis", "kafka-ingest/client.log"),
@@ -168,14 +28,12 @@ def result(skill: str, source: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("skill", "source", "component", "severity", "patterns"),
-    EXPECTED,
-    ids=[f"{e[0]}-{e[1]}" for e in EXPECTED],
+    "case", read_cases(__file__, "recorded.yaml"), ids=lambda case: f"{case['skill']}-{case['log']}"
 )
-def test_diagnosis(skill: str, source: str, component: str, severity: str, patterns: list[str]) -> None:
-    found = result(skill, source)
-    assert (found["component"], found["severity"]) == (component, severity)
-    for pattern in patterns:
+def test_diagnosis(case: dict[str, Any]) -> None:
+    found = result(case["skill"], case["log"])
+    assert (found["component"], found["severity"]) == (case["component"], case["severity"])
+    for pattern in case["diagnosis"]:
         assert re.search(pattern, found["diagnosis"]), found["diagnosis"]
 
 
