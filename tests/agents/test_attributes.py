@@ -31,6 +31,7 @@ from flink_skills.agents import compile_plan
 from flink_skills.other_frameworks import AGENT_WORDS, CONTEXT_WORDS, IMPORTS, SETUP_WORDS
 from flink_skills.testing import ScriptedModel
 from tests.kit.agents import OpenAgent
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 
 
@@ -65,7 +66,7 @@ def test_a_word_without_effect_is_an_error_at_apply(name: str, value: Any, right
     agent = made(**{name: value})
     for one in (agent, type(agent)):
         with pytest.raises(PlanError, match=f"agent .*Made has attributes without an effect: attribute {name!r}: .*"):
-            AgentsExecutionEnvironment.get_execution_environment().from_list(["x"]).apply(one)
+            local_environment().from_list(["x"]).apply(one)
     with pytest.raises(PlanError) as caught:
         compile_plan(agent)
     assert right in str(caught.value)
@@ -273,7 +274,7 @@ class Judge(Agent):
 
 
 def env() -> AgentsExecutionEnvironment:
-    return AgentsExecutionEnvironment.get_execution_environment()
+    return local_environment()
 
 
 @pytest.mark.parametrize(
@@ -348,8 +349,7 @@ class Plain(Agent):
 
 
 def answers(agent: Any, *events: Any) -> list[Any]:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    return list(env.from_list(list(events)).apply(agent).to_list(raise_on_error=True))
+    return list(local_environment().from_list(list(events)).apply(agent).to_list(raise_on_error=True))
 
 
 @pytest.mark.parametrize("agent", [Plain, Plain()], ids=["class", "instance"])

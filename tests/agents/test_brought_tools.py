@@ -10,10 +10,9 @@ import pytest
 
 from flink_skills import Agent, ResourceDescriptor, chat_model_setup
 from flink_skills.errors import SkillFormatError
-from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
-from tests.kit.models import Script
+from tests.kit.models import Script, offered, results
 from tests.kit.skills import write_skill
 
 
@@ -80,14 +79,6 @@ def agent_with(**setup: Any) -> type[Agent]:
             return ResourceDescriptor(clazz="scripted:model", **setup)
 
     return Far
-
-
-def offered(request: ModelRequest) -> list[str]:
-    return [spec.name for spec in request.tools]
-
-
-def results(request: ModelRequest) -> list[str]:
-    return [message.content for message in request.messages if isinstance(message, ToolMessage)]
 
 
 @pytest.mark.row("C8")

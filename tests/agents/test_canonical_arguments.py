@@ -13,7 +13,6 @@ from pydantic import AliasChoices, BaseModel, Field, SecretStr
 from flink_skills import (
     Agent,
     AgentContext,
-    AgentsExecutionEnvironment,
     Approval,
     ApprovalRequest,
     Refusal,
@@ -29,6 +28,7 @@ from flink_skills import (
 )
 from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
+from tests.kit.local import local_environment
 
 SEEN: list[Mapping[str, Any]] = []
 RAN: list[Any] = []
@@ -161,7 +161,7 @@ def run(
         last = request.messages[-1]
         return last.content if isinstance(last, ToolMessage) else calls(call(name, **arguments))
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     if "skills" in options:
         env.add_skills_from_paths([options.pop("skills")])
     for key, value in options.items():

@@ -11,7 +11,6 @@ import pytest
 
 from flink_skills import (
     Agent,
-    AgentsExecutionEnvironment,
     ResourceDescriptor,
     ResourceName,
     SkillConfig,
@@ -24,6 +23,7 @@ from flink_skills import (
 )
 from flink_skills.tools.mcp import SseConnectionParams
 from flink_skills.tools.web import WebFetchTool, WebSearchTool
+from tests.kit.local import local_environment
 
 ADDRESSES = {
     "https://me:S3CRET/x@host.example.org/v1": "unescaped '/', '?' or '#' (https://host.example.org/v1)",
@@ -137,9 +137,8 @@ def all_of(error: BaseException) -> str:
 def test_an_address_that_cannot_be_used_is_refused_at_apply(
     declare: Callable[[str, Path], Any], place: str, url: str, problem: str, tmp_path: Path
 ) -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
     with pytest.raises(SkillsError) as raised:
-        env.from_list(["a"]).apply(declare(url, tmp_path))
+        local_environment().from_list(["a"]).apply(declare(url, tmp_path))
     assert problem in str(raised.value)
     assert place in str(raised.value)
     assert "S3CRET" not in all_of(raised.value)
@@ -166,5 +165,6 @@ def test_an_address_in_an_option_is_refused(name: str, url: str, problem: str) -
 def test_a_reference_is_an_address_that_is_known_later(tmp_path: Path) -> None:
     for address in ("${env:ROUTER}", "http://${env:ROUTER}:${env:PORT}", ""):
         SkillConfig().set("skills.shell.remote.url", address)
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    env.from_list(["a"]).apply(mcp("https://${env:ME}:${file:/run/pw}@${env:HOST}:${env:PORT}/mcp", tmp_path))
+    local_environment().from_list(["a"]).apply(
+        mcp("https://${env:ME}:${file:/run/pw}@${env:HOST}:${env:PORT}/mcp", tmp_path)
+    )

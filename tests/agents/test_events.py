@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentContext, AgentEvent, AgentsExecutionEnvironment, ModelError, SkillConfig
+from flink_skills import Agent, AgentContext, AgentEvent, ModelError, SkillConfig
 from flink_skills.agents import OpenAgent, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
 from flink_skills.agents.open.plan_opening import telemetry_of
 from flink_skills.manager import SkillScope
@@ -33,6 +33,7 @@ from flink_skills.telemetry import (
 )
 from flink_skills.testing import call, calls
 from tests.agents.desk import Desk
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 
 pytestmark = pytest.mark.usefixtures("proved_once")
@@ -422,7 +423,7 @@ class Emits(Agent):
 
 def test_lists_run_once_for_outputs_and_events(script: Script) -> None:
     model = script(lambda request: "an answer")
-    output = AgentsExecutionEnvironment.get_execution_environment().from_list(["a", "b"]).apply(Desk)
+    output = local_environment().from_list(["a", "b"]).apply(Desk)
     assert output.to_list() == ["an answer", "an answer"]
     events = output.to_event_list()
     assert len(model.requests) == 2
@@ -437,8 +438,7 @@ def test_lists_run_once_for_outputs_and_events(script: Script) -> None:
 
 
 def test_nobody_else_writes_to_the_events() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    output = env.from_list(["mine", "events"]).apply(Emits)
+    output = local_environment().from_list(["mine", "events"]).apply(Emits)
     (failure,) = output.to_list("errors")
     assert failure["error"].startswith("TurnError: emit_to('events')")
     assert output.to_list("mine") == [1]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentsExecutionEnvironment, ResourceDescriptor, chat_model_setup
+from flink_skills import Agent, ResourceDescriptor, chat_model_setup
 from flink_skills.testing import Reply
 from tests.kit.exchanges import Exchanges, exchanges
+from tests.kit.local import local_environment
 from tests.kit.models import ServerFactory, model_servers
 
 
@@ -79,7 +80,7 @@ def run(server: Exchanges, clazz: str) -> tuple[list[Any], list[str]]:
             more = {"strategy": strategy} if strategy else {}
             return ResourceDescriptor(clazz=name, base_url=url, api_key_env="TEST_MODEL_KEY", **more)
 
-    out = AgentsExecutionEnvironment.get_execution_environment().from_list([{"id": 1}], "id").apply(Lab)
+    out = local_environment().from_list([{"id": 1}], "id").apply(Lab)
     return out.to_list(), [record["error"] for record in out.to_list("errors")]
 
 
@@ -120,7 +121,7 @@ def run_events(url: str, *, events: int = 1, spare: str = "", **options: Any) ->
         def spare(self) -> ResourceDescriptor:
             return ResourceDescriptor(clazz="openai-compatible:n", base_url=spare or url)
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     for name, value in options.items():
         env.get_config().set(f"skills.{name.replace('__', '.').replace('_', '-')}", str(value))
     out = env.from_list([{"id": number} for number in range(events)], "id").apply(Lab)

@@ -12,7 +12,6 @@ import pytest
 
 from flink_skills import (
     Agent,
-    AgentsExecutionEnvironment,
     ModelError,
     PlanError,
     ResourceDescriptor,
@@ -36,6 +35,7 @@ from flink_skills.telemetry import (
 )
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import Bench, OpenAgent
+from tests.kit.local import local_environment
 from tests.kit.media import PNG
 
 pytestmark = pytest.mark.row("K11")
@@ -313,10 +313,14 @@ async def test_metrics_and_costs_are_those_of_the_model_that_answered(
 
 def test_events_name_the_model_that_answered(models: Models) -> None:
     models.script(first=lambda request: DOWN, second=lambda request: million_tokens(), third=[])
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    for key, value in {**QUICK, "skills.events.content": "full"}.items():
-        env.get_config().set(key, str(value))
-    events = [event for event in env.from_list(["x"]).apply(Clerk).to_event_list() if event.step]
+    events = [
+        event
+        for event in local_environment({**QUICK, "skills.events.content": "full"})
+        .from_list(["x"])
+        .apply(Clerk)
+        .to_event_list()
+        if event.step
+    ]
     assert len({event.id for event in events}) == len(events)
     assert [(event.kind, event.model, event.status) for event in events] == [
         ("retry", "main", "error"),
@@ -438,5 +442,5 @@ def test_an_override_may_replace_a_fallback(models: Models) -> None:
     models.script(third=["real"])
     replaced = {"by-name:third": ScriptedModel(["from the test"])}
     with Clerk.override(model=replaced):
-        outputs = AgentsExecutionEnvironment.get_execution_environment().from_list(["x"]).apply(Clerk).to_list()
+        outputs = local_environment().from_list(["x"]).apply(Clerk).to_list()
     assert outputs == ["from the test"]

@@ -17,7 +17,6 @@ from pydantic import BaseModel
 
 from flink_skills import (
     Agent,
-    AgentsExecutionEnvironment,
     ChatModel,
     ModelError,
     ResourceDescriptor,
@@ -32,6 +31,7 @@ from flink_skills.telemetry import Activity, Delta, Discarded, Observer, TextDel
 from tests.kit.agents import OpenAgent
 from tests.kit.answers import message, reply
 from tests.kit.exchanges import Exchanges, exchanges
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 
 APIS = ("openai-compatible", "anthropic", "openai-responses", "bridge")
@@ -96,10 +96,11 @@ class Lab:
 
     def run(self, *texts: str) -> tuple[list[Any], list[Any]]:
         """Return the outputs and the error records of events of one key."""
-        env = AgentsExecutionEnvironment.get_execution_environment()
-        for key, value in self.options.items():
-            env.get_config().set(key, value)
-        out = env.from_list([{"id": 1, "text": text} for text in texts or ("hi",)], "id").apply(self.agent)
+        out = (
+            local_environment(self.options)
+            .from_list([{"id": 1, "text": text} for text in texts or ("hi",)], "id")
+            .apply(self.agent)
+        )
         return out.to_list(), out.to_list("errors")
 
 
@@ -458,7 +459,7 @@ def test_a_model_of_a_user_returns_any_reason(reason: Any, ends: str) -> None:
 
     register_provider(Provider("own", lambda setup, config: Own(), strategies=True), replace=True)
     try:
-        out = AgentsExecutionEnvironment.get_execution_environment().from_list(["x"]).apply(Clerk)
+        out = local_environment().from_list(["x"]).apply(Clerk)
         found = [*out.to_list(), *(error["error"] for error in out.to_list("errors"))]
     finally:
         unregister_provider("own")
@@ -472,9 +473,13 @@ def test_a_setup_in_yaml_overrides_the_option(tmp_path: Path) -> None:
         for value, found in (("emit", ["The tot"]), ("fail", [])):
             filled = text.replace("VALUE", value).replace("URL", f"{server.url}/v1")
             (tmp_path / "clerk.yaml").write_text(filled)
-            env = AgentsExecutionEnvironment.get_execution_environment()
-            env.get_config().set("skills.model.on-incomplete", "emit")
-            assert env.from_list(["x"]).apply(load_agent_yaml(tmp_path / "clerk.yaml")).to_list() == found
+            assert (
+                local_environment({"skills.model.on-incomplete": "emit"})
+                .from_list(["x"])
+                .apply(load_agent_yaml(tmp_path / "clerk.yaml"))
+                .to_list()
+                == found
+            )
 
 
 async def test_a_replay_has_the_same_answer_and_reason(open_agent: OpenAgent, script: Script) -> None:

@@ -17,6 +17,7 @@ from flink_skills import Agent, AgentsExecutionEnvironment, ConfigError, PlanErr
 from flink_skills.agents import compile_plan, run_list
 from flink_skills.options import SkillConfig
 from flink_skills.testing import ScriptedModel
+from tests.kit.local import local_environment
 from tests.kit.waiting import wait_until
 
 
@@ -30,7 +31,7 @@ class Counts(Agent):
 
 
 def test_order_state_and_tags() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     output = env.from_list(["ab", "bc", "ac", "bad"], key_selector=lambda text: text[0]).apply(Counts())
     assert output.to_list() == [["a", 1, 1], ["b", 1, 1], ["a", 2, 2]]
     assert output.to_list("seen") == ["ab", "bc", "ac"]
@@ -40,12 +41,11 @@ def test_order_state_and_tags() -> None:
 
 
 def test_state_of_a_failed_turn_is_dropped() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    assert env.from_list(["x", "bad", "y"]).apply(Counts).to_list() == [[None, 1, 1], [None, 3, 2]]
+    assert local_environment().from_list(["x", "bad", "y"]).apply(Counts).to_list() == [[None, 1, 1], [None, 3, 2]]
 
 
 def test_field_name_as_key_selector() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     assert env.from_list([{"k": 1}], "k").apply(Counts).to_list() == [[1, 1, 1]]
     output = env.from_list([{"k": 1}], "q").apply(Counts)
     (record,) = output.to_list("errors")
@@ -53,10 +53,8 @@ def test_field_name_as_key_selector() -> None:
 
 
 def test_on_error_fail() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    env.get_config().set("skills.turn.on-error", "fail")
     with pytest.raises(TurnError, match="bad"):
-        env.from_list(["x", "bad"]).apply(Counts).to_list()
+        local_environment({"skills.turn.on-error": "fail"}).from_list(["x", "bad"]).apply(Counts).to_list()
 
 
 @pytest.mark.row("B23")
@@ -72,7 +70,7 @@ def test_on_error_fail() -> None:
 def test_options_and_sources_after_apply_are_errors(
     late: Callable[[AgentsExecutionEnvironment], object], what: str
 ) -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     events = env.from_list(["x"])
     # An agent that cannot be compiled closes nothing: the mistake may be corrected.
     with pytest.raises(PlanError):
@@ -86,8 +84,7 @@ def test_options_and_sources_after_apply_are_errors(
 
 def test_inside_of_a_running_loop() -> None:
     async def notebook() -> Any:
-        env = AgentsExecutionEnvironment.get_execution_environment()
-        return env.from_list(["x"]).apply(Counts).to_list()
+        return local_environment().from_list(["x"]).apply(Counts).to_list()
 
     assert asyncio.run(notebook()) == [[None, 1, 1]]
 
@@ -104,8 +101,7 @@ class KeepsNothing(Agent):
 
 
 def test_turns_that_ended_are_forgotten_while_others_of_their_key_run() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    env.from_list([*range(10)]).apply(KeepsNothing).to_list()
+    local_environment().from_list([*range(10)]).apply(KeepsNothing).to_list()
     assert max(KeepsNothing.alive) <= 2
 
 
@@ -126,7 +122,7 @@ def test_the_classes_of_the_caller_are_used_as_they_are() -> None:
         return [{name: of for name, of in vars(cls).items() if name != "__slotnames__"} for cls in (Order, Desk)]
 
     before = attributes()
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     event = Order("a")
     for turns in (1, 2):
         (answer,) = env.from_list([event]).apply(Desk).to_list()
@@ -176,7 +172,7 @@ class Wrong(Agent):
 
 
 def run(agent: Any, events: Any, key: Any = None) -> Any:
-    return AgentsExecutionEnvironment.get_execution_environment().from_list(events, key).apply(agent)
+    return local_environment().from_list(events, key).apply(agent)
 
 
 @pytest.mark.parametrize(
@@ -246,13 +242,14 @@ def test_an_idle_key_begins_anew_after_its_time() -> None:
         wait_until(lambda: Steps.ended and time.monotonic() > Steps.ended[-1] + 1)
         yield 1
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    env.get_config().set("skills.session.ttl", "200 ms")
-    assert env.from_list(events()).apply(Steps).to_list() == [[2, 0], [2, 0]]
+    assert local_environment({"skills.session.ttl": "200 ms"}).from_list(events()).apply(Steps).to_list() == [
+        [2, 0],
+        [2, 0],
+    ]
 
 
 def test_execute_without_a_stream_says_what_to_call() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     output = env.from_list(["x"]).apply(Wrong)
     with pytest.raises(ConfigError, match=r"call to_list\(\)"):
         env.execute()
@@ -279,8 +276,6 @@ def test_a_text_of_an_annotation_describes_an_argument() -> None:
 
 
 def test_a_failed_turn_of_a_job_that_fails_has_its_cause() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    env.get_config().set("skills.turn.on-error", "fail")
     with pytest.raises(TurnError, match="KeyError") as caught:
-        env.from_list(["raises"]).apply(Wrong).to_list()
+        local_environment({"skills.turn.on-error": "fail"}).from_list(["raises"]).apply(Wrong).to_list()
     assert isinstance(caught.value.__cause__, KeyError)

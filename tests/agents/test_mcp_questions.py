@@ -12,9 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, mcp_server
+from flink_skills import Agent, AgentContext, mcp_server
 from flink_skills.agents import TurnStatus
 from tests.kit.agents import OpenAgent
+from tests.kit.local import local_environment
 from tests.kit.ports import free_port, listens
 from tests.kit.waiting import until, wait_until
 from tests.kit.waits import WaitBench, WaitOperation
@@ -52,7 +53,7 @@ def run(server: Any, answers: list[Any], tool: str = "buy", **arguments: Any) ->
         async def on_event(self, event: Any, ctx: AgentContext) -> Any:
             return (await ctx.call_tool(tool, **arguments))["result"]
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     given = [{"order": "A-1", "wait_id": tool, "answer": answer} for answer in answers]
     return env.from_list([{"order": "A-1"}], "order").apply(Buyer).answers(given, "order")
 

@@ -20,7 +20,7 @@ from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
 from flink_skills.tools.mcp import McpToolSet
 from tests.kit.agents import OpenAgent
-from tests.kit.models import Script
+from tests.kit.models import Script, offered, results
 from tests.kit.passable import passable_folder
 from tests.kit.waiting import until, wait_until
 
@@ -34,14 +34,6 @@ WORKER = Path(__file__).with_name("mcp_worker.py")
 def isolation() -> dict[str, str]:
     """The isolation of a job as it is without options, which is what these tests are about."""
     return {}
-
-
-def results(model: Any) -> list[str]:
-    return [message.content for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
-
-
-def names(model: Any) -> list[str]:
-    return [spec.name for spec in model.requests[-1].tools]
 
 
 @pytest.fixture
@@ -79,7 +71,7 @@ async def test_a_program_runs_in_the_sandbox_and_is_shared_by_turns(
     model = script([asked, "done", calls(call("shop_surroundings")), "done"])
     bench = await open_agent(sandboxed)
     await bench.turn("x")
-    assert names(model) == ["shop_count", "shop_surroundings", "shop_read", "shop_end", "shop_scream"]
+    assert offered(model) == ["shop_count", "shop_surroundings", "shop_read", "shop_end", "shop_scream"]
     count, surroundings, read = results(model)
     found = json.loads(surroundings)
     assert count == "3"
@@ -222,7 +214,7 @@ async def test_an_optional_server_that_is_not_there_is_no_failed_job(
 
     model = script(lambda request: "ok")
     outcome = await (await open_agent(Clerk)).turn("x")
-    assert (names(model), outcome.outputs) == ([], (("", "ok"),))
+    assert (offered(model), outcome.outputs) == ([], (("", "ok"),))
     assert "the MCP server shop (http://127.0.0.1:9/mcp) cannot be reached: ConnectError" in caplog.text
 
 
@@ -287,7 +279,7 @@ async def test_two_servers_with_tools_of_one_name_give_each_tool_once(
 
     model = script([calls(call("read"), call("count", text="abc")), "done"])
     await (await open_agent(Clerk)).turn("x")
-    assert sorted(names(model)) == ["count", "end", "read", "scream", "surroundings"]
+    assert sorted(offered(model)) == ["count", "end", "read", "scream", "surroundings"]
     assert results(model) == ["own", "3"]
     assert "tool 'count' of tool set 'two' is omitted" in caplog.text
     assert "tool 'read' of a tool set is omitted" in caplog.text
@@ -397,7 +389,7 @@ async def test_a_server_of_the_package_runs_in_the_sandbox_where_that_can_read_i
     readable = [str(Path(sysconfig.get_path("purelib"))), sys.prefix, sys.base_prefix]
     bench = await open_agent(Clerk, **{"skills.shell.readable": ";".join(readable)})
     await bench.turn("x")
-    if "shop_price" not in names(model):
+    if "shop_price" not in offered(model):
         pytest.skip(f"commands cannot run this Python: {caplog.text[-300:]}")
     assert results(model)[0] == "3"
     assert "went away during the request (the program ended with exit code 3)" in results(model)[1]

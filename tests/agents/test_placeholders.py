@@ -14,7 +14,6 @@ from pydantic import BaseModel
 
 from flink_skills import (
     Agent,
-    AgentsExecutionEnvironment,
     BaseToolSet,
     ConfigError,
     PlanError,
@@ -37,6 +36,7 @@ from flink_skills.agents import compile_plan, decode
 from flink_skills.testing import ScriptedModel, call, calls
 from flink_skills.tools.web import ScriptedSearch, SearchHit, WebSearchTool, sources_policy
 from tests.kit.agents import OpenAgent
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 
 
@@ -81,7 +81,7 @@ def triage(instructions: str = "", user: str = "", **attributes: Any) -> type[Ag
 def asked(agent: type[Agent], event: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
     """Return what a model is asked for ``event``, system text first, and the error records."""
     model = ScriptedModel(["ok"])
-    output = AgentsExecutionEnvironment.get_execution_environment().from_list([event]).apply(agent)
+    output = local_environment().from_list([event]).apply(agent)
     with agent.override(model=model):
         errors = output.to_list("errors")
     texts = [[request.system, request.messages[-1].content] for request in model.requests]
@@ -166,7 +166,7 @@ def test_values_are_never_read_as_templates() -> None:
 )
 def test_instructions_with_a_placeholder_are_an_error_at_apply(agent: type[Agent]) -> None:
     with pytest.raises(PlanError) as caught:
-        AgentsExecutionEnvironment.get_execution_environment().from_list([]).apply(agent)
+        local_environment().from_list([]).apply(agent)
     assert "agent triage: '{ordr}' in instructions is not replaced" in str(caught.value)
     assert "Prompt(user=…)" in str(caught.value)
     assert "'{{ordr}}'" in str(caught.value)
@@ -175,7 +175,7 @@ def test_instructions_with_a_placeholder_are_an_error_at_apply(agent: type[Agent
 
 
 def test_a_shared_prompt_is_checked_where_it_is_added() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     for of in ("Look at {order}.", Prompt("Look at {order}."), Prompt.from_text("Look at {order}.")):
         with pytest.raises(ConfigError, match=r"add_resource\('tone', …\): '{order}' in instructions is not replaced"):
             env.add_resource("tone", of)

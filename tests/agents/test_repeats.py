@@ -9,10 +9,10 @@ import pytest
 
 from flink_skills import Agent, Tool, ToolContext, ToolResult, ToolSpec, TurnError, agent_tool, tool
 from flink_skills.agents import TurnStatus, decode, encode, message_to_json
-from flink_skills.models import ModelResponse, ToolCall, ToolMessage, UserMessage
+from flink_skills.models import ModelResponse, ToolCall, UserMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
-from tests.kit.models import Script
+from tests.kit.models import Script, results
 
 NOTE = "note: the same call gave the same result {} times; change the arguments or answer"
 
@@ -40,10 +40,6 @@ class Shop(Agent):
         """Count the calls in the state of the key."""
         context.state["calls"] = context.state.get("calls", 0) + 1
         return "counted"
-
-
-def results(model: Any, request: int = -1) -> list[str]:
-    return [message.content for message in model.requests[request].messages if isinstance(message, ToolMessage)]
 
 
 def error_of(outcome: Any) -> str:

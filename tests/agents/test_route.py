@@ -16,7 +16,6 @@ from flink_skills import (
     Agent,
     AgentContext,
     AgentPlan,
-    AgentsExecutionEnvironment,
     ConfigError,
     PlanError,
     Record,
@@ -32,6 +31,7 @@ from flink_skills import (
 from flink_skills.agents import compile_plan
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import OpenAgent
+from tests.kit.local import local_environment
 
 pytestmark = pytest.mark.row("K12")
 
@@ -131,7 +131,7 @@ def scripted(**answers: Any) -> dict[str, ScriptedModel]:
 
 
 def test_each_event_goes_to_the_model_of_its_field() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     events = [{"tier": "gold"}, {"tier": "new"}, {"other": 1}]
     with Desk.override(model=scripted()):
         assert env.from_list(events).apply(Desk).to_list() == ["large", "small", "small"]
@@ -148,7 +148,7 @@ async def test_conversations_stay_with_their_models_when_the_route_changes(
             ctx.state["turns"] = ctx.state.get("turns", 0) + 1
             return f"{await ctx.chat(event)} {ctx.state['turns']}"
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     events = [{"k": 1, "tier": "gold", "n": 1}, {"k": 1, "tier": "new", "n": 2}, {"k": 1, "tier": "gold", "n": 3}]
     with Remembers.override(model=models):
         outputs = env.from_list(events, key_selector=lambda event: event["k"]).apply(Remembers).to_list()
@@ -164,9 +164,8 @@ async def test_calls_of_the_agent_s_code_follow_the_route_unless_they_name_a_mod
             named = await ctx.chat("x", model="first")
             return [named, await ctx.chat("y"), await ctx.call_tool("special")]
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
     with Calls.override(model=scripted()):
-        output = env.from_list([{"tier": "gold"}, {"tier": "new"}]).apply(Calls)
+        output = local_environment().from_list([{"tier": "gold"}, {"tier": "new"}]).apply(Calls)
         assert output.to_list() == [["first", "large", "special"]]
         # The model of the other event does not have this tool.
         (failed,) = output.to_list("errors")
@@ -191,7 +190,7 @@ def test_an_agent_that_is_a_tool_routes_by_what_it_is_asked() -> None:
             "Answers."
             return Asked()
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     asks = ScriptedModel([calls(call("ask", tier="gold")), "done"])
     with Asks.override(model=asks), Asked.override(model=scripted()):
         assert env.from_list(["x"]).apply(Asks).to_list() == ["done"]

@@ -30,6 +30,7 @@ from flink_skills.agents import DeclarativeAgent
 from flink_skills.errors import ConfigError, TurnError, UnknownNameError
 from flink_skills.models import ModelSetup
 from flink_skills.testing import ScriptedModel, call, calls
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 from tests.kit.skills import write_skill
 
@@ -43,7 +44,7 @@ FAST = ResourceDescriptor(
 
 def shared() -> AgentsExecutionEnvironment:
     return (
-        AgentsExecutionEnvironment.get_execution_environment()
+        local_environment()
         .add_resource("gateway", GATEWAY)
         .add_resource("fast", FAST)
         .add_resource("cheap", ResourceDescriptor(clazz="openai-compatible:cheap", base_url="http://cheap/v1"))
@@ -133,7 +134,7 @@ def test_an_agent_that_is_a_tool_has_the_shared_resources() -> None:
 def test_a_turn_asks_the_shared_model_with_the_shared_prompt(script: Script) -> None:
     model = script(["done"])
     env = (
-        AgentsExecutionEnvironment.get_execution_environment()
+        local_environment()
         .add_resource("main", ResourceDescriptor(clazz="scripted:m", prompt="tone"))
         .add_resource("tone", Prompt("Be brief.", "About {event}"))
     )
@@ -145,7 +146,7 @@ def test_a_turn_asks_the_shared_model_with_the_shared_prompt(script: Script) -> 
 
 @pytest.mark.row("K8")
 def test_unknown_names_of_a_shared_setup_name_those_of_agent_and_job() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment().add_resource("gateway", GATEWAY)
+    env = local_environment().add_resource("gateway", GATEWAY)
     env.add_resource("main", ResourceDescriptor(clazz="openai-compatible.setup", connection="gatewy", model="m"))
     with pytest.raises(UnknownNameError, match="'gateway'"):
         compiled(Plain, env)
@@ -165,7 +166,7 @@ def test_unknown_names_of_a_shared_setup_name_those_of_agent_and_job() -> None:
 )
 def test_what_cannot_be_shared_is_rejected_with_the_way_to_do_it(resource: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        AgentsExecutionEnvironment.get_execution_environment().add_resource("x", resource)
+        local_environment().add_resource("x", resource)
 
 
 @pytest.mark.row("K8")
@@ -204,7 +205,7 @@ def agent(**spec: Any) -> Agent:
 
 
 def run(of: Agent, *events: Any, skills: Path | None = None) -> list[Any]:
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     if skills is not None:
         env.add_skills_from_paths([str(skills)])
     return env.from_list(events, lambda event: "k").apply(of).to_list()

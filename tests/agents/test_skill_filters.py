@@ -33,6 +33,7 @@ from flink_skills.manager import SkillLock, SkillScope
 from flink_skills.skill import load_folder
 from flink_skills.testing import call, calls
 from tests.kit.agents import Bench, OpenAgent
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 from tests.kit.skills import skill_text, write_skill
 
@@ -147,7 +148,7 @@ def test_a_filter_without_a_source_is_refused(script: Script) -> None:
     ],
 )
 def test_unknown_names_fail_at_apply(script: Script, three: Path, agent: type[Agent], message: str) -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment().add_skills_from_paths(str(three))
+    env = local_environment().add_skills_from_paths(str(three))
     with pytest.raises(UnknownNameError, match=message):
         env.from_list(["x"]).apply(agent)
 
@@ -340,14 +341,13 @@ def agent_with(**arguments: Any) -> type[Agent]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> AgentsExecutionEnvironment:
-    made = AgentsExecutionEnvironment.get_execution_environment()
-    for key, value in {
-        "skills.store.dir": str(tmp_path / "store"),
-        "skills.shell.backend": "hygiene",
-        "skills.shell.min-isolation": "HYGIENE",
-    }.items():
-        made.get_config().set(key, value)
-    return made
+    return local_environment(
+        {
+            "skills.store.dir": str(tmp_path / "store"),
+            "skills.shell.backend": "hygiene",
+            "skills.shell.min-isolation": "HYGIENE",
+        }
+    )
 
 
 def test_skills_travel_with_the_plan_and_are_described_by_name(script: Script) -> None:
@@ -384,14 +384,13 @@ def test_names_and_locks_hold(tmp_path: Path, environment: AgentsExecutionEnviro
     environment.get_config().set("skills.lock", str(lock))
     with pytest.raises(SkillLockError, match="greet"):
         environment.from_list(["x"]).apply(Greeter)
-    other = AgentsExecutionEnvironment.get_execution_environment()
-    other.get_config().set("skills.store.dir", str(tmp_path / "store"))
+    other = local_environment({"skills.store.dir": str(tmp_path / "store")})
     with pytest.raises(UnknownNameError, match="gret"):
         other.from_list(["x"]).apply(agent_with(skills=[GREET], skill_names=["gret"]))
 
 
 def test_skills_that_are_too_large_to_travel() -> None:
-    environment = AgentsExecutionEnvironment.get_execution_environment()
+    environment = local_environment()
     with pytest.raises(ConfigError, match=r"add_skills: the skills created in code have \d+ bytes as JSON \(large 10"):
         environment.add_skills([GREET, LARGE])
     with pytest.raises(PlanError, match=r"large \d+.*Put them into a folder or an archive"):
@@ -408,13 +407,13 @@ def test_a_binary_file_does_not_travel(tmp_path: Path) -> None:
     skill = load_folder(str(folder)).skill
     assert skill is not None
     with pytest.raises(ConfigError, match=r"add_skills: skill 'b': 'logo\.png' is not UTF-8 text"):
-        AgentsExecutionEnvironment.get_execution_environment().add_skills([skill])
+        local_environment().add_skills([skill])
 
 
 @pytest.mark.parametrize("value", [GREET, "greet", ["greet"]])
 def test_other_values_than_lists_of_skills_are_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match="Give"):
-        AgentsExecutionEnvironment.get_execution_environment().add_skills(value)
+        local_environment().add_skills(value)
     with pytest.raises(PlanError, match="Give"):
         compile_plan(agent_with(skills=value))
 

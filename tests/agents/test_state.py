@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from flink_skills import Agent, AgentsExecutionEnvironment, SkillConfig, TurnError, agent_tool
+from flink_skills import Agent, SkillConfig, TurnError, agent_tool
 from flink_skills.agents import Session, TurnStatus
 from flink_skills.errors import ConfigError
 from tests.kit.agents import OpenAgent
+from tests.kit.local import local_environment
 
 DAY = dt.datetime(2024, 3, 1, 12, 30, 5, 7)
 VALUES = [
@@ -167,8 +168,7 @@ def test_what_cannot_be_stored_raises_where_it_is_assigned(value: Callable[[], A
                     raised.append(error)
             return dict(ctx.state)
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    assert env.from_list([1]).apply(Assigns).to_list() == [{}], "nothing of it is in the state"
+    assert local_environment().from_list([1]).apply(Assigns).to_list() == [{}], "nothing of it is in the state"
     assert len(raised) == 5
     for error in raised:
         assert re.search(rf"^ctx\.state\['x'\]{path} (is|has) .*{fix}", str(error)), str(error)
@@ -184,7 +184,7 @@ class MutatesLater(Agent):
 
 @pytest.mark.each_python
 def test_what_is_added_to_a_container_later_fails_the_turn_with_its_path() -> None:
-    output = AgentsExecutionEnvironment.get_execution_environment().from_list(["a", "bad", "b"]).apply(MutatesLater)
+    output = local_environment().from_list(["a", "bad", "b"]).apply(MutatesLater)
     assert output.to_list() == ["an output", 1, "an output", 2]
     (error,) = output.to_list("errors")
     assert error["error"].startswith("TurnError: ctx.state['orders'][1]['id'] is of type object")
@@ -197,7 +197,7 @@ def test_a_state_that_contains_itself_fails_the_turn() -> None:
             ctx.state["a"] = []
             ctx.state["a"].append(ctx.state["a"])
 
-    (error,) = AgentsExecutionEnvironment.get_execution_environment().from_list([1]).apply(Contains).to_list("errors")
+    (error,) = local_environment().from_list([1]).apply(Contains).to_list("errors")
     assert "contains itself" in error["error"]
 
 
@@ -258,9 +258,8 @@ def test_a_field_that_would_not_come_back_fails_the_turn(kind: type[Any], value:
         async def on_event(self, event: Any, ctx: Any) -> Any:
             ctx.state.anything = value
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
     with pytest.raises(TurnError, match=path):
-        raise TurnError(env.from_list([1]).apply(Typed).to_list("errors")[0]["error"])
+        raise TurnError(local_environment().from_list([1]).apply(Typed).to_list("errors")[0]["error"])
 
 
 @pytest.mark.each_python
@@ -272,11 +271,7 @@ def test_the_state_can_be_replaced_by_its_own_type_only() -> None:
             ctx.state = event
             return ctx.state.anything
 
-    output = (
-        AgentsExecutionEnvironment.get_execution_environment()
-        .from_list([Loose(anything=1), {"anything": 2}, [3], {"more": 4}])
-        .apply(Replaces)
-    )
+    output = local_environment().from_list([Loose(anything=1), {"anything": 2}, [3], {"more": 4}]).apply(Replaces)
     assert output.to_list() == [1, 2]
     wrong, misfit = (record["error"] for record in output.to_list("errors"))
     assert "ctx.state is a Loose, the agent's state_type, and was set to a list" in wrong
@@ -302,7 +297,7 @@ class Sharing(Agent):
 
 @pytest.mark.each_python
 def test_an_agent_that_shares_a_state_shares_its_types() -> None:
-    output = AgentsExecutionEnvironment.get_execution_environment().from_list([1, 2]).apply(Sharing)
+    output = local_environment().from_list([1, 2]).apply(Sharing)
     assert output.to_list() == [(DAY,), (DAY, DAY)]
 
 

@@ -18,7 +18,7 @@ from flink_skills.models import ModelResponse, ToolCall, ToolMessage, Usage
 from flink_skills.testing import call, calls
 from flink_skills.tools import TurnInterruptedError
 from tests.kit.agents import OpenAgent
-from tests.kit.models import Script
+from tests.kit.models import Script, results
 from tests.kit.waiting import MARGIN
 
 IDS = CallIds("shop.Desk", '"k"', 1, b"event")
@@ -277,10 +277,6 @@ class Books(Agent):
         """Look something up."""
         self.made.append((what, ctx.call_id, ctx.attempt))
         return f"seen {what}"
-
-
-def results(model: Any) -> list[str]:
-    return [message.content for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
 
 
 async def lose(bench: Any, agent: type[Books]) -> list[bytes]:

@@ -12,7 +12,6 @@ import pytest
 from flink_skills import (
     Agent,
     AgentEvent,
-    AgentsExecutionEnvironment,
     ResourceDescriptor,
     SkillConfig,
     chat_model_setup,
@@ -22,6 +21,7 @@ from flink_skills.agents import Turn, TurnOutcome, TurnStart, TurnStatus, compil
 from flink_skills.models import ModelSetup
 from flink_skills.telemetry import Activity, Delta, Discarded, Observer, Telemetry, TextDelta
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
+from tests.kit.local import local_environment
 
 PROVIDERS = ["openai-compatible", "anthropic"]
 TEXT = "Dear Ann, the order is on its way. " * 4
@@ -52,10 +52,7 @@ def ask(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Call
     def ask(rules: list[Rule], options: dict[str, str] = ON) -> list[AgentEvent]:
         with ScriptedModelServer(rules) as server:
             monkeypatch.setattr(Clerk, "url", server.origin if request.param == "anthropic" else server.url)
-            env = AgentsExecutionEnvironment.get_execution_environment()
-            for key, value in options.items():
-                env.get_config().set(key, value)
-            events = env.from_list(["hello"]).apply(Clerk).to_event_list()
+            events = local_environment(options).from_list(["hello"]).apply(Clerk).to_event_list()
             streams = [body.get("stream", False) for body in server.requests]
         assert set(streams) == {"skills.events.deltas" in options}
         return events

@@ -13,7 +13,6 @@ import yaml
 from flink_skills import (
     Agent,
     AgentContext,
-    AgentsExecutionEnvironment,
     BaseToolSet,
     ConfigError,
     FunctionTool,
@@ -35,11 +34,12 @@ from flink_skills.testing import call, calls
 from flink_skills.tools import StreamingFunctionTool
 from tests.agents.test_tool_names import Refunds, pay_refund
 from tests.kit.agents import OpenAgent
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 
 
 def run(agent: type[Agent]) -> list[Any]:
-    output = AgentsExecutionEnvironment.get_execution_environment().from_list([{"x": 1}]).apply(agent)
+    output = local_environment().from_list([{"x": 1}]).apply(agent)
     return output.to_list() or output.to_list("errors")
 
 
@@ -151,7 +151,7 @@ def test_a_method_and_an_agent_declare_that_their_calls_need_approval() -> None:
             return f"{request.tool}: no"
 
     assert compile_plan(Desk).approve == ("later", "now", "refunds")
-    env = AgentsExecutionEnvironment.get_execution_environment()
+    env = local_environment()
     events = [{"tool": "now"}, {"tool": "refunds", "arguments": {"request": "x"}}]
     errors = [record["error"] for record in env.from_list(events).apply(Desk).to_list("errors")]
     assert [("now: no" in errors[0], "refunds: no" in errors[1])] == [(True, True)]

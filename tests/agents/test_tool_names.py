@@ -12,7 +12,6 @@ import pytest
 from flink_skills import (
     Agent,
     AgentContext,
-    AgentsExecutionEnvironment,
     BaseToolSet,
     ConfigError,
     SkillConfig,
@@ -28,6 +27,7 @@ from flink_skills import (
 from flink_skills.agents import compile_plan
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 from tests.kit.skills import write_skill
 from tests.kit.waiting import until
@@ -58,9 +58,7 @@ class Refunds(Agent):
 
 
 def run(agent: Agent | type[Agent], *others: type[Agent], **options: str) -> list[Any]:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    for key, value in options.items():
-        env.get_config().set(key, value)
+    env = local_environment(options)
     output = env.from_list([{"x": 1}]).apply(agent)
     for other in others:
         env.from_list([{"x": 1}]).apply(other)

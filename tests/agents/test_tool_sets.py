@@ -28,7 +28,7 @@ from flink_skills.tools.calling import ApprovalRequest
 from flink_skills.tools.files import FileToolSet
 from flink_skills.tools.web import ScriptedSearch, SearchHit, WebFetchTool, WebSearchTool
 from tests.kit.agents import OpenAgent
-from tests.kit.models import Script
+from tests.kit.models import Script, offered, results
 
 
 def price(article: str) -> int:
@@ -70,14 +70,6 @@ class Clerk(Agent):
         return [Shop(), FunctionTool(stock, name="in_stock")]
 
 
-def names(model: Any) -> list[str]:
-    return [spec.name for spec in model.requests[-1].tools]
-
-
-def results(model: Any) -> list[str]:
-    return [message.content for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
-
-
 @pytest.mark.row("J6")
 async def test_a_tool_set_chooses_by_the_key_and_is_closed_with_the_agent(
     open_agent: OpenAgent, script: Script
@@ -86,9 +78,9 @@ async def test_a_tool_set_chooses_by_the_key_and_is_closed_with_the_agent(
     model = script(lambda request: "ok")
     bench = await open_agent(Clerk)
     await bench.turn("x", key='"vip-1"')
-    assert names(model) == ["greet", "in_stock", "price", "discount"]
+    assert offered(model) == ["greet", "in_stock", "price", "discount"]
     await bench.turn("x", key='"other"')
-    assert names(model) == ["greet", "in_stock", "price"]
+    assert offered(model) == ["greet", "in_stock", "price"]
     await bench.runtime.close()
     assert Shop.closed == before + 1
 
@@ -110,7 +102,7 @@ async def test_a_model_has_those_that_its_setup_names(open_agent: OpenAgent, scr
     model = script([calls(call("price", article="abc")), "done"])
     bench = await open_agent(Two)
     await bench.turn("x", key='"vip"')
-    assert names(model) == ["greet", "discount"]
+    assert offered(model) == ["greet", "discount"]
     assert results(model)[0].startswith("There is no tool 'price'")
 
 
@@ -129,7 +121,7 @@ async def test_a_tool_set_that_fails_takes_no_other_tool_along(
     model = script(lambda request: "ok")
     bench = await open_agent(Uses)
     await bench.turn("x", key='"other"')
-    assert names(model) == ["greet", "in_stock", "price"]
+    assert offered(model) == ["greet", "in_stock", "price"]
     assert "the directory is down; its tools are absent" in caplog.text
 
 
@@ -162,7 +154,7 @@ async def test_a_registered_tool_is_there_by_its_name(open_agent: OpenAgent, scr
 
     model = script(lambda request: "ok")
     await (await open_agent(Named)).turn("x")
-    assert names(model) == ["stock_of_registry"]
+    assert offered(model) == ["stock_of_registry"]
 
 
 async def test_mistakes_are_found_at_submission(open_agent: OpenAgent) -> None:
@@ -254,7 +246,7 @@ async def test_all_six_file_tools_are_offered_and_work(open_agent: OpenAgent, sc
     bench = await open_agent(Editor)
     outcome = await bench.turn("x")
     assert outcome.outputs == (("", "done"),)
-    assert names(model) == SIX
+    assert offered(model) == SIX
     wrote, edited, read, grep, glob, bash = parsed_results(model)
     assert all(of["success"] for of in (wrote, edited, read, grep, glob, bash))
     assert "three" in read["content"]
@@ -271,7 +263,7 @@ async def test_a_model_has_the_file_tools_that_its_setup_names(open_agent: OpenA
     model = script([calls(call("Bash", command="true")), "done"])
     bench = await open_agent(Reader)
     await bench.turn("x")
-    assert names(model) == ["Read", "Grep", "Glob"]
+    assert offered(model) == ["Read", "Grep", "Glob"]
     assert parsed_results(model)[0].startswith("There is no tool 'Bash'")
 
 
@@ -302,7 +294,7 @@ async def test_web_tools_are_offered_and_work(open_agent: OpenAgent, script: Scr
 
     model = script([calls(call("web_search", query="anything"), call("web_fetch", url="http://127.0.0.1/")), "done"])
     await (await open_agent(Web)).turn("x")
-    assert names(model) == ["web_search", "web_fetch"]
+    assert offered(model) == ["web_search", "web_fetch"]
     search, fetch = parsed_results(model)
     assert search["results"][0]["url"] == "https://a.example.org/"
     assert fetch["error"].startswith("SSRF_BLOCKED_URL")
@@ -326,6 +318,6 @@ async def test_a_yaml_list_of_tools_takes_sets_functions_and_names(
     file.write_text(f"model: scripted:m\ntools: ['{here}:at_hand', '{here}:shout', shout_of_registry]\n")
     model = script([calls(call("shout", text="a"), call("Write", path="b", content="c")), "done"])
     await (await open_agent(load_agent_yaml(file))).turn("x")
-    assert sorted(names(model)) == sorted([*SIX, "shout", "shout_of_registry"])
+    assert sorted(offered(model)) == sorted([*SIX, "shout", "shout_of_registry"])
     assert parsed_results(model)[0] == "A"
     assert parsed_results(model)[1]["success"]

@@ -28,6 +28,7 @@ from flink_skills.agents import Session, TurnStatus, compile_plan, decode, open_
 from flink_skills.testing import ScriptedModel, call, calls
 from flink_skills.tools.calling import ApprovalRequest
 from tests.kit.agents import OpenAgent
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 
 
@@ -253,10 +254,7 @@ class Desk(Agent):
 
 
 def environment(**options: Any) -> AgentsExecutionEnvironment:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    for key, value in {"skills.user.limit": 5, **options}.items():
-        env.get_config().set(key, value)
-    return env
+    return local_environment({"skills.user.limit": 5, **options})
 
 
 def test_an_agent_its_tools_and_its_agents_read_and_count() -> None:

@@ -13,7 +13,6 @@ import pytest
 from flink_skills import (
     Agent,
     AgentContext,
-    AgentsExecutionEnvironment,
     ApprovalRequest,
     SkillConfig,
     ToolContext,
@@ -25,6 +24,7 @@ from flink_skills.agents import TurnStatus, compile_plan, decode, run_events
 from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
+from tests.kit.local import local_environment
 from tests.kit.models import Script
 from tests.kit.waits import WaitBench, WaitOperation
 
@@ -255,8 +255,7 @@ class Asks(Agent):
 
 
 def test_a_rejected_answer_at_the_end_of_the_inputs_does_not_hang_the_run() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    output = env.from_list([{"k": "a"}], "k").apply(Asks)
+    output = local_environment().from_list([{"k": "a"}], "k").apply(Asks)
     output.answers([{"k": "a", "wait_id": "number", "answer": "many"}], "k")
     errors = [of["error"] for of in output.to_list("errors")]
     assert ["is not usable" in errors[0], "before the inputs of the job ended" in errors[1]] == [True, True]
@@ -319,6 +318,5 @@ class Crowd(Agent):
 
 
 def test_a_limit_of_one_is_a_limit() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    assert env.from_list([1]).apply(Crowd).to_list() == [["done"] * 3]
+    assert local_environment().from_list([1]).apply(Crowd).to_list() == [["done"] * 3]
     assert Crowd.most == 1

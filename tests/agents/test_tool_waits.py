@@ -9,7 +9,6 @@ import pytest
 from flink_skills import (
     Agent,
     AgentContext,
-    AgentsExecutionEnvironment,
     ApprovalRequest,
     ToolContext,
     agent_tool,
@@ -18,6 +17,7 @@ from flink_skills import (
 )
 from flink_skills.models import ModelRequest, ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
+from tests.kit.local import local_environment
 
 PAID: list[tuple[str, int]] = []
 
@@ -63,9 +63,8 @@ def run(agent: Any, answers: list[dict[str, Any]], cents: int = 500) -> Any:
         return last.content if isinstance(last, ToolMessage) else calls(call("pay", order="A-1", cents=cents))
 
     model = ScriptedModel(script)
-    env = AgentsExecutionEnvironment.get_execution_environment()
     with agent.override(model=model):
-        output = env.from_list([{"order": "A-1"}], "order").apply(agent).answers(answers, "order")
+        output = local_environment().from_list([{"order": "A-1"}], "order").apply(agent).answers(answers, "order")
         output.to_list()
     return output
 
@@ -218,7 +217,6 @@ class Boss(Agent):
 
 
 def test_an_agent_that_is_a_tool_waits_and_the_turn_waits_with_it() -> None:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    output = env.from_list([{"order": "A-1"}], "order").apply(Boss)
+    output = local_environment().from_list([{"order": "A-1"}], "order").apply(Boss)
     output.answers([{"order": "A-1", "wait_id": "check", "answer": "fine"}], "order")
     assert output.to_list() == ["checked: fine"]

@@ -11,10 +11,10 @@ import pytest
 
 from flink_skills import Agent, AgentContext, agent_tool
 from flink_skills.agents import Session, SessionOp, TurnOutcome, TurnStatus, encode
-from flink_skills.models import AssistantMessage, ModelRequest, ToolMessage
+from flink_skills.models import AssistantMessage, ModelRequest
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import Bench, OpenAgent
-from tests.kit.models import Script
+from tests.kit.models import Script, results
 
 NAMES = ("ants", "bees", "cats")
 LOAD = {"core": ("load_skill", "name"), "full": ("skill_load", "skill")}
@@ -51,10 +51,6 @@ def copies(request: ModelRequest) -> dict[str, int]:
     """Return the number of copies of the instructions of each skill in a request, for those that it has."""
     found = {name: text_of(request).count(f"Body of {name}.") for name in NAMES}
     return {name: number for name, number in found.items() if number}
-
-
-def results(request: ModelRequest) -> list[str]:
-    return [message.content for message in request.messages if isinstance(message, ToolMessage)]
 
 
 class Mode:

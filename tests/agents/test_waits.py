@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
-from flink_skills import AgentContext, AgentsExecutionEnvironment, SkillOptions, WaitCancelled, WaitTimeout
+from flink_skills import AgentContext, SkillOptions, WaitCancelled, WaitTimeout
 from tests.kit.flink_rest import wait_until
+from tests.kit.local import local_environment
 from tests.kit.waits import LOG, Code, answer, note, noted, run_code, wait_for
 
 
@@ -279,10 +280,7 @@ def test_the_next_events_can_overtake_and_a_waiting_turn_changes_only_its_own_fi
         wait_for("waited")
         yield {"k": "a", "n": 3}
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    for option, value in options.items():
-        env.get_config().set(option, value)
-    output = env.from_list(more(), "k").apply(Code(code)).answers(approval(), "k")
+    output = local_environment(options).from_list(more(), "k").apply(Code(code)).answers(approval(), "k")
     assert output.to_list() == ["waited", {"other": 2}, {"other": 3, "mine": 1}]
     # A turn that resumes starts with the state of its start.
     assert [text for text in LOG if text.startswith("sees")] == ["sees None", "sees None"]
@@ -337,8 +335,7 @@ def test_a_key_does_not_expire_while_one_of_its_turns_waits() -> None:
         wait_for("done 2")
         yield answer("approval", 1)
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    env.get_config().set("skills.session.ttl", "100 ms").set(SkillOptions.TURN_WHEN_WAITING, "next")
+    env = local_environment({"skills.session.ttl": "100 ms", SkillOptions.TURN_WHEN_WAITING: "next"})
     assert env.from_list(events(), "k").apply(Code(code)).answers(answers(), "k").to_list() == [1, 2]
 
 

@@ -12,7 +12,6 @@ import pytest
 from flink_skills import (
     Agent,
     AgentContext,
-    AgentsExecutionEnvironment,
     ApprovalRequest,
     ConfigError,
     PlanError,
@@ -21,6 +20,7 @@ from flink_skills import (
     agent_tool,
     later,
 )
+from tests.kit.local import local_environment
 from tests.kit.waits import LOG, Code, answer, note, noted, run_code, wait_for
 
 
@@ -51,10 +51,7 @@ class Conversation(Asking):
 
 
 def asking(events: Any = ({"k": "a"},), agent: Any = Asking, options: dict[Any, Any] | None = None) -> Any:
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    for option, value in (options or {}).items():
-        env.get_config().set(option, value)
-    return env.from_list(list(events), "k").apply(agent)
+    return local_environment(options).from_list(list(events), "k").apply(agent)
 
 
 def test_answers_return_the_output() -> None:
@@ -226,8 +223,7 @@ def test_an_answer_after_a_cancel_is_no_answer_to_the_next_question() -> None:
         yield answer("approval", 1)
         note("answered")
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    output = env.from_list(events(), "k").apply(Code(code)).answers(answers(), "k")
+    output = local_environment().from_list(events(), "k").apply(Code(code)).answers(answers(), "k")
     assert output.to_list() == ["cancelled", "nobody decided"]
     assert len(output.to_list("errors")) == 1
 
@@ -284,8 +280,7 @@ def test_a_wait_has_a_limited_number_of_further_answers() -> None:
     async def code(event: Any, ctx: AgentContext) -> Any:
         return await ctx.wait("approval", answer_type=int)
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    env.get_config().set(SkillOptions.WAITS_MAX_EARLY, 1)
+    env = local_environment({SkillOptions.WAITS_MAX_EARLY: 1})
     given = [answer("approval", value) for value in ("no", 1, 2)]
     output = env.from_list([{"k": "a"}], "k").apply(Code(code)).answers(given, "k")
     assert output.to_list() == [1]

@@ -41,11 +41,13 @@ def folder() -> Iterator[Path]:
 async def opened(folder: Path, skill_folder: Path, tmp_path: Path) -> AsyncIterator[Open]:
     runtimes: list[OpenAgent] = []
 
-    async def make(agent: type[Agent] = Scripted, operator: str = "", **options: Any) -> Bench:
+    async def make(
+        agent: type[Agent] = Scripted, operator: str = "", skills: Path = skill_folder, **options: Any
+    ) -> Bench:
         options = {f"skills.{name.replace('_', '.')}": value for name, value in options.items()}
         options |= {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
         config = SkillConfig({"skills.store.dir": str(tmp_path / "store"), **options})
-        plan = compile_plan(agent, job_scopes=[SkillScope(level="job", paths=(str(skill_folder),))], config=config)
+        plan = compile_plan(agent, job_scopes=[SkillScope(level="job", paths=(str(skills),))], config=config)
         runtimes.append(await open_plan(replace(plan, operator=operator), scratch_dir=str(folder / "flink-skills-job")))
         return Bench(runtimes[-1])
 
@@ -248,36 +250,14 @@ def disk() -> Iterator[Path]:
             yield disk
 
 
-@pytest.fixture
-async def opened_on_disk(tmp_path: Path, disk: Path) -> AsyncIterator[Open]:
-    runtimes: list[OpenAgent] = []
-
-    async def make(skills: Path, **options: Any) -> Bench:
-        given = {
-            "skills.shell.backend": "hygiene",
-            "skills.shell.min-isolation": "HYGIENE",
-            "skills.store.dir": str(tmp_path / "store"),
-            **{f"skills.{name.replace('_', '.')}": value for name, value in options.items()},
-        }
-        plan = compile_plan(
-            Scripted, job_scopes=[SkillScope(level="job", paths=(str(skills),))], config=SkillConfig(given)
-        )
-        runtimes.append(await open_plan(plan, scratch_dir=str(tmp_path / "scratch")))
-        return Bench(runtimes[-1])
-
-    yield make
-    for runtime in runtimes:
-        await runtime.close()
-
-
 async def test_a_full_workspace_fails_the_turns_that_need_it_and_says_so(
-    opened_on_disk: Open, script: Script, skill_folder: Path, disk: Path, caplog: pytest.LogCaptureFixture
+    disk: Path, opened: Open, script: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(request: Any) -> Any:
         return LOUD if "write" in request.messages[0].content and len(request.messages) == 1 else "done"
 
     model = script(answer)
-    bench = await opened_on_disk(skill_folder, workspace_dir=str(disk))
+    bench = await opened(workspace_dir=str(disk))
     assert main_outputs(await bench.turn(LARGE, key='"a"')) == ["done"]
     with fill(disk):
         problem = error_of(await bench.turn(LARGE, key='"a"', number=2))
@@ -303,7 +283,7 @@ async def test_a_full_workspace_fails_the_turns_that_need_it_and_says_so(
 
 
 async def test_a_skill_that_did_not_fit_is_staged_whole_by_the_next_call_of_the_turn(
-    opened_on_disk: Open, script: Script, tmp_path: Path, disk: Path
+    disk: Path, opened: Open, script: Script, tmp_path: Path
 ) -> None:
     folder = write_skill(tmp_path / "skills", "large", files={"data.txt": "d" * 500_000}).parent
     full = fill(disk, spare=200_000)
@@ -322,7 +302,7 @@ async def test_a_skill_that_did_not_fit_is_staged_whole_by_the_next_call_of_the_
         return {5: size, 7: size}.get(number, "done")
 
     model = script(answer)
-    bench = await opened_on_disk(folder, workspace_dir=str(disk))
+    bench = await opened(skills=folder, workspace_dir=str(disk))
     assert main_outputs(await bench.turn("x")) == ["done"]
     failed, succeeded = (str(model.requests[number].messages[-1].content) for number in (3, 4))
     assert "skill 'large' cannot be copied" in failed
@@ -332,14 +312,14 @@ async def test_a_skill_that_did_not_fit_is_staged_whole_by_the_next_call_of_the_
 
 
 async def test_a_store_without_space_fails_the_opening_and_leaves_no_half_skill(
-    opened_on_disk: Open, script: Script, tmp_path: Path, disk: Path
+    disk: Path, opened: Open, script: Script, tmp_path: Path
 ) -> None:
     folders = [write_skill(tmp_path / "made", name, files={"data.txt": os.urandom(300_000).hex()}) for name in "ab"]
     archive = pack(tmp_path / "skills.zip", folders)
     store = disk / "store"
     with fill(disk, spare=700_000):
         with pytest.raises(SourceError) as error:
-            await opened_on_disk(archive, store_dir=str(store))
+            await opened(skills=archive, store_dir=str(store))
         text = str(error.value)
         assert error.value.retryable
         assert str(archive) in text
@@ -347,6 +327,6 @@ async def test_a_store_without_space_fails_the_opening_and_leaves_no_half_skill(
         assert "free some space, or set skills.store.dir to another folder" in text
         assert [path.name for path in store.iterdir() if not path.name.startswith(".")] == []
     model = script(lambda request: calls(call("load_skill", name="b")) if len(request.messages) == 1 else "done")
-    bench = await opened_on_disk(archive, store_dir=str(store))
+    bench = await opened(skills=archive, store_dir=str(store))
     assert main_outputs(await bench.turn("x")) == ["done"]
     assert "Say hello." in str(model.requests[-1].messages[-1].content)

@@ -33,6 +33,7 @@ from flink_skills import (
     tool_set,
 )
 from flink_skills.agents import compile_plan
+from tests.kit.local import local_environment
 
 
 class NotAnAgent:
@@ -81,7 +82,7 @@ class Keyed:
 
 
 def env() -> AgentsExecutionEnvironment:
-    return AgentsExecutionEnvironment.get_execution_environment()
+    return local_environment()
 
 
 def applied(**members: Any) -> Any:

@@ -15,6 +15,7 @@ import pytest
 
 from flink_skills.cli.new import Part
 from tests.cli.conftest import FlinkSkills
+from tests.kit.local import local_environment
 
 PARTS = [part.value for part in Part]
 CHOICES = [chosen for size in range(len(PARTS) + 1) for chosen in combinations(PARTS, size)]
@@ -80,7 +81,7 @@ def test_a_file_that_exists_is_not_replaced_by_a_job(name: str, flink_skills: Fl
 
 
 def test_its_tool_can_be_called(tmp_path: Path, flink_skills: FlinkSkills) -> None:
-    from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
+    from flink_skills import Agent, AgentContext
 
     flink_skills("new", "late-orders", "--with", "tools")
 
@@ -91,7 +92,7 @@ def test_its_tool_can_be_called(tmp_path: Path, flink_skills: FlinkSkills) -> No
             loaded = await ctx.call_tool("skill_load", skill="late-orders")
             return loaded["tools"], await ctx.call_tool("count_words", text=event)
 
-    agents_env = AgentsExecutionEnvironment.get_execution_environment()
+    agents_env = local_environment()
     agents_env.add_skills_from_paths([str(tmp_path / "late-orders")])
     agents_env.get_config().set("skills.tools", "full")
     assert agents_env.from_list(["three late orders"]).apply(Counts).to_list() == [(["count_words"], 3)]

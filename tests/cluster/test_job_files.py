@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.cluster.planted import PASSWORD, PLANTED, places_of, rows_below
 from tests.flink.skill_files import pack, write_skill
 from tests.kit.cluster import StandaloneCluster, wait_until
+from tests.sources.web import Page, Web
 
 pytestmark = pytest.mark.cluster
 
@@ -148,39 +147,21 @@ def test_an_agent_that_is_added_leaves_the_state_of_the_others(cluster: Standalo
     cluster.cancel(again)
 
 
-class Guard(http.server.SimpleHTTPRequestHandler):
-    """Lets in who has the user and the password."""
-
-    def send_head(self) -> Any:
-        wanted = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
-        if self.headers.get("Authorization") != f"Basic {wanted}":
-            self.send_error(401, f"no: {self.headers.get('Authorization')}")
-            return None
-        return super().send_head()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep pytest's output free of an access log."""
+def refuses(request: Any) -> tuple[int, str] | None:
+    """Refuse requests without the user and the password. The refusal has what the client sent."""
+    user = request.headers.get("Authorization")
+    expected = f"Basic {base64.b64encode(f'me:{PASSWORD}'.encode()).decode()}"
+    return None if user == expected else (401, f"no: {user}")
 
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[int]:
     """The port of a server with a zip of a skill that not everybody gets."""
     skill = write_skill(tmp_path / "made", "measure", files={"scripts/measure.sh": 'printf %s "$TOKEN" | wc -c\n'})
-    (tmp_path / "web").mkdir()
-    pack(tmp_path / "web" / "skills.zip", [skill])
-
-    def handler(*args: Any, **rest: Any) -> Guard:
-        return Guard(*args, directory=str(tmp_path / "web"), **rest)
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
-
-
-COMMAND = {"command": "sh scripts/measure.sh", "skill": "measure"}
+    web = Web(refuses=refuses)
+    web.pages["/skills.zip"] = Page(pack(tmp_path / "skills.zip", [skill]).read_bytes())
+    yield web.port
+    web.close()
 
 
 def model() -> ScriptedModelServer:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentsExecutionEnvironment, PlanError, ResourceDescriptor, ResourceName, mcp_server
+from flink_skills import Agent, PlanError, ResourceDescriptor, ResourceName, mcp_server
 from flink_skills.agents import compile_plan
 from flink_skills.testing import call, calls
+from tests.kit.local import local_environment
 from tests.kit.models import scripted_provider
 from tests.kit.ports import free_port, listens
 from tests.kit.waiting import wait_until
@@ -46,8 +47,7 @@ def test_a_descriptor_of_a_server(endpoint: str) -> None:
 
     with scripted_provider("copied") as use:
         model = use([calls(call("price", article="abc")), "done"])
-        env = AgentsExecutionEnvironment.get_execution_environment()
-        assert env.from_list(["an event"]).apply(Clerk).to_list() == ["done"]
+        assert local_environment().from_list(["an event"]).apply(Clerk).to_list() == ["done"]
     assert "price" in [spec.name for spec in model.requests[0].tools]
     assert model.requests[1].messages[-1].content == "3"
 

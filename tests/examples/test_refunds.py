@@ -20,8 +20,8 @@ import pytest
 from examples.refunds.agent import Refunds
 from examples.refunds.bridge import Bridge, schemas_of
 from examples.refunds.demo import state_of
-from flink_skills import AgentsExecutionEnvironment
 from tests.examples.refund_questions import answers, ask, bridge_of, fail, question
+from tests.kit.local import local_environment
 from tests.kit.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -241,7 +241,7 @@ def test_a_rejected_answer_is_shown_with_its_reason_and_the_question_is_open_aga
 
 def test_records_of_the_job_have_the_form_that_the_bridge_reads(bridge: Bridge, tmp_path: Path) -> None:
     order = {"order": "A-2", "customer": "bob", "cents": 12900, "reason": "never arrived"}
-    orders = AgentsExecutionEnvironment.get_execution_environment().from_list([order], "order")
+    orders = local_environment().from_list([order], "order")
     asked, _ = orders.apply(Refunds).to_wait_list()
     # Tables have JSON in these columns.
     ask(tmp_path, {**asked, "payload": json.dumps(asked["payload"]), "arguments": json.dumps(asked["arguments"])})

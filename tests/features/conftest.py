@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentsExecutionEnvironment
+from flink_skills import Agent
 from flink_skills.models import ModelRequest, ToolCall, ToolMessage
 from flink_skills.testing import calls
+from tests.kit.local import local_environment
 from tests.kit.models import Script, scripted_provider
 
 Run = Callable[..., "list[Any]"]
@@ -65,7 +66,7 @@ def run(skills: Path, tmp_path: Path) -> Run:
     def over(
         events: Sequence[Any] = ("an event",), agent: Any = Plain, tag: str = "", sources: Any = None, **options: Any
     ) -> list[Any]:
-        env = AgentsExecutionEnvironment.get_execution_environment()
+        env = local_environment()
         env.add_skills_from_paths([str(skills)] if sources is None else sources)
         given = {"skills.store.dir": str(tmp_path / "store"), "skills.shell.backend": "hygiene"}
         given["skills.shell.min-isolation"] = "HYGIENE"

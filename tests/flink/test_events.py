@@ -14,6 +14,7 @@ from flink_skills import Agent, AgentContext, AgentEvent, AgentsExecutionEnviron
 from flink_skills.telemetry import EVENT_COLUMNS
 from tests.flink.agents import Tally
 from tests.flink.running import collect, flink_environment
+from tests.kit.local import local_environment
 
 pytestmark = pytest.mark.flink
 
@@ -119,7 +120,7 @@ def test_the_option_turns_them_on() -> None:
 
 
 def test_lists_are_elsewhere() -> None:
-    agents_env = AgentsExecutionEnvironment.get_execution_environment()
+    agents_env = local_environment()
     over_list = agents_env.from_list(["x"]).apply(Tally)
     with pytest.raises(ConfigError, match="use to_event_list"):
         over_list.to_event_stream()

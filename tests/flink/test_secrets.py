@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
 import logging
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from tests.flink.running import failure_of, flink_environment
 from tests.flink.skill_files import pack, write_skill
 from tests.kit.flink_rest import wait_until
 from tests.kit.ports import free_port
+from tests.sources.web import Page, Web
 
 pytestmark = pytest.mark.flink
 
@@ -30,50 +29,32 @@ PASSWORD, TOKEN, HEADER = "pl4nted-password", "pl4nted-token", "pl4nted-header"
 SECRETS = (PASSWORD, TOKEN, HEADER, base64.b64encode(f"me:{PASSWORD}".encode()).decode())
 
 
-class Guard(http.server.SimpleHTTPRequestHandler):
-    """Lets in who has the user, the query and the header; keeps what it let in."""
-
-    admitted: list[str]
-
-    def __init__(self, *args: Any, admitted: list[str], **rest: Any) -> None:
-        self.admitted = admitted
-        super().__init__(*args, **rest)
-
-    def send_head(self) -> Any:
-        user = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
-        asked = urlsplit(self.path)
-        if (
-            self.headers.get("Authorization") != f"Basic {user}"
-            or parse_qs(asked.query) != {"sig": [TOKEN]}
-            or self.headers.get("X-Key") != HEADER
-        ):
-            self.send_error(403, f"no: {self.path} {self.headers.get('Authorization')} {self.headers.get('X-Key')}")
-            return None
-        self.path = asked.path
-        self.admitted.append(f"{self.command} {asked.path}")
-        return super().send_head()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep pytest's output free of an access log."""
+def refuses(request: Any) -> tuple[int, str] | None:
+    """Refuse requests without the user, the query and the header. The refusal has what the client sent."""
+    user, key = request.headers.get("Authorization"), request.headers.get("X-Key")
+    expected = (f"Basic {base64.b64encode(f'me:{PASSWORD}'.encode()).decode()}", {"sig": [TOKEN]}, HEADER)
+    if (user, parse_qs(urlsplit(request.path).query), key) == expected:
+        return None
+    return 403, f"no: {request.path} {user} {key}"
 
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The port of a server with a zip of skills that not everybody gets, and what it handed out."""
-    folder = tmp_path / "web"
-    folder.mkdir()
-    pack(folder / "skills.zip", [write_skill(tmp_path / "made", "greet")])
+    """The port of a server with a zip of skills that not everybody gets, and the methods of admitted requests."""
     admitted: list[str] = []
 
-    def handler(*args: Any, **rest: Any) -> Guard:
-        return Guard(*args, admitted=admitted, directory=str(folder), **rest)
+    def admits(request: Any) -> tuple[int, str] | None:
+        refusal = refuses(request)
+        if refusal is None:
+            admitted.append(request.command)
+        return refusal
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port, admitted
-        server.shutdown()
-        thread.join()
+    web = Web(refuses=admits)
+    web.pages["/skills.zip"] = Page(
+        pack(tmp_path / "skills.zip", [write_skill(tmp_path / "made", "greet")]).read_bytes()
+    )
+    yield web.port, admitted
+    web.close()
 
 
 @pytest.fixture
@@ -119,7 +100,10 @@ def rest_of(address: str, path: str) -> Any:
 
 
 def test_a_guarded_source_works_and_its_secrets_are_seen_nowhere(
-    tmp_path: Path, guarded: tuple[int, list[str]], java_log: Callable[[], str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    guarded: tuple[int, list[str]],
+    java_log: Callable[[], str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     port, admitted = guarded
     caplog.set_level(logging.DEBUG)
@@ -156,7 +140,7 @@ def test_a_guarded_source_works_and_its_secrets_are_seen_nowhere(
     gate.write_text("")
     job.get_job_execution_result().result()
 
-    assert admitted.count("GET /skills.zip") >= 1
+    assert "GET" in admitted
     assert "1 skill from 1 source" in java_log()
     check("the log of the JVM", java_log())
     check("the log of Python", caplog.text)

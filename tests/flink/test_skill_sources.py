@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
 import json
-import threading
 import zipfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,8 @@ from tests.flink.agents import Commander, Guarded, Offerings, Scripted
 from tests.flink.cupboard import InCupboard
 from tests.flink.running import agents_environment, collect, failure_of, flink_environment
 from tests.flink.skill_files import pack, write_skill
+from tests.kit.local import local_environment
+from tests.sources.web import Page, Web
 
 pytestmark = pytest.mark.flink
 
@@ -30,44 +29,16 @@ TYPE = Types.ROW_NAMED(["skill", "command"], [Types.STRING(), Types.STRING()])
 UNREACHED = "http://127.0.0.1:1/v1"
 
 
-class Requests(http.server.SimpleHTTPRequestHandler):
-    """Serves files and keeps what was asked for."""
-
-    asked: list[str]
-
-    def __init__(self, *args: object, asked: list[str], **rest: object) -> None:
-        self.asked = asked
-        super().__init__(*args, **rest)  # type: ignore[arg-type]
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        super().do_GET()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep pytest's output free of an access log."""
-
-
 @pytest.fixture
-def web(tmp_path: Path) -> Iterator[tuple[str, Path, list[str]]]:
-    """A web server on loopback: its address, the folder it serves, and the paths that were asked for."""
-    asked: list[str] = []
-    folder = tmp_path / "web"
-    folder.mkdir()
-    handler = partial(Requests, asked=asked, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", folder, asked
-        finally:
-            server.shutdown()
-            thread.join()
+def web() -> Iterator[Web]:
+    server = Web()
+    yield server
+    server.close()
 
 
 @pytest.mark.row("B13", "B1")
 @pytest.mark.both_versions
-def test_every_kind_of_source_in_one_job(tmp_path: Path, web: tuple[str, Path, list[str]]) -> None:
-    address, served, asked = web
+def test_every_kind_of_source_in_one_job(tmp_path: Path, web: Web) -> None:
     made = tmp_path / "made"
     names = ["folder", "path-zip", "jar-entries", "jar-bare", "jar-zip", "web-zip", "file-url"]
     skills = {name: write_skill(made / f"of-{name}", name) for name in names}
@@ -82,7 +53,7 @@ def test_every_kind_of_source_in_one_job(tmp_path: Path, web: tuple[str, Path, l
     with zipfile.ZipFile(tmp_path / "c.jar", "w") as jar:
         jar.write(inner, inner.name)
     jars.append(tmp_path / "c.jar")
-    pack(served / "web.zip", [skills["web-zip"]])
+    web.pages["/web.zip"] = Page(pack(tmp_path / "web.zip", [skills["web-zip"]]).read_bytes())
 
     env = flink_environment(
         {
@@ -97,7 +68,7 @@ def test_every_kind_of_source_in_one_job(tmp_path: Path, web: tuple[str, Path, l
     chained = (
         agents_env.add_skills_from_paths([str(made / "of-folder"), str(path_zip)])
         .add_skills_from_resources(["skills", "more/skills", "skills.zip"])
-        .add_skills_from_urls([f"{address}/web.zip", (made / "of-file-url").as_uri()])
+        .add_skills_from_urls([f"{web.url}/web.zip", (made / "of-file-url").as_uri()])
     )
     assert chained is agents_env
     events = env.from_collection([(name, "cat references/where.txt; echo $SKILL_NAME") for name in names], TYPE)
@@ -109,7 +80,7 @@ def test_every_kind_of_source_in_one_job(tmp_path: Path, web: tuple[str, Path, l
     }
     assert all(record["loaded"] == [record["skill"]] for record in records)
     # The client looked once, and the TaskManager, whose two slots share its worker, once more at the most.
-    assert 1 <= asked.count("/web.zip") <= 2
+    assert 1 <= web.count("GET") <= 2
 
 
 def effective(agents_env: AgentsExecutionEnvironment) -> list[str]:
@@ -156,7 +127,7 @@ def test_options_are_those_of_the_environment_below_a_table_environment_or_a_str
     t_env = StreamTableEnvironment.create(env)
     of_tables = AgentsExecutionEnvironment.get_execution_environment(t_env=t_env)
     assert of_tables.get_config().get(SkillOptions.TURN_MAX_STEPS) == 7
-    of_nothing = AgentsExecutionEnvironment.get_execution_environment()
+    of_nothing = local_environment()
     config = of_nothing.get_config().set(SkillOptions.TURN_TIMEOUT, "3 s")
     assert config.get(SkillOptions.TURN_MAX_STEPS) == 50
     of_nothing.from_datastream(env.from_collection([("a", "b")], TYPE), "skill")

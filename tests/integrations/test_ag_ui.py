@@ -17,7 +17,6 @@ from pydantic import TypeAdapter
 from flink_skills import (
     Agent,
     AgentContext,
-    AgentsExecutionEnvironment,
     ResourceDescriptor,
     SkillConfig,
     agent_tool,
@@ -39,6 +38,7 @@ from flink_skills.telemetry import (
 )
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.kit.flink_rest import wait_until
+from tests.kit.local import local_environment
 
 Said = dict[str, Any]
 
@@ -297,8 +297,9 @@ def test_a_turn_that_waits_is_a_run_with_interrupts_that_starts_again() -> None:
             wait_until(lambda number=number: len(page.of("RUN_FINISHED")) == number, 30, "the turn to wait")  # type: ignore[misc]
             yield {"k": "ann", "wait_id": name, "answer": number}
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    assert env.from_list([{"k": "ann"}], "k").apply(Asking).answers(answers(), "k").to_list() == [[1, 2]]
+    assert local_environment().from_list([{"k": "ann"}], "k").apply(Asking).answers(answers(), "k").to_list() == [
+        [1, 2]
+    ]
     assert page.types() == ["RUN_STARTED", "RUN_FINISHED"] * 4
     assert len({event["runId"] for event in page.events}) == 1
     found = [event.get("outcome", {}).get("interrupts") for event in page.of("RUN_FINISHED")]

@@ -10,10 +10,9 @@ from langchain_core.tools import tool as langchain_tool
 
 from flink_skills import Agent, PlanError, Tool, tool, tool_pool, tool_set
 from flink_skills.integrations import LangChainTool
-from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
-from tests.kit.models import Script
+from tests.kit.models import Script, results
 
 pytestmark = pytest.mark.row("J20")
 
@@ -28,10 +27,6 @@ def price(article: str) -> dict[str, Any]:
 async def stock(article: str) -> int:
     """Stock of an article."""
     return 7
-
-
-def results(model: Any) -> list[str]:
-    return [message.content for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
 
 
 async def test_as_a_tool_set_and_as_what_a_tool_method_returns(open_agent: OpenAgent, script: Script) -> None:

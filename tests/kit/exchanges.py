@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["Exchanges", "exchanges"]
+__all__ = ["Exchanges", "exchanges", "serving"]
 
 
 class Exchanges:
@@ -59,12 +59,18 @@ def exchanges(*answers: Any) -> Iterator[Exchanges]:
         def log_message(self, format: str, *arguments: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with serving(Handler) as found.url:
+        yield found
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Yield the address of a server on loopback. It closes when its threads have ended."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
-    found.url = f"http://127.0.0.1:{server.server_port}"
     try:
-        yield found
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from flink_skills.models import Provider, register_provider, unregister_provider
+from flink_skills.models import ModelRequest, Provider, ToolMessage, register_provider, unregister_provider
 from flink_skills.testing import Reply, Rule, ScriptedModel, ScriptedModelServer
 
-__all__ = ["Script", "ServerFactory", "model_servers", "scripted_provider"]
+__all__ = ["Script", "ServerFactory", "model_servers", "offered", "results", "scripted_provider"]
 
 #: Takes the answers (a list, or a function of the request) and returns the model that gives them.
 Script = Callable[[Any], ScriptedModel]
@@ -48,3 +48,15 @@ def model_servers() -> Iterator[ServerFactory]:
             return server
 
         yield serve
+
+
+def results(asked: ScriptedModel | ModelRequest, number: int = -1) -> list[str]:
+    """Return the results of tools in a request. ``number`` is that of a request of the model."""
+    request = asked if isinstance(asked, ModelRequest) else asked.requests[number]
+    return [message.content for message in request.messages if isinstance(message, ToolMessage)]
+
+
+def offered(asked: ScriptedModel | ModelRequest, number: int = -1) -> list[str]:
+    """Return the names of the tools in a request. ``number`` is that of a request of the model."""
+    request = asked if isinstance(asked, ModelRequest) else asked.requests[number]
+    return [spec.name for spec in request.tools]

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
+from flink_skills import Agent, AgentContext
 from flink_skills.agents import Answer, Session, Turn, TurnOutcome, TurnStart, WaitChange, WaitOperation
 from tests.kit.agents import Bench
 from tests.kit.flink_rest import wait_until
+from tests.kit.local import local_environment
 
 __all__ = [
     "INPUT_ENDED",
@@ -161,10 +162,7 @@ def run_code(
     options: dict[Any, Any] | None = None,
 ) -> Any:
     """Run events, and return the output of the agent."""
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    for option, value in (options or {}).items():
-        env.get_config().set(option, value)
-    output = env.from_list(list(events), "k").apply(Code(code)).answers(answers, "k")
+    output = local_environment(options).from_list(list(events), "k").apply(Code(code)).answers(answers, "k")
     output.to_list()
     return output
 

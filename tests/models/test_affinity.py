@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentsExecutionEnvironment, ResourceDescriptor, chat_model_setup, load_agent_yaml, tool
+from flink_skills import Agent, ResourceDescriptor, chat_model_setup, load_agent_yaml, tool
 from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.models import ModelRequest, ModelSetup, UserMessage, check_setup, create_model
 from flink_skills.testing import Reply, ScriptedModelServer
 from tests.kit.exchanges import Exchanges, exchanges
+from tests.kit.local import local_environment
 from tests.kit.models import ServerFactory
 from tests.kit.ports import free_port
 
@@ -50,9 +51,11 @@ def run(keys: list[str], *, agent: str = "lab", clazz: str = "openai-compatible:
             """Return the weather."""
             return "sun"
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    env.get_config().set("skills.model.retry-backoff", "10 ms")
-    out = env.from_list([{"id": key, "n": n} for n, key in enumerate(keys)], "id").apply(Lab)
+    out = (
+        local_environment({"skills.model.retry-backoff": "10 ms"})
+        .from_list([{"id": key, "n": n} for n, key in enumerate(keys)], "id")
+        .apply(Lab)
+    )
     assert out.to_list("errors") == []
     return out.to_list()
 
@@ -261,8 +264,7 @@ def test_a_file_declares_them(serve: ServerFactory, tmp_path: Path) -> None:
         "chat_model_setups:\n"
         "  m: {clazz: openai-compatible.setup, connection: servers, model: m, cache_key: true, session_header: X-S}\n"
     )
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    out = env.from_list([{"id": f"key-{n}"} for n in range(20)], "id").apply(load_agent_yaml(file))
+    out = local_environment().from_list([{"id": f"key-{n}"} for n in range(20)], "id").apply(load_agent_yaml(file))
     assert len(out.to_list()) == 20
     assert set.union(*served(servers).values()) == {0, 1}
     assert all("prompt_cache_key" in request for server in servers for request in server.requests)
@@ -279,8 +281,7 @@ def test_the_error_names_the_server(serve: ServerFactory) -> None:
         def model(self) -> ResourceDescriptor:
             return ResourceDescriptor(clazz="openai-compatible:m", base_urls=urls)
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    out = env.from_list([{"id": number} for number in range(20)], "id").apply(Lab)
+    out = local_environment().from_list([{"id": number} for number in range(20)], "id").apply(Lab)
     out.to_list()
     named = {next(url for url in urls if f"{url} answered" in record["error"]) for record in out.to_list("errors")}
     assert named == set(urls)

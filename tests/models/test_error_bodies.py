@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentsExecutionEnvironment, ResourceDescriptor, chat_model_setup
+from flink_skills import Agent, ResourceDescriptor, chat_model_setup
 from flink_skills.errors import ModelError
 from flink_skills.models import ModelRequest, UserMessage
 from flink_skills.testing import Reply
 from tests.kit.exchanges import exchanges
+from tests.kit.local import local_environment
 from tests.kit.models import ServerFactory
 from tests.models.conftest import ModelFactory
 
@@ -244,7 +245,7 @@ def test_the_record_of_a_failed_turn_has_them(status: int, serve: ServerFactory)
         def model(self) -> ResourceDescriptor:
             return ResourceDescriptor(clazz="openai-compatible:m", base_url=url)
 
-    out = AgentsExecutionEnvironment.get_execution_environment().from_list([{"id": 1}], "id").apply(Lab)
+    out = local_environment().from_list([{"id": 1}], "id").apply(Lab)
     assert out.to_list() == []
     (record,) = out.to_list("errors")
     assert r"status 404" in record["error"]

@@ -32,10 +32,11 @@ class Page:
 class Web:
     """Serves ``pages`` (path -> Page, or a function of the request's number) on a free loopback port.
 
-    ``seen`` has the headers of each request, names in lower case.
+    ``seen`` has the headers of each request, names in lower case. ``refuses`` returns a status and a text for requests
+    that get no page.
     """
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, host: str = "127.0.0.1", refuses: Callable[[Any], tuple[int, str] | None] | None = None) -> None:
         self.host = host
         self.pages: dict[str, Page | Callable[[int], Page]] = {}
         self.requests: list[tuple[str, str]] = []
@@ -53,6 +54,9 @@ class Web:
             def _answer(self, *, send_body: bool) -> None:
                 web.requests.append((self.command, self.path))
                 web.seen.append({name.lower(): value for name, value in self.headers.items()})
+                if refuses and (refusal := refuses(self)):
+                    self.send_error(*refusal)
+                    return
                 found: Any = web.pages.get(self.path.partition("?")[0], Page(status=404))
                 page: Page = found(web.count("GET")) if callable(found) else found
                 if page.gate:

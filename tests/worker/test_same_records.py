@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentEvent, AgentsExecutionEnvironment, Prompt, TurnError, prompt
+from flink_skills import Agent, AgentEvent, Prompt, TurnError, prompt
 from flink_skills.agents import key_failure_text, key_to_text
+from tests.kit.local import local_environment
 from tests.worker.bridge import Bridge, frames
 from tests.worker.test_worker import running
 
@@ -149,10 +150,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
 
 def output_of_a_list(case: Case, event: Any) -> Any:
     """Return the outputs of a turn in this process."""
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    for option, value in case.options.items():
-        env.get_config().set(option, value)
-    return env.from_list([event], case.key).apply(Mistaken)
+    return local_environment(case.options).from_list([event], case.key).apply(Mistaken)
 
 
 def end_in_a_worker(bridge: Bridge, plan: int, case: Case, event: Any) -> dict[str, Any]:

@@ -10,14 +10,14 @@ import os
 import subprocess
 import sys
 import tarfile
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from flink_skills.sources import RemoteFile
+from tests.kit.exchanges import serving
 from tests.sources.object_stores.buckets import Endpoint
 from tests.sources.object_stores.faults import FaultyProxy, faulty_proxy
 from tests.sources.object_stores.reading import Reader, zip_bytes
@@ -80,15 +80,8 @@ def test_a_page_that_says_that_it_is_too_large(web: Web, reader: Reader) -> None
 
 
 def test_a_page_that_does_not_end(reader: Reader) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        error = reader.failure(f"http://127.0.0.1:{server.server_port}/s.zip", limit=LIMIT)
-    finally:
-        server.shutdown()
-        server.server_close()  # and with it the thread that sends, once the other side has hung up
-        thread.join()
+    with serving(Endless) as url:
+        error = reader.failure(f"{url}/s.zip", limit=LIMIT)
     assert f"exceeds the limit of {LIMIT} bytes" in str(error)
     assert not error.retryable
     # Stopped within the pieces that are read at once and the buffers between, not at what the server would send.

@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from flink_skills import (
     Agent,
-    AgentsExecutionEnvironment,
     ResourceDescriptor,
     SkillOptions,
     ToolContext,
@@ -22,6 +21,7 @@ from flink_skills import (
 from flink_skills.models import ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
 from flink_skills.tools import TOOL_NAMES, FunctionTool
+from tests.kit.local import local_environment
 from tests.kit.models import scripted_provider
 
 PROVIDER = "functions-test"
@@ -90,7 +90,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
                 return pool
 
         model = script(answers)
-        env = AgentsExecutionEnvironment.get_execution_environment()
+        env = local_environment()
         env.add_skills_from_paths([str(tmp_path / "skills")])
         env.get_config().set(SkillOptions.SHELL_ENABLED, False)
         output = env.from_list(["event"] * events, key_selector=lambda _: "key").apply(Clerk())

@@ -11,7 +11,6 @@ import pytest
 
 from flink_skills import (
     Agent,
-    AgentsExecutionEnvironment,
     BaseToolSet,
     ResourceDescriptor,
     SkillOptions,
@@ -20,9 +19,9 @@ from flink_skills import (
     tool,
     tool_pool,
 )
-from flink_skills.models import ToolMessage
 from flink_skills.testing import ScriptedModel, call, calls
-from tests.kit.models import scripted_provider
+from tests.kit.local import local_environment
+from tests.kit.models import results, scripted_provider
 
 from .conftest import get_weather, query_database, send_mail
 
@@ -79,7 +78,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
     def turns(answers: Any, keys: list[str], agent: type[Agent] = Desk) -> tuple[ScriptedModel, Any]:
         model = script(answers)
-        env = AgentsExecutionEnvironment.get_execution_environment()
+        env = local_environment()
         env.add_skills_from_paths([str(tmp_path / "skills")])
         env.get_config().set(SkillOptions.SHELL_ENABLED, False)
         output = env.from_list(keys, key_selector=lambda key: key).apply(agent)
@@ -92,10 +91,6 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 def business(request: Any) -> list[str]:
     return [spec.name for spec in request.tools if not spec.name.startswith(("skill_", "load_", "unload_"))]
-
-
-def results(request: Any) -> list[str]:
-    return [message.content for message in request.messages if isinstance(message, ToolMessage)]
 
 
 @pytest.mark.row("I7", "I8", "A9", "C8", "C9", "C10")

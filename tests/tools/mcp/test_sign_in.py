@@ -21,9 +21,10 @@ from mcp.server.mcpserver import MCPServer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, ExecutionError, ToolContext, mcp_server
+from flink_skills import Agent, AgentContext, ExecutionError, ToolContext, mcp_server
 from flink_skills.agents import compile_plan
 from flink_skills.tools.mcp import McpToolSet
+from tests.kit.local import local_environment
 from tests.kit.ports import free_port, listens
 from tests.kit.waiting import until, wait_until
 from tests.tools.mcp.conftest import OpenToolSet
@@ -328,8 +329,7 @@ def test_secrets_and_tokens_are_in_no_plan_no_log_and_no_record(shop: Shop, capl
             lost = await ctx.call_tool("price", article="plate")
             raise ValueError(f"{said['result']} {lost}")
 
-    env = AgentsExecutionEnvironment.get_execution_environment()
-    output = env.from_list([{"order": "A-1", "article": "cup"}], "order").apply(Clerk)
+    output = local_environment().from_list([{"order": "A-1", "article": "cup"}], "order").apply(Clerk)
     (record,) = output.to_list("errors")
     assert f"{shop.base}/token" in str(record)
     plan = compile_plan(Clerk, job_scopes=[]).to_json()
