@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentContext, AgentEvent, ModelError, SkillConfig
+from flink_skills import Agent, AgentContext, AgentEvent, ModelError, SkillConfig, agent_tool, tool
 from flink_skills.agents import OpenAgent, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
 from flink_skills.agents.open.plan_opening import telemetry_of
 from flink_skills.manager import SkillScope
@@ -32,16 +32,39 @@ from flink_skills.telemetry import (
     PackedEvent,
 )
 from flink_skills.testing import call, calls
-from tests.agents.desk import Desk
 from tests.kit.local import local_environment
 from tests.kit.models import Script
 
 pytestmark = pytest.mark.usefixtures("proved_once")
 
+
+class Adder(Agent):
+    """Adds."""
+
+    name = "adder"
+    model = "scripted:m"
+
+
+class Desk(Agent):
+    name = "desk"
+    model = "scripted:m"
+
+    @tool
+    def weigh(self, text: str) -> int:
+        """Weighs a text."""
+        return len(text)
+
+    @agent_tool
+    def adder(self) -> Agent:
+        return Adder()
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        await ctx.step("look", str.upper, "a")
+        return await ctx.chat(event)
+
+
 HYGIENE = {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
 SECRET = 'pl4nted "value"'
-
-
 ANSWERS = [
     calls(call("load_skill", name="shout"), call("weigh", text="abc")),
     calls(call("adder", request="1 and 1")),
@@ -191,6 +214,8 @@ async def test_a_turn_and_all_that_is_in_it(opened: Opens) -> None:
     (step,) = desk.of("step")
     assert (step.name, step.step) == ("look", "step:look#0")
     assert all(event.model_id == "scripted:m" for event in desk.of("chat"))
+    # The skills that are loaded when a request begins.
+    assert [detail(event).get("skills") for event in desk.of("chat")] == [None, ["shout"], None, *[["shout"]] * 4]
 
 
 @pytest.mark.parametrize("content", ["none", "full"])
@@ -215,6 +240,8 @@ async def test_a_restarted_turn_tells_of_each_journalled_step_once(opened: Opens
         assert {event.attempt for event in desk.events} == {2}
         told = [event for step in left[:finished] for event in step]
         assert Counter(event.id for event in [*told, *desk.events]) == dict.fromkeys(whole, 1)
+    # The steps of the agent that was called are replayed as one.
+    assert detail(desk.at_end[-1])["replayed"] == len(journal) - 1
 
 
 class Changed(Desk):

@@ -182,10 +182,3 @@ async def test_a_stream_that_breaks_is_withdrawn_and_asked_for_again(tmp_path: P
     mark = Discarded(restarted=True)
     assert pieces.count(mark) == 1
     assert pieces[pieces.index(mark) + 1 :] == [TextDelta("one "), TextDelta("two "), TextDelta("three")]
-
-
-@pytest.mark.parametrize("observers", [(), (Observer(),)], ids=["nobody", "nobody-who-hears"])
-async def test_where_nobody_listens_answers_come_whole(observers: tuple[Observer, ...], tmp_path: Path) -> None:
-    with ScriptedModelServer([Rule(Reply("hello"))]) as server:
-        assert (await run(server, tmp_path, *observers)).status == TurnStatus.DONE
-        assert [bool(body.get("stream")) for body in server.requests] == [False]

@@ -19,6 +19,7 @@ from tests.flink.shared_cluster import belongs_to_the_cluster, use_shared_cluste
 __all__ = [
     "agents_environment",
     "collect",
+    "environments",
     "failure_of",
     "flink_environment",
     "nodes",
@@ -42,9 +43,17 @@ def flink_environment(options: dict[str, str] | None = None, parallelism: int = 
     return env
 
 
+def environments(
+    options: dict[str, str] | None = None, parallelism: int = 1
+) -> tuple[StreamExecutionEnvironment, AgentsExecutionEnvironment]:
+    """Return such an environment, and that of agents in it."""
+    env = flink_environment(options, parallelism)
+    return env, AgentsExecutionEnvironment.get_execution_environment(env)
+
+
 def agents_environment(options: dict[str, str] | None = None, parallelism: int = 1) -> AgentsExecutionEnvironment:
-    """The same, for agents."""
-    return AgentsExecutionEnvironment.get_execution_environment(flink_environment(options, parallelism))
+    """The same, for agents alone."""
+    return environments(options, parallelism)[1]
 
 
 def collect(*streams: DataStream) -> list[Any]:

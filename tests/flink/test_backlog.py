@@ -12,7 +12,7 @@ from pyflink.common.watermark_strategy import TimestampAssigner
 from pyflink.datastream import KeyedProcessFunction
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
-from tests.flink.running import collect, flink_environment
+from tests.flink.running import collect, environments, flink_environment
 from tests.flink.stoppable import DEADLINE, Gated, Place, Stoppable
 from tests.kit.flink_rest import wait_until
 from tests.kit.waiting import until
@@ -99,8 +99,7 @@ def row(number: int) -> Row:
 
 
 def test_an_event_of_20_mb_passes_on_a_stream_and_as_a_row_of_a_table() -> None:
-    env = flink_environment({"skills.shell.enabled": "false"})
-    agents = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents = environments({"skills.shell.enabled": "false"})
     tables = agents.table_environment()
     given = env.from_collection(list(range(len(SIZES))), Types.INT()).map(
         row, output_type=Types.ROW_NAMED(["name", "text"], [Types.STRING(), Types.STRING()])

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyflink.common import Types
 
-from flink_skills import AgentsExecutionEnvironment, ResourceDescriptor, chat_model_connection, chat_model_setup
+from flink_skills import ResourceDescriptor, chat_model_connection, chat_model_setup
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.flink.agents import Scripted, Shop
-from tests.flink.running import collect, flink_environment
+from tests.flink.running import collect, environments
 from tests.worker.bad_agents import Unruly
 
 pytestmark = pytest.mark.flink
@@ -70,8 +70,7 @@ def job(cases: list[tuple[str]], agents: list[Scripted], **options: str) -> list
         "skills.model.retry-backoff": "50 ms",
         **options,
     }
-    env = flink_environment(shared, parallelism=2)
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments(shared, parallelism=2)
     given = env.from_collection(cases, TYPE)
     outputs = [agents_env.from_datastream(given, "case").apply(agent) for agent in agents]
     return collect(*(output.to_datastream(tag=tag) for output in outputs for tag in ("", "errors")))
@@ -157,8 +156,7 @@ def test_turns_that_kill_their_worker_are_error_records_and_all_others_have_thei
         "skills.worker.max-silence": "8 s",
         "skills.worker.max-memory": "600 mb",
     }
-    env = flink_environment(options, parallelism=2)
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments(options, parallelism=2)
     events = [(what, number) for number in range(8) for what in ("well",)]
     events += [("sleep", 0), ("stop", 0), ("os_exit", 0), ("leak", 0), ("fork", 0), ("unpicklable", 0), ("large", 0)]
     given = env.from_collection(events)

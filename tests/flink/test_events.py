@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyflink.common import Types
 
-from flink_skills import Agent, AgentContext, AgentEvent, AgentsExecutionEnvironment, ConfigError
+from flink_skills import Agent, AgentContext, AgentEvent, ConfigError
 from flink_skills.telemetry import EVENT_COLUMNS
 from tests.flink.agents import Tally
-from tests.flink.running import collect, flink_environment
+from tests.flink.running import collect, environments
 from tests.kit.local import local_environment
 
 pytestmark = pytest.mark.flink
@@ -40,8 +40,7 @@ def write_skill(folder: Path) -> str:
 
 @pytest.mark.both_versions
 def test_a_stream_of_records(tmp_path: Path) -> None:
-    env = flink_environment(parallelism=2)
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments(parallelism=2)
     agents_env.add_skills_from_paths([write_skill(tmp_path)])
     output = agents_env.from_datastream(env.from_collection(EVENTS, TYPE), "k").apply(Steps)
     events = output.to_event_stream()
@@ -74,8 +73,7 @@ def test_a_stream_of_records(tmp_path: Path) -> None:
 
 
 def test_a_table(tmp_path: Path) -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     output = agents_env.from_datastream(env.from_collection(EVENTS, TYPE), "k").apply(Steps)
     table = output.to_event_table()
     schema = table.get_schema()
@@ -103,8 +101,7 @@ def test_a_table(tmp_path: Path) -> None:
 
 
 def test_nothing_is_told_unless_it_is_asked_for() -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     output = agents_env.from_datastream(env.from_collection(EVENTS, TYPE), "k").apply(Tally)
     records = collect(output.to_datastream(tag="events"), output.to_datastream())
     assert records
@@ -112,8 +109,7 @@ def test_nothing_is_told_unless_it_is_asked_for() -> None:
 
 
 def test_the_option_turns_them_on() -> None:
-    env = flink_environment({"skills.events.enabled": "true"})
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments({"skills.events.enabled": "true"})
     output = agents_env.from_datastream(env.from_collection(EVENTS, TYPE), "k").apply(Tally)
     records = collect(output.to_datastream(tag="events"))
     assert sorted(record.kind for record in records) == ["open", "turn", "turn", "turn"]
@@ -126,7 +122,6 @@ def test_lists_are_elsewhere() -> None:
         over_list.to_event_stream()
     with pytest.raises(ConfigError, match="use to_event_list"):
         over_list.to_event_table()
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     with pytest.raises(ConfigError, match="use to_event_stream"):
         agents_env.from_datastream(env.from_collection(EVENTS, TYPE), "k").apply(Tally).to_event_list()

@@ -29,7 +29,7 @@ from flink_skills import (
 )
 from flink_skills.flink import add_bridge
 from tests.flink.agents import Echo, Tally
-from tests.flink.running import collect, flink_environment, nodes
+from tests.flink.running import collect, environments, flink_environment, nodes
 from tests.flink.skill_files import write_skill
 
 pytestmark = pytest.mark.flink
@@ -235,8 +235,7 @@ def test_a_table_can_have_the_answers(job: Job) -> None:
 
 
 def test_two_forms_of_the_url_of_the_bridge_are_one_class_loader() -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     output = agents_env.from_datastream(env.from_collection([("A-1", 5)], ORDER), "order").apply(Impatient)
     # PyFlink adds jars again in another form, for example for a table.
     configuration = Configuration(j_configuration=get_j_env_configuration(env._j_stream_execution_environment))

@@ -11,7 +11,7 @@ from pyflink.common import Instant, Row, Types
 
 from flink_skills import AgentsExecutionEnvironment, ConfigError
 from tests.flink.agents import Echo
-from tests.flink.running import collect, flink_environment
+from tests.flink.running import collect, environments, flink_environment
 
 pytestmark = pytest.mark.flink
 
@@ -62,8 +62,7 @@ def make_row(number: int) -> Row:
 
 
 def test_a_key_of_each_type_has_its_value_and_keeps_its_state() -> None:
-    env = flink_environment({"skills.shell.enabled": "false"})
-    agents = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents = environments({"skills.shell.enabled": "false"})
     # Straight from one Python function to the next, where rows have no names.
     rows = env.from_collection(list(EVENTS), Types.INT()).map(make_row, output_type=ROWS)
     output = agents.from_datastream(rows, list(KINDS)).apply(Echo("echo"))
@@ -83,8 +82,7 @@ def test_a_key_of_each_type_has_its_value_and_keeps_its_state() -> None:
 
 
 def test_keys_with_lone_surrogates_are_apart_from_others() -> None:
-    env = flink_environment({"skills.shell.enabled": "false"})
-    agents = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents = environments({"skills.shell.enabled": "false"})
     names = ["x\ud800y", "x?y", "x\ufffdy", "x\ud800y"]
     stream = env.from_collection([{"n": number, "name": name} for number, name in enumerate(names)])
     output = agents.from_datastream(stream, lambda event: event["name"]).apply(Echo("echo"))

@@ -8,9 +8,9 @@ import pytest
 from pyflink.common import Row, Types
 from pyflink.datastream import KeySelector
 
-from flink_skills import AgentsExecutionEnvironment, UnknownNameError
+from flink_skills import UnknownNameError
 from tests.flink.agents import Echo
-from tests.flink.running import collect, flink_environment, nodes, operators
+from tests.flink.running import collect, environments, nodes, operators
 
 pytestmark = pytest.mark.flink
 
@@ -42,8 +42,7 @@ def key_or_set(event: dict[str, Any]) -> Any:
 
 @pytest.mark.both_versions
 def test_a_callable_a_selector_a_field_and_a_keyed_stream() -> None:
-    env = flink_environment(parallelism=2)
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments(parallelism=2)
     events = env.from_collection(EVENTS)
     inputs = {
         "callable": agents_env.from_datastream(events, key_or_set),
@@ -80,8 +79,7 @@ def test_a_callable_a_selector_a_field_and_a_keyed_stream() -> None:
 
 @pytest.mark.both_versions
 def test_typed_rows_need_no_python_stage() -> None:
-    env = flink_environment(parallelism=2)
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments(parallelism=2)
     rows = env.from_collection([("a", 1, ["x", "y"], Row(0.5)), ('ü\n"', -2, None, None), ("a", 3, [], None)], ROWS)
     by_text = agents_env.from_datastream(rows, "k").apply(Echo("text")).to_datastream()
     by_number = agents_env.from_datastream(rows, "v").apply(Echo("number")).to_datastream()
@@ -102,8 +100,7 @@ def test_typed_rows_need_no_python_stage() -> None:
 
 
 def test_the_key_stage_of_untyped_events_is_python_and_of_a_double_too() -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     doubles = env.from_collection([(1.5,)], Types.ROW_NAMED(["x"], [Types.DOUBLE()]))
     agents_env.from_datastream(doubles, "x").apply(Echo)
     assert "key events" in {node["type"] for node in nodes(agents_env)}
@@ -111,8 +108,7 @@ def test_the_key_stage_of_untyped_events_is_python_and_of_a_double_too() -> None
 
 
 def test_a_row_without_the_field_is_said_at_once() -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     rows = env.from_collection([("a", 1, None, None)], ROWS)
     with pytest.raises(UnknownNameError, match=r"unknown key field 'kk' .*did you mean 'k'"):
         agents_env.from_datastream(rows, "kk")

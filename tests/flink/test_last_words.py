@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyflink.common import Types
 
-from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment
+from flink_skills import Agent, AgentContext
 from flink_skills.flink import JobFailedError, summary_of
-from tests.flink.running import agents_environment, flink_environment
+from tests.flink.running import agents_environment, environments
 
 
 @dataclass
@@ -81,8 +81,7 @@ def test_a_summary_of_several_agents_names_those_that_failed() -> None:
 @pytest.mark.both_versions
 def test_execute_ends_with_turns_failures_and_unread_error_records(capsys: pytest.CaptureFixture[str]) -> None:
     for reads_errors in (False, True):
-        env = flink_environment(parallelism=2)
-        agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+        env, agents_env = environments(parallelism=2)
         rows = env.from_collection([(n,) for n in range(5)], Types.ROW_NAMED(["id"], [Types.INT()]))
         output = agents_env.from_datastream(rows, "id").apply(Odd)
         output.to_datastream().print()
@@ -132,8 +131,7 @@ def test_after_a_restart_the_numbers_are_those_of_the_whole_job(
 
 @pytest.mark.flink
 def test_the_last_line_of_a_failed_job_is_its_own_error() -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     agents_env.get_config().set("skills.turn.on-error", "fail")
     rows = env.from_collection([(1,)], Types.ROW_NAMED(["id"], [Types.INT()]))
     agents_env.from_datastream(rows, "id").apply(Odd).to_datastream().print()

@@ -19,7 +19,7 @@ from flink_skills import (
 )
 from flink_skills.manager import SkillLock
 from tests.flink.agents import Guarded
-from tests.flink.running import collect, failure_of, flink_environment
+from tests.flink.running import collect, environments, failure_of, flink_environment
 from tests.flink.skill_files import write_skill
 
 pytestmark = pytest.mark.flink
@@ -118,8 +118,7 @@ class Clerk(Agent):
 
 
 def applied(approve: str, *agents: type[Agent]) -> tuple[AgentsExecutionEnvironment, list[Any]]:
-    env = flink_environment({"skills.tools.approve": approve})
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments({"skills.tools.approve": approve})
     events = agents_env.from_datastream(env.from_collection([("a", 1)], TYPE), "k")
     return agents_env, [events.apply(agent) for agent in agents]
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from pyflink.common import Types
 
-from flink_skills import AgentsExecutionEnvironment
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from tests.flink.agents import Shop, Verdict
-from tests.flink.running import collect, flink_environment
+from tests.flink.running import collect, environments
 
 pytestmark = pytest.mark.flink
 
@@ -65,8 +64,7 @@ RULES = [
 @pytest.mark.both_versions
 def test_tools_mistakes_retries_and_typed_answers(serve: Callable[..., ScriptedModelServer]) -> None:
     server = serve(RULES)
-    env = flink_environment({"skills.model.retry-backoff": "10 ms", "skills.model.max-retries": "2"})
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments({"skills.model.retry-backoff": "10 ms", "skills.model.max-retries": "2"})
     cases = env.from_collection(events("shopping", "unknown", "busy", "refused", "down"), TYPE)
     plain = agents_env.from_datastream(cases, "case").apply(Shop(server.url, name="plain"))
     one = env.from_collection(events("verdict"), TYPE)

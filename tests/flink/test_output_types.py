@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from flink_skills import Agent, AgentsExecutionEnvironment, SkillsError, load_agent_yaml
 from tests.flink.agents import Tally
-from tests.flink.running import agents_environment, collect, failure_of, flink_environment
+from tests.flink.running import agents_environment, collect, environments, failure_of
 
 pytestmark = pytest.mark.flink
 
@@ -312,8 +312,7 @@ TYPE = Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.INT()])
 
 @pytest.mark.both_versions
 def test_outputs_errors_and_a_side_output_by_tag_and_by_flink() -> None:
-    env = flink_environment(parallelism=2)
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments(parallelism=2)
     output = agents_env.from_datastream(env.from_collection(EVENTS, TYPE), "k").apply(Tally)
     main = output.to_datastream()
     records = collect(
@@ -350,8 +349,7 @@ def test_outputs_errors_and_a_side_output_by_tag_and_by_flink() -> None:
 
 
 def test_rows_of_a_declared_type() -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     output = agents_env.from_datastream(env.from_collection(EVENTS, TYPE), "k").apply(Tally)
     rows = Types.ROW_NAMED(
         ["last", "key", "missing", "seen"],
@@ -373,8 +371,7 @@ def test_rows_of_a_declared_type() -> None:
 
 
 def test_on_error_fail_fails_the_job_with_one_message() -> None:
-    env = flink_environment({"skills.turn.on-error": "fail"})
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments({"skills.turn.on-error": "fail"})
     output = agents_env.from_datastream(env.from_collection(EVENTS, TYPE), "k").apply(Tally)
     message = failure_of(output.to_datastream())
     assert message == 'agent tally, key "a", turn 2 failed: ValueError: -2 is below zero'

@@ -12,11 +12,10 @@ import pytest
 from pyflink.common import Duration, WatermarkStrategy
 from pyflink.datastream.connectors.file_system import FileSource, StreamFormat
 
-from flink_skills import AgentsExecutionEnvironment
 from flink_skills.models import UserMessage, named_in_notice
 from flink_skills.testing import Call, Reply, ScriptedModelServer
 from tests.flink.agents import Scripted
-from tests.flink.running import flink_environment
+from tests.flink.running import environments
 from tests.flink.skill_files import write_skill
 from tests.kit.flink_rest import FlinkRest, wait_until
 from tests.kit.ports import free_port
@@ -38,7 +37,7 @@ class Conversation:
         self._server = serve(self._reply)
         port = free_port()
         self._rest = FlinkRest(f"http://127.0.0.1:{port}")
-        env = flink_environment(
+        env, agents_env = environments(
             {
                 "rest.port": str(port),
                 "metrics.fetcher.update-interval": "100",
@@ -51,7 +50,6 @@ class Conversation:
                 "skills.store.dir": str(folder / "store"),
             }
         )
-        agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
         agents_env.add_skills_from_paths([str(self.skills)])
         source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(self._events))
         lines = env.from_source(

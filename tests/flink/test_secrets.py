@@ -17,7 +17,7 @@ from pyflink.java_gateway import get_gateway
 
 from flink_skills import AgentsExecutionEnvironment, SkillOptions
 from tests.flink.agents import Guarded
-from tests.flink.running import failure_of, flink_environment
+from tests.flink.running import environments, failure_of
 from tests.flink.skill_files import pack, write_skill
 from tests.kit.flink_rest import wait_until
 from tests.kit.ports import free_port
@@ -72,7 +72,7 @@ def java_log() -> Iterator[Callable[[], str]]:
 
 
 def environment(tmp_path: Path, port: int, **options: str) -> tuple[Any, AgentsExecutionEnvironment]:
-    env = flink_environment(
+    env, agents_env = environments(
         {
             "skills.source.allow-http": "true",
             "skills.source.allow-private": "true",
@@ -80,7 +80,6 @@ def environment(tmp_path: Path, port: int, **options: str) -> tuple[Any, AgentsE
             **options,
         }
     )
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
     agents_env.add_skills_from_urls([f"http://me:{PASSWORD}@127.0.0.1:{port}/skills.zip?sig={TOKEN}"])
     headers = {"http": {"headers": {"X-Key": HEADER}}}
     agents_env.get_config().set(SkillOptions.SOURCE_OPTIONS, json.dumps(headers))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyflink.common import Types
 
-from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, mcp_server
-from tests.flink.running import flink_environment
+from flink_skills import Agent, AgentContext, mcp_server
+from tests.flink.running import environments
 from tests.kit.ports import free_port, listens
 from tests.kit.waiting import wait_until
 
@@ -57,8 +57,7 @@ def test_a_question_stays_open_when_its_worker_is_killed(tmp_path: Path) -> None
     with subprocess.Popen([sys.executable, str(SERVER), "http", str(port)]) as server:
         try:
             wait_until(lambda: listens(port) or server.poll() is not None, "the server to listen", within=60)
-            env = flink_environment()
-            agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+            env, agents_env = environments()
             answers = env.from_collection([("A-1", "buy", '{"note": "z"}')], ANSWER).map(after_the_kill, ANSWER)
             output = (
                 agents_env.from_datastream(env.from_collection([("A-1",)], ORDER), "order")

@@ -18,7 +18,7 @@ from pyflink.util.java_utils import get_j_env_configuration
 
 from flink_skills import AgentsExecutionEnvironment
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
-from tests.flink.running import collect, failure_of, flink_environment
+from tests.flink.running import collect, environments, failure_of, flink_environment
 
 pytestmark = pytest.mark.flink
 
@@ -278,8 +278,7 @@ def test_a_module_reaches_the_workers_by_add_python_file_and_is_missed_without(
     records = collect(events.apply(module.Shipped).to_datastream(), events.apply(module.Shouting("!")).to_datastream())
     assert sorted(records) == [f"{name.upper()}: A!", f"{name}: a"]
 
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     events = agents_env.from_datastream(env.from_collection([("a", 1)], TYPE), "k")
     message = failure_of(events.apply(module.Shipped).to_datastream())
     assert f"the worker cannot load agent {name}:Shipped: ModuleNotFoundError" in message

@@ -18,7 +18,7 @@ from flink_skills.flink import client_resources
 from flink_skills.skill import Limits
 from tests.flink.agents import Commander, Guarded, Offerings, Scripted
 from tests.flink.cupboard import InCupboard
-from tests.flink.running import agents_environment, collect, failure_of, flink_environment
+from tests.flink.running import agents_environment, collect, environments, failure_of, flink_environment
 from tests.flink.skill_files import pack, write_skill
 from tests.kit.local import local_environment
 from tests.sources.web import Page, Web
@@ -141,7 +141,7 @@ def test_options_are_those_of_the_environment_below_a_table_environment_or_a_str
 @pytest.mark.row("B3")
 def test_sources_of_flinks_configuration_reach_the_workers(three: dict[str, str], tmp_path: Path) -> None:
     jar = pack(tmp_path / "a.jar", [Path(three["two"]) / "two"], below="packed")
-    env = flink_environment(
+    env, agents_env = environments(
         {
             "skills.from.paths": three["one"],
             "skills.from.resources": "packed",
@@ -149,7 +149,6 @@ def test_sources_of_flinks_configuration_reach_the_workers(three: dict[str, str]
             "pipeline.jars": jar.as_uri(),
         }
     )
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
     events = env.from_collection([(name, "cat references/where.txt") for name in three], TYPE)
     output = agents_env.from_datastream(events, "skill").apply(Commander)
     records = collect(output.to_datastream(), output.to_datastream(tag="errors"))
@@ -167,13 +166,12 @@ def test_pins_and_forms_reach_the_workers(tmp_path: Path) -> None:
     notes = tmp_path / "notes" / "plain"
     notes.mkdir(parents=True)
     (notes / "SKILL.md").write_text("# Take notes\n\nWrite them down.\n")
-    env = flink_environment(
+    env, agents_env = environments(
         {
             "skills.from.paths": f"[{{path: {one}, sha256: {pin}}}]",
             "skills.store.dir": str(tmp_path / "store"),
         }
     )
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
     agents_env.add_skills_from_paths({"path": str(notes.parent), "format": "heading"})
     stream = env.from_collection(["x"], Types.STRING())
     output = agents_env.from_datastream(stream, lambda event: event).apply(Guarded("")).to_datastream()
@@ -186,8 +184,7 @@ def test_pins_and_forms_reach_the_workers(tmp_path: Path) -> None:
 
 def test_a_kind_of_source_of_a_third_party_is_declared_as_a_url(tmp_path: Path) -> None:
     write_skill(tmp_path / "shelf", "from-shelf")
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     agents_env.add_skills_from_urls([f"cupboard://reader:pl4nted@cupboard{tmp_path}/shelf?key=pl4nted"])
     stream = env.from_collection(["x"], Types.STRING())
     output = agents_env.from_datastream(stream, lambda event: event).apply(InCupboard()).to_datastream()
@@ -307,8 +304,7 @@ def test_damaged_entries_and_files_that_are_no_archives(tmp_path: Path) -> None:
 
 
 def test_skills_made_in_code_reach_workers() -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     agents_env.add_skills([AgentSkill("greet", "Says hello."), AgentSkill("part", "Says goodbye.")])
     stream = env.from_collection(["x"], Types.STRING())
     applied = agents_env.from_datastream(stream, lambda event: event).apply(Guarded(""))

@@ -14,7 +14,6 @@ from pyflink.common import Types
 from flink_skills import (
     AgentContext,
     AgentEvent,
-    AgentsExecutionEnvironment,
     StreamingFunctionTool,
     ToolContext,
     tool_set,
@@ -22,7 +21,7 @@ from flink_skills import (
 from flink_skills.testing import Call, Reply, Rule, ScriptedModelServer
 from flink_skills.tools import StreamedArguments
 from tests.flink.agents import Scripted
-from tests.flink.running import flink_environment
+from tests.flink.running import environments
 
 pytestmark = pytest.mark.flink
 
@@ -68,8 +67,7 @@ def test_pieces_arrive_while_they_are_written_and_a_kill_is_marked(tmp_path: Pat
     rules = [stalled, Rule(Reply("I write.", tool_calls=(call,)), last_role="user"), Rule(Reply("Done."))]
     events: list[AgentEvent] = []
     with ScriptedModelServer(rules) as server:
-        env = flink_environment({"skills.events.deltas": "true", "execution.buffer-timeout": "10 ms"})
-        agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+        env, agents_env = environments({"skills.events.deltas": "true", "execution.buffer-timeout": "10 ms"})
         output = agents_env.from_datastream(env.from_collection([("a",)], TYPE), "k").apply(
             Clerk(server.url, str(tmp_path))
         )

@@ -29,7 +29,7 @@ from flink_skills import (
     tool,
 )
 from tests.flink.agents import Echo
-from tests.flink.running import agents_environment, flink_environment
+from tests.flink.running import agents_environment, environments, flink_environment
 from tests.flink.skill_files import write_skill
 
 pytestmark = pytest.mark.flink
@@ -140,9 +140,7 @@ MISTAKES = [
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.label)
 def test_mistakes_are_errors_at_apply(mistake: Mistake, tmp_path: Path) -> None:
     write_skill(tmp_path, "log-triage")
-    agents_env = agents_environment()
-    env = agents_env._env
-    assert env is not None
+    env, agents_env = environments()
     mistake.prepare(agents_env, tmp_path)
     events = env.from_collection([("a", 1)], Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.INT()]))
     given = agents_env.from_datastream(events, "k")
@@ -159,9 +157,7 @@ def test_a_broken_skill_is_skipped_and_named_and_strict_refuses_it(tmp_path: Pat
     write_skill(tmp_path, "good")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "SKILL.md").write_text("---\nname: [\n---\n")
-    agents_env = agents_environment().add_skills_from_paths(str(tmp_path))
-    env = agents_env._env
-    assert env is not None
+    env, agents_env = environments().add_skills_from_paths(str(tmp_path))
     events = env.from_collection([("a", 1)], Types.ROW_NAMED(["k", "v"], [Types.STRING(), Types.INT()]))
     given = agents_env.from_datastream(events, "k")
     given.apply(Declared(skill_names=["good"]))
@@ -188,8 +184,7 @@ def test_wrong_options_of_flinks_configuration(options: dict[str, str], message:
 
 @pytest.mark.parametrize(("mode", "of"), [("BATCH", "stream"), ("BATCH", "table"), ("AUTOMATIC", "stream")])
 def test_batch_mode_is_rejected_by_name(mode: str, of: str) -> None:
-    flink = flink_environment({"execution.runtime-mode": mode})
-    env = AgentsExecutionEnvironment.get_execution_environment(flink)
+    flink, env = environments({"execution.runtime-mode": mode})
     if of == "table":
         table = env.table_environment().from_elements([("a", 1)], ["k", "v"])
         events = env.from_table(table, "k")

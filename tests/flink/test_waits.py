@@ -11,7 +11,7 @@ from pyflink.table import StreamTableEnvironment
 from pyflink.table.expressions import col
 
 from flink_skills import Agent, AgentContext, AgentsExecutionEnvironment, ConfigError, WaitTimeout
-from tests.flink.running import collect, flink_environment, operators
+from tests.flink.running import collect, environments, flink_environment, operators
 
 pytestmark = pytest.mark.flink
 
@@ -70,8 +70,7 @@ DECISIONS = [
 @pytest.mark.parametrize("keys", ["java", "python"])
 def test_answers_of_a_stream_resume_the_turns_of_their_key(keys: str) -> None:
     def job(ids: dict[str, str]) -> Any:
-        env = flink_environment(parallelism=2)
-        agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+        env, agents_env = environments(parallelism=2)
         orders, answers = orders_and_answers(env, ids)
         if keys == "python":
             output = agents_env.from_datastream(orders, lambda event: event["order"]).apply(Refunds)
@@ -111,8 +110,7 @@ class InTheInput(Refunds):
 @pytest.mark.parametrize("keys", ["java", "python"])
 def test_an_event_of_the_input_can_be_an_answer(keys: str) -> None:
     def job(wait_id: str) -> Any:
-        env = flink_environment()
-        agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+        env, agents_env = environments()
         names = ["order", "cents", "wait", "approved", "by"]
         types = [Types.STRING(), Types.INT(), Types.STRING(), Types.BOOLEAN(), Types.STRING()]
         events = [("A-1", 30, None, None, None), ("A-1", None, wait_id, True, "ann")]
@@ -140,8 +138,7 @@ def test_questions_are_a_table_and_answers_can_come_from_one() -> None:
 
 
 def test_a_job_without_answers_has_the_same_operator_as_before() -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     orders, answers = orders_and_answers(env, {})
     plain = agents_env.from_datastream(orders, "order").apply(Refunds, name="plain")
     answered = agents_env.from_datastream(orders, "order").apply(Refunds, name="answered").answers(answers, "order")
@@ -154,8 +151,7 @@ def test_a_job_without_answers_has_the_same_operator_as_before() -> None:
 
 
 def test_answers_are_added_once_and_before_the_outputs_are_read() -> None:
-    env = flink_environment()
-    agents_env = AgentsExecutionEnvironment.get_execution_environment(env)
+    env, agents_env = environments()
     orders, answers = orders_and_answers(env, {})
     output = agents_env.from_datastream(orders, "order").apply(Refunds).answers(answers, "order")
     with pytest.raises(ConfigError, match="called before"):
