@@ -12,9 +12,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import BaseModel
 
 from flink_skills import Agent, AgentContext, ResourceDescriptor, ToolContext, agent_tool, chat_model_setup, tool
@@ -108,6 +110,9 @@ def program(open_agent: OpenAgent, script: Script) -> Opens:
     return make
 
 
+CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+    Path(__file__).with_name("changed_code.yaml").read_text(encoding="utf-8")
+)
 OLD: Program = [("a", 1), ("chat", "hello"), ("keep", "x"), ("b", 2), ("chat", "bye")]
 
 
@@ -138,67 +143,11 @@ async def test_steps_added_at_the_end_repeat_nothing(program: Opens, caplog: pyt
     assert not warnings(caplog)
 
 
-# What the journal has, what the code is now, and what is said about it.
-OTHER_CODE: dict[str, tuple[Program, Program, str]] = {
-    "another order": (
-        [("a", 1)],
-        [("b", 2), ("a", 1)],
-        "step step:b#0 is not in the journal, which has step:a#0 instead",
-    ),
-    "another order of finished steps": (
-        [("a", 1), ("b", 2)],
-        [("b", 2), ("a", 1)],
-        "step step:b#0 comes first, and in the journal it comes after step:a#0",
-    ),
-    "a step more in the middle": (
-        [("a", 1), ("b", 2)],
-        [("a", 1), ("x", 9), ("b", 2)],
-        "step step:x#0 is not in the journal, which has step:b#0 instead",
-    ),
-    "a step less in the middle": (
-        [("a", 1), ("b", 2), ("c", 3)],
-        [("a", 1), ("c", 3)],
-        "step step:c#0 comes after step:a#0, and in the journal it comes after step:b#0",
-    ),
-    "the finished step is gone": (
-        [("a", 1), ("b", 2)],
-        [("a", 1), ("c", 3)],
-        "step step:c#0 is not in the journal, which has step:b#0 instead",
-    ),
-    "other arguments": ([("a", 1)], [("a", 2)], "step step:a#0 requests something else than in the journal"),
-    "other arguments of a tool": (
-        [("keep", "x")],
-        [("keep", "y")],
-        "step tool:keep#0 requests something else than in the journal",
-    ),
-    "another message": (
-        [("chat", "hello")],
-        [("chat", "good evening")],
-        "step chat#0/m0 requests something else than in the journal",
-    ),
-    "another model": (
-        [("first", "hello")],
-        [("second", "hello")],
-        "step chat#0/m0 requests something else than in the journal",
-    ),
-    "a step instead of a chat": (
-        [("chat", "hello")],
-        [("a", 1)],
-        "step step:a#0 is not in the journal, which has chat#0 instead",
-    ),
-    "one more of the same name": (
-        [("a", 1), ("a", 2)],
-        [("a", 0), ("a", 1), ("a", 2)],
-        "step step:a#0 requests something else than in the journal",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", OTHER_CODE)
+@pytest.mark.parametrize("case", CASES["other"], ids=lambda case: case["case"])
 async def test_other_steps_are_found_and_the_turn_starts_anew(
-    program: Opens, caplog: pytest.LogCaptureFixture, case: str
+    program: Opens, caplog: pytest.LogCaptureFixture, case: dict[str, Any]
 ) -> None:
-    before, now, said = OTHER_CODE[case]
+    before, now, said = case["before"], case["now"], case["said"]
     old, new = await program(*before, ("last", 0)), await program(*now, ("last", 0))
     straight = await new.turn("e")
     DONE.clear()
@@ -230,32 +179,11 @@ async def test_other_steps_are_found_and_the_turn_starts_anew(
     assert len(warnings(caplog)) == 1
 
 
-# What the journal has and the code now ends without; it has nothing after these.
-SHORTER: dict[str, tuple[Program, Program, str]] = {
-    "the last step": (
-        [("a", 1), ("b", 2)],
-        [("a", 1)],
-        "step step:b#0 comes after step:a#0 in the journal, and the code ends there without it",
-    ),
-    "the last two": (
-        [("a", 1), ("b", 2), ("c", 3)],
-        [("a", 1)],
-        "step step:b#0 comes after step:a#0 in the journal, and the code ends there without it",
-    ),
-    "all": ([("chat", "hello")], [], "step chat#0 comes first in the journal, and the code ends there without it"),
-    "the last chat": (
-        [("keep", "x"), ("chat", "bye")],
-        [("keep", "x")],
-        "step chat#0 comes after tool:keep#0 in the journal, and the code ends there without it",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", SHORTER)
+@pytest.mark.parametrize("case", CASES["shorter"], ids=lambda case: case["case"])
 async def test_code_that_ends_without_a_finished_step_starts_anew(
-    program: Opens, caplog: pytest.LogCaptureFixture, case: str
+    program: Opens, caplog: pytest.LogCaptureFixture, case: dict[str, Any]
 ) -> None:
-    before, now, said = SHORTER[case]
+    before, now, said = case["before"], case["now"], case["said"]
     old, new = await program(*before), await program(*now)
     straight = await new.turn("e")
     await old.turn("e")
