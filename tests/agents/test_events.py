@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills import Agent, AgentContext, AgentEvent, ModelError, SkillConfig, agent_tool, tool
+from flink_skills import Agent, AgentContext, AgentEvent, ModelError, SkillConfig
 from flink_skills.agents import OpenAgent, Turn, TurnOutcome, TurnStart, TurnStatus, compile_plan, open_plan
 from flink_skills.agents.open.plan_opening import telemetry_of
 from flink_skills.manager import SkillScope
@@ -32,36 +32,11 @@ from flink_skills.telemetry import (
     PackedEvent,
 )
 from flink_skills.testing import call, calls
+from tests.agents.desk import Desk
 from tests.kit.local import local_environment
 from tests.kit.models import Script
 
 pytestmark = pytest.mark.usefixtures("proved_once")
-
-
-class Adder(Agent):
-    """Adds."""
-
-    name = "adder"
-    model = "scripted:m"
-
-
-class Desk(Agent):
-    name = "desk"
-    model = "scripted:m"
-
-    @tool
-    def weigh(self, text: str) -> int:
-        """Weighs a text."""
-        return len(text)
-
-    @agent_tool
-    def adder(self) -> Agent:
-        return Adder()
-
-    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
-        await ctx.step("look", str.upper, "a")
-        return await ctx.chat(event)
-
 
 HYGIENE = {"skills.shell.backend": "hygiene", "skills.shell.min-isolation": "HYGIENE"}
 SECRET = 'pl4nted "value"'
