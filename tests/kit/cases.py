@@ -1,4 +1,4 @@
-"""Tables of cases in YAML files beside their tests."""
+"""Tables of cases in YAML files next to their tests."""
 
 from __future__ import annotations
 
