@@ -72,10 +72,10 @@ def visible_skills(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> Visible
             except UnknownNameError:
                 if not left:
                     raise
-                known = {skill.name for skill in manager.get_skills()}
+                known = set(manager.known_names())
                 views[model.name] = manager.view([name for name in plan.filter_of(model) or () if name in known])
         models = tuple(_model(plan, name, view, views) for name, view in views.items())
-        names = frozenset(skill.name for skill in manager.get_skills())
+        names = frozenset(manager.known_names())
         return VisibleSkills(models, names, (*manager.diagnostics, *manager.inspect()), left)
 
 

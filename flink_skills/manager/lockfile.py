@@ -103,9 +103,12 @@ class SkillLock:
         outdated = []
         found = set()
         for skill in sorted(skills, key=lambda skill: skill.name):
-            found.add(skill.name)
+            # A name without the plugin is one from before another plugin had a skill of this name.
+            short = skill.name.removeprefix(f"{skill.plugin}:")
+            known = next((name for name in (skill.name, skill.full_name, short) if name in self.skills), skill.name)
+            found.add(known)
             shown = f"skill {skill.name!r} of {skill.origin or 'this program'}"
-            locked = self.skills.get(skill.name)
+            locked = self.skills.get(known)
             try:
                 digest = skill.digest
             except ResourceError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flink_skills.errors import ConfigError, ResourceError, SourceError, UnknownNameError
+from flink_skills.errors import ConfigError, ResourceError, SourceError
 from flink_skills.manager.source_loading import Declared, Entry, LoadedSource, in_threads
+from flink_skills.manager.view import unknown_skill
 from flink_skills.skill import AgentSkill, Diagnostic
 
 _COMPARED = ("description", "license", "compatibility", "metadata", "allowed_tools", "extra")
@@ -38,7 +39,8 @@ class Catalog:
     def of(cls, sources: Sequence[LoadedSource]) -> Catalog:
         """The catalog of ``sources``, those that win first."""
         catalog = cls(sources)
-        winners: dict[str, _Candidate] = {}
+        # By name, then by plugin.
+        winners: dict[str, dict[str, _Candidate]] = {}
         for source in sources:
             for tree in source.trees:
                 for entry in tree.entries:
@@ -46,13 +48,33 @@ class Catalog:
                     if entry.skill is not None:
                         catalog._entries[id(entry.skill)] = entry
                         challenger = _Candidate(entry, entry.skill, source.declared)
-                        winner = winners.setdefault(entry.skill.name, challenger)
+                        named = winners.setdefault(entry.skill.name, {})
+                        winner = named.setdefault(entry.skill.plugin, challenger)
                         if winner is not challenger:
-                            winners[entry.skill.name] = catalog._choose(winner, challenger)
+                            named[entry.skill.plugin] = catalog._choose(winner, challenger)
                 catalog.diagnostics.extend(tree.diagnostics)
             catalog.diagnostics.extend(source.diagnostics)
-        catalog.skills = {name: winners[name].skill for name in sorted(winners)}
+        skills = [skill for named in winners.values() for skill in catalog._named(list(named.values()))]
+        catalog.skills = {skill.name: skill for skill in sorted(skills, key=lambda skill: skill.name)}
         return catalog
+
+    def _named(self, candidates: list[_Candidate]) -> Iterator[AgentSkill]:
+        """Yield the used skills of candidates with one name and different plugins, or none.
+
+        Skills of several plugins have their full names. A skill without a plugin overrides, or is overridden, as in
+        :meth:`_choose`.
+        """
+        used: list[_Candidate] = []
+        for challenger in sorted(candidates, key=lambda of: bool(of.skill.plugin)):
+            other = next((of for of in used if not of.skill.plugin or _same_content(of, challenger)), None)
+            if other is None:
+                used.append(challenger)
+            else:
+                used[used.index(other)] = self._choose(other, challenger)
+        for candidate in used:
+            skill = candidate.skill if len(used) == 1 else candidate.entry.full_named(candidate.skill)
+            self._entries[id(skill)] = candidate.entry
+            yield skill
 
     @property
     def failures(self) -> list[SourceError]:
@@ -81,10 +103,16 @@ class Catalog:
             raise ConfigError(f"skill names must be a list, such as [{names!r}], not the string {names!r}")
         if names is None:
             return [skill for skill in self.skills.values() if hidden or not skill.hidden]
-        for name in names:
-            if name not in self.skills:
-                raise UnknownNameError("skill", name, self.skills)
-        return [self.skills[name] for name in dict.fromkeys(names)]
+        found = dict(zip(names, map(self.find, names), strict=True))
+        for name, skill in found.items():
+            if skill is None:
+                raise unknown_skill(name, self.skills)
+        return list({skill.name: skill for skill in found.values() if skill is not None}.values())
+
+    def find(self, name: str) -> AgentSkill | None:
+        """Return the skill with this name, or with this full name."""
+        skill = self.skills.get(name) or self.skills.get(name.partition(":")[2])
+        return skill if skill is not None and name in (skill.name, skill.full_name) else None
 
     def _choose(self, winner: _Candidate, challenger: _Candidate) -> _Candidate:
         """Return the used skill for a name, and report the other one."""

@@ -174,6 +174,10 @@ class AgentSkillManager(Resource):
         """Return all loaded skills, sorted by name."""
         return self.load_skills()
 
+    def known_names(self) -> list[str]:
+        """Return the names of all skills, and the full names of those of plugins."""
+        return list(dict.fromkeys(name for skill in self.load_skills() for name in (skill.name, skill.full_name)))
+
     def _load_skills_from_paths(self, paths: Sequence[SourceItem]) -> list[AgentSkill]:
         """Return the skills of these folders and archives only."""
         return self._skills_of(SkillScope("job", paths=paths))

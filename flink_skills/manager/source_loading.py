@@ -44,7 +44,7 @@ class Entry:
     before one.
     """
 
-    __slots__ = ("_bound", "_limit", "_lock", "_root", "findings", "folder", "result", "signature")
+    __slots__ = ("_bound", "_full", "_limit", "_lock", "_root", "findings", "folder", "result", "signature")
 
     def __init__(self, folder: str, result: LoadResult, *, root: str, limit: int, signature: bytes | None) -> None:
         self.folder = folder
@@ -54,11 +54,18 @@ class Entry:
         self._root = root
         self._limit = limit
         self._bound = False
+        self._full: AgentSkill | None = None
         self._lock = threading.Lock()
 
     @property
     def skill(self) -> AgentSkill | None:
         return self.result.skill
+
+    def full_named(self, skill: AgentSkill) -> AgentSkill:
+        """Return ``skill``, that of the entry, under its full name: the same object each time."""
+        if self._full is None:
+            self._full = skill.with_full_name()
+        return self._full
 
     @property
     def is_bound(self) -> bool:

@@ -99,6 +99,8 @@ class SkillView:
             skill.name: skill for skill in sorted(skills, key=lambda skill: skill.name)
         }
         self.names: tuple[str, ...] = tuple(self._skills)
+        # The full names of skills of plugins.
+        self._full = {skill.full_name: skill for skill in self._skills.values() if skill.full_name != skill.name}
         self._max_chars = max_chars
         self._limits = limits or Limits()
         self._bind = bind
@@ -112,7 +114,7 @@ class SkillView:
         self._with_tools: dict[str, bool] = {}
 
     def __contains__(self, name: object) -> bool:
-        return name in self._skills
+        return name in self._skills or name in self._full
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -122,7 +124,7 @@ class SkillView:
 
     def get(self, name: str) -> AgentSkill | None:
         """The skill, or None where it does not exist or is not permitted."""
-        return self._skills.get(name)
+        return self._skills.get(name) or self._full.get(name)
 
     def near(self, name: str) -> list[str]:
         """The permitted names most like ``name``, best first."""
@@ -131,7 +133,7 @@ class SkillView:
     def only(self, names: Container[str]) -> SkillView:
         """Return a view of the skills that are in ``names``."""
         view = SkillView(
-            [skill for skill in self._skills.values() if skill.name in names],
+            [skill for skill in self._skills.values() if skill.name in names or skill.full_name in names],
             max_chars=self._max_chars,
             limits=self._limits,
             bind=self._bind,
@@ -350,12 +352,20 @@ class SkillView:
 
     def _known(self, name: str, action: str = "", key: str = "", path: str = "") -> AgentSkill:
         """Return the skill. The audit trail receives an ``action`` with an unknown name."""
-        skill = self._skills.get(name)
+        skill = self.get(name)
         if skill is None:
             if action:
                 self._audit(AuditEvent(action, name, "unknown", key=key, path=path))
-            raise UnknownNameError("skill", name, self.names)
+            raise unknown_skill(name, self.names)
         return skill
+
+
+def unknown_skill(name: str, known: Iterable[str], *, place: str = "") -> UnknownNameError:
+    """Return the error for an unknown name. It names the skills of plugins that have this name."""
+    known = list(known)
+    full = [repr(other) for other in known if other.endswith(f":{name}")]
+    advice = f"several plugins have it: write {' or '.join(full)}" if full else ""
+    return UnknownNameError("skill", name, known, place=place, advice=advice)
 
 
 @contextmanager

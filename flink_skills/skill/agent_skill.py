@@ -59,6 +59,7 @@ class AgentSkill:
         extra: Fields of the front matter that the format does not define.
         allowed_tools: Names of tools. None: the skill names none.
         form: ``"skill"``, or ``"heading"`` for a file without front matter.
+        plugin: The name of its plugin, or an empty string.
 
     Args:
         name: At most 64 characters: lowercase letters, digits and hyphens. Other letters are a diagnostic when a
@@ -79,7 +80,7 @@ class AgentSkill:
 
     __slots__ = (
         *Fields._fields,
-        *("path", "origin", "remote", "form"),
+        *("path", "origin", "remote", "form", "plugin"),
         *("_digest", "_files", "_instructions", "_limits"),
     )
 
@@ -122,6 +123,7 @@ class AgentSkill:
         self.origin = origin
         self.remote = False
         self.form = "skill"
+        self.plugin = ""
         self._limits = DEFAULT_LIMITS
         self._digest: str | None = None
         self._instructions: str | None = _exact(instructions or "")
@@ -148,6 +150,7 @@ class AgentSkill:
         remote: bool = False,
         limits: Limits | None = None,
         form: str = "skill",
+        plugin: str = "",
         files: SkillFiles | None = None,
         digest: str | None = None,
     ) -> AgentSkill:
@@ -161,9 +164,21 @@ class AgentSkill:
         # Without the check of __setattr__, which took half of the time.
         put = object.__setattr__
         files = FolderFiles(folder or "", root, skill_file, limits) if files is None else files
-        values = (*fields, folder, origin or folder or "", remote, form, digest, files, None, limits)
+        values = (*fields, folder, origin or folder or "", remote, form, plugin, digest, files, None, limits)
         for name, value in zip(AgentSkill.__slots__, values, strict=True):
             put(skill, name, value)
+        return skill
+
+    @property
+    def full_name(self) -> str:
+        """The name with that of its plugin, such as ``ops:deploy``. It is the name if there is no plugin."""
+        prefix = f"{self.plugin}:" if self.plugin else ""
+        return self.name if self.name.startswith(prefix) else prefix + self.name
+
+    def with_full_name(self) -> AgentSkill:
+        """Return the skill with :attr:`full_name` as its name. The files are shared."""
+        skill = self._same()
+        object.__setattr__(skill, "name", self.full_name)
         return skill
 
     @property
@@ -350,6 +365,7 @@ class AgentSkill:
             "files": all_files(self.name, self._files, self._limits),
             "skill_file": self._files.skill_file,
             "form": self.form,
+            "plugin": self.plugin,
             "instructions": self._instructions,
             "origin": self.origin,
             "remote": self.remote,
@@ -385,7 +401,7 @@ def _unpickled(kind: type[AgentSkill], state: Mapping[str, Any]) -> AgentSkill:
     fields = Fields(*state["fields"])
     fields = fields._replace(metadata=MappingProxyType(fields.metadata), extra=MappingProxyType(fields.extra))
     files = MemoryFiles(state["files"], state["skill_file"])
-    known = {name: state[name] for name in ("form", "origin", "remote", "limits")}
+    known = {name: state[name] for name in ("form", "plugin", "origin", "remote", "limits")}
     skill = kind.from_folder(None, fields, root="", files=files, **known)
     skill._instructions = state["instructions"]
     return skill

@@ -215,6 +215,7 @@ def load_folder(
     strict: bool = False,
     limits: Limits = _DEFAULT_LIMITS,
     format: str = "skill",
+    plugin: str = "",
     known_fields_only: bool = False,
 ) -> LoadResult:
     """Load the skill in ``folder`` (an absolute path).
@@ -248,7 +249,15 @@ def load_folder(
     if fields is None or report.has_errors:
         return LoadResult(None, tuple(report.diagnostics), report.strict_valid)
     skill = AgentSkill.from_folder(
-        folder, fields, root=root, skill_file=skill_file, origin=origin, remote=remote, limits=limits, form=form
+        folder,
+        fields,
+        root=root,
+        skill_file=skill_file,
+        origin=origin,
+        remote=remote,
+        limits=limits,
+        form=form,
+        plugin=plugin,
     )
     return LoadResult(skill, tuple(report.diagnostics), report.strict_valid)
 
@@ -260,6 +269,7 @@ def load_found(found: Found, *, root: str, **options: Any) -> LoadResult:
     links must not leave the plugin.
     """
     plugin = found.plugin
+    options["plugin"] = "" if plugin is None else plugin.name
     result = load_folder(found.folder, root=found.root(root), skill_file=found.skill_file, **options)
     if plugin is None or not plugin.is_standard or result.skill is None or result.strict_valid:
         return result

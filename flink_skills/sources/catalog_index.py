@@ -23,7 +23,7 @@ from flink_skills.skill.skill_fields import EMPTY, Fields
 from flink_skills.skill.skill_files import FolderFiles, digest_of
 
 # Goes up when what an index says of the same tree changes: its layout, a rule of the format, a diagnostic.
-_VERSION = 4
+_VERSION = 5
 _BLOCK = 4096
 # The limits on which a catalog depends; those of downloads and archives are kept to before there is a tree.
 _LIMITS = ("skill_file", "front_matter", "yaml_depth", "tree_depth", "tree_directories", "skill_files")
@@ -66,6 +66,8 @@ def to_record(result: LoadResult, root: str) -> dict[str, Any]:
         record["file"] = skill.files.skill_file
     if skill.form != "skill":
         record["form"] = skill.form
+    if skill.plugin:
+        record["plugin"] = skill.plugin
     return record
 
 
@@ -112,6 +114,7 @@ def from_record(
         remote=remote,
         limits=limits,
         form=record.get("form", "skill"),
+        plugin=record.get("plugin", ""),
         files=FolderFiles(folder, real_root, skill_file, limits, known),
         digest=digest,
     )

@@ -21,6 +21,7 @@ from flink_skills.errors import ConfigError, TurnError, UnknownNameError
 from flink_skills.execution import IsolationReport, WorkspaceManager
 from flink_skills.execution.backends.local_backend import HygieneBackend
 from flink_skills.manager import AgentSkillManager, SkillView
+from flink_skills.manager.view import unknown_skill
 from flink_skills.models.base import ChatModel
 from flink_skills.models.fallback import FallbackChain
 from flink_skills.models.media import accepted_kinds
@@ -208,7 +209,7 @@ class Generation:
         """
         models: list[ModelPlan | None] = [*parts.plan.models] or [None]
         views = {model.name if model else "": effective_view(parts.plan, manager, model) for model in models}
-        return cls(parts, manager.generation, views, [skill.name for skill in manager.get_skills()])
+        return cls(parts, manager.generation, views, manager.known_names())
 
     def limited_to(self, names: Iterable[str]) -> Generation:
         """Return the models with no other skills than ``names``, which ``visible_skills`` returned.
@@ -275,7 +276,7 @@ def effective_view(plan: AgentPlan, manager: AgentSkillManager, model: ModelPlan
     Raises :class:`UnknownNameError`, which names the agent and the model, for a name in ``skill_names`` that no source
     has.
     """
-    check_names(plan, model, [skill.name for skill in manager.get_skills()])
+    check_names(plan, model, manager.known_names())
     return manager.view(plan.filter_of(model))
 
 
@@ -288,7 +289,7 @@ def check_names(plan: AgentPlan, model: ModelPlan | None, known: Iterable[str]) 
     for owner, names in declared:
         for name in names:
             if name not in known:
-                raise UnknownNameError("skill", name, known, place=f"skill_names of {owner}")
+                raise unknown_skill(name, known, place=f"skill_names of {owner}")
 
 
 def _open(parts: GenerationParts, view: SkillView, plan: ModelPlan | None) -> ModelRuntime:

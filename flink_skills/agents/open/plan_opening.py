@@ -192,7 +192,7 @@ def _named(agent: OpenAgent) -> NamedAgent:
         agent.plan,
         agent.agent,
         agent.declared,
-        skills=frozenset(skill.name for skill in skills),
+        skills=frozenset(agent.manager.known_names()),
         skill_bringers=tuple(bringers) if agent.plan.scopes else (),
         has_bundled=agent.services.bundled is not None and (bool(bringers) or any(map(brings_tools, skills))),
     )

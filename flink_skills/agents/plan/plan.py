@@ -191,7 +191,14 @@ class AgentPlan:
         filters = [set(names) for names in self.skill_filters]
         if model is not None and model.skill_names is not None:
             filters.append(set(model.skill_names))
-        return tuple(sorted(set.intersection(*filters))) if filters else None
+        if not filters:
+            return None
+        found, *others = filters
+        for names in others:
+            # "ops:deploy" is one of the skills that "deploy" names.
+            both = {name for name in found if name in names or name.partition(":")[2] in names}
+            found = both | {name for name in names if name.partition(":")[2] in found}
+        return tuple(sorted(found))
 
     @property
     def runs_commands(self) -> bool:

@@ -63,7 +63,7 @@ class AgentRequest:
             raise UnknownNameError("chat model", self.chat_model, models, place=f"agent {plan.agent_id}")
         model = models[self.chat_model] if self.chat_model is not None else next(iter(plan.models), None)
         with AgentSkillManager.from_scopes(plan.scopes, config=self.config, tools=None) as manager:
-            valid_names = [skill.name for skill in manager.get_skills()]
+            valid_names = manager.known_names()
             check_names(plan, model, valid_names)
             for name in self.names or ():
                 if name not in valid_names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from flink_skills.cli.shared_options import absolute_source, is_url, parse_source
@@ -214,12 +214,23 @@ class _Reader:
         self._names = offered.names if offered is not None else ()
         self._offered = offered or OfferedTools(bundled_off=SkillSettings.of(config).bundled_off)
         self._is_stream = is_stream
-        self._winners: dict[str, SourceSkill] = {}
+        # By name, then by plugin.
+        self._winners: dict[str, dict[str, SourceSkill]] = {}
         self._folders: set[str] = set()
         self._links: set[tuple[str, str]] = set()
 
     def sort(self) -> None:
-        """Sort the skills by name, source and path."""
+        """Give skills of several plugins their full names, and sort the skills by name, source and path."""
+        full = {
+            id(skill): f"{plugin}:{name}"
+            for name, winners in self._winners.items()
+            for plugin, skill in winners.items()
+            if plugin and len(winners) > 1
+        }
+        self.contents.strict_valid |= {full[id(skill)] for skill in self.contents.skills if id(skill) in full}
+        self.contents.skills = [
+            replace(skill, name=full[id(skill)]) if id(skill) in full else skill for skill in self.contents.skills
+        ]
         self.contents.skills.sort(key=lambda skill: (skill.name, skill.source, skill.path))
 
     def read(self, number: int, source: str) -> Iterator[Diagnostic]:
@@ -320,13 +331,18 @@ class _Reader:
         return diagnostics + unreadable
 
     def _add(self, skill: LoadedSkill) -> Iterator[Diagnostic]:
-        """Add a skill, or yield a diagnostic if an earlier skill has the same name."""
-        winner = self._winners.get(skill.name)
+        """Add a skill, or yield a diagnostic if an earlier skill of its plugin, or of none, has the same name."""
+        plugin = skill.skill.plugin
+        others = self._winners.setdefault(skill.name, {})
+        same = next(
+            (found for found in others.values() if found.digest is not None and found.digest == skill.digest), None
+        )
+        winner = others.get(plugin) or others.get("") or same
         if winner is None:
             stored: SourceSkill = skill
             if self._is_stream:  # Retain only the digest.
                 stored = SourceSkill(skill.name, skill.path, skill.origin, skill.source, "loaded", skill.digest)
-            self._winners[skill.name] = stored
+            others[plugin] = stored
             self.contents.skills.append(stored)
         elif skill.digest is not None and skill.digest == winner.digest:
             message, fix = f"the skill is identical to {winner.path}", "remove one of them"

@@ -127,8 +127,8 @@ def caller_view(services: ToolServices, context: ToolContext) -> SkillView:
 
 def known_skill(name: str, view: SkillView) -> str:
     """Return the skill ``name``, or the only one that differs in case. Raises :class:`ArgumentError`."""
-    if name in view:
-        return name
+    if (skill := view.get(name)) is not None:
+        return skill.name
     folded = [known for known in view.names if known.casefold() == name.strip().casefold()]
     if len(folded) == 1:
         return folded[0]
