@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flink_skills import Agent
+from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script
@@ -37,12 +38,13 @@ async def test_a_model_loads_skills_of_two_plugins_with_one_name(
     model = script(
         lambda request: (
             calls(steps[done], prefix=f"c{done}")
-            if (done := sum(type(message).__name__ == "ToolMessage" for message in request.messages)) < len(steps)
+            if (done := sum(isinstance(message, ToolMessage) for message in request.messages)) < len(steps)
             else "done"
         )
     )
     await (await open_agent(Desk, tmp_path / "skills")).turn("x")
     unknown, loaded, output = (request.messages[-1] for request in model.requests[1:])
+    assert isinstance(unknown, ToolMessage)
     assert unknown.is_error
     assert "ops:deploy" in unknown.content
     assert "web:deploy" in unknown.content
