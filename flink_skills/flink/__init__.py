@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from flink_skills.flink.jar_resources import client_resources as client_resources
     from flink_skills.flink.job_execution import JobSummary as JobSummary
     from flink_skills.flink.job_execution import summary_of as summary_of
+    from flink_skills.flink.savepoints import Savepoint as Savepoint
 
 _HOMES = {
     "JobFailedError": "flink_failures",
     "JobSummary": "job_execution",
+    "Savepoint": "savepoints",
     "add_bridge": "bridge",
     "client_resources": "jar_resources",
     "job_failure": "flink_failures",

@@ -18,7 +18,8 @@ from tests.cli.conftest import FlinkSkills
 from tests.kit.skills import write_skill
 from tests.sources.web import zip_of
 
-ROW_KEYS = ["name", "description", "path", "origin", "digest", "files", "bytes"]
+ROW_KEYS = ["name", "description", "path", "origin", "plugin", "digest", "files", "bytes"]
+SCHEMA = "https://agent-plugins.org/schemas/1.0.0/plugin.schema.json"
 TYPED = """\
 ---
 name: typed
@@ -180,6 +181,23 @@ def test_a_resource_that_is_none(path: str, message: str, flink_skills: FlinkSki
     said = flink_skills("show", "typed", "--source", "s", "--resource", path)
     assert (said.code, said.stdout) == (1, "")
     assert message in said.stderr
+
+
+def test_skills_of_plugins_have_their_plugin(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    for plugin, name in (("ops", "deploy"), ("ops", "status"), ("web", "deploy")):
+        write_skill(tmp_path / "s" / plugin / "skills" / name, description=f"Handles {plugin}.")
+        (tmp_path / "s" / plugin / "plugin.json").write_text(json.dumps({"$schema": SCHEMA, "name": plugin}))
+    write_skill(tmp_path / "s/alone")
+    rows = flink_skills("list", "s", "--format", "json").json
+    names = [("alone", ""), ("ops:deploy", "ops"), ("status", "ops"), ("web:deploy", "web")]
+    assert [(row["name"], row["plugin"]) for row in rows] == names
+    assert flink_skills("list", "s").stdout.split()[:2] == ["NAME", "PLUGIN"]
+    for name in ("status", "ops:status"):
+        shown = flink_skills("show", name, "--source", "s", "--format", "json").json
+        assert (shown["name"], shown["plugin"], shown["files"][0]["path"]) == ("status", "ops", "SKILL.md")
+    said = flink_skills("show", "deploy", "--source", "s")
+    assert said.code == 1
+    assert "ops:deploy" in said.stderr
 
 
 def test_names_that_are_none(flink_skills: FlinkSkills, typed: Path) -> None:

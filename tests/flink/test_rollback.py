@@ -20,7 +20,7 @@ from pyflink.java_gateway import get_gateway
 import flink_skills
 import flink_skills.cli
 from flink_skills import AgentsExecutionEnvironment
-from flink_skills.flink.savepoints import Savepoint
+from flink_skills.flink import Savepoint
 from tests.golden import rollback
 from tests.golden.make import DEADLINE, Sender, golden_environment, stopped
 from tests.kit.flink_rest import wait_until

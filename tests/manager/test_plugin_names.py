@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from flink_skills.agents.plan.plan import AgentPlan
-from flink_skills.cli.look.source_contents import Depth, read_sources
+from flink_skills import AgentPlan
 from flink_skills.errors import SkillLockError, UnknownNameError
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig
@@ -45,9 +44,6 @@ def test_only_names_of_several_plugins_have_the_plugin(root: Path) -> None:
     assert [each.name for each in loaded.get_skills()] == ["lint", "ops:deploy", "status", "web:deploy"]
     assert [each.code for each in loaded.diagnostics] == []
     assert "- ops:deploy: Deploys services." in loaded.get_system_prompt()
-    # The command line reads the same.
-    contents = read_sources([str(root)], SkillConfig(), Depth.FRONT_MATTER)
-    assert [each.name for each in contents.loaded] == ["lint", "ops:deploy", "status", "web:deploy"]
 
 
 def test_both_forms_are_accepted(root: Path) -> None:

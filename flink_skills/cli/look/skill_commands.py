@@ -48,8 +48,8 @@ _SHORT_DIGEST = 12
 def list_skills(sources: Sources, *, format_: OutputFormat = Format.TEXT, set_: Assignments = None) -> None:
     """List the skills of sources as a job loads them.
 
-    The list has the name, description, origin, number of files, size and digest of each skill. If several skills have
-    the same name, only the skill that a job uses is listed, and the others are reported on stderr.
+    The list has the name, description, origin, plugin, number of files, size and digest of each skill. If several
+    skills have the same name, only the skill that a job uses is listed, and the others are reported on stderr.
 
     Examples:
 
@@ -75,6 +75,7 @@ def _listed_json(loaded: LoadedSkill) -> dict[str, object]:
         "description": loaded.skill.description,
         "path": loaded.path,
         "origin": loaded.origin,
+        "plugin": loaded.skill.plugin,
         "digest": loaded.digest,
         "files": len(sizes),
         "bytes": sum(sizes.values()),
@@ -83,8 +84,10 @@ def _listed_json(loaded: LoadedSkill) -> dict[str, object]:
 
 def _print_list(contents: SourceContents) -> None:
     several = len({loaded.origin for loaded in contents.loaded}) > 1
+    plugins = any(loaded.skill.plugin for loaded in contents.loaded)
     columns = [
         Column("NAME"),
+        *((Column("PLUGIN", optional=True),) if plugins else ()),
         Column("FILES", right=True, optional=True),
         Column("SIZE", right=True, optional=True),
         Column("DIGEST", optional=True),
@@ -94,6 +97,7 @@ def _print_list(contents: SourceContents) -> None:
     rows = [
         [
             loaded.name,
+            *((loaded.skill.plugin,) if plugins else ()),
             f"{len(loaded.sizes):,}",
             size_text(sum(loaded.sizes.values())),
             (loaded.digest or "?")[:_SHORT_DIGEST],
@@ -132,7 +136,7 @@ def show(
 
     config = configuration(set_)
     contents = read_sources(source, config, Depth.FRONT_MATTER if resource else Depth.BODY, only=name)
-    skill = next((loaded for loaded in contents.loaded if loaded.name == name), None)
+    skill = next((loaded for loaded in contents.loaded if name in (loaded.name, loaded.skill.full_name)), None)
     if skill is None:
         report_problems(contents)
         skipped = [candidate for candidate in contents.skills if candidate.name == name]
@@ -168,6 +172,7 @@ def _show(contents: SourceContents, loaded: LoadedSkill, limits: Limits, format_
                 "description": skill.description,
                 "path": loaded.path,
                 "origin": loaded.origin,
+                "plugin": skill.plugin,
                 "digest": loaded.digest,
                 "front_matter": front_matter,
                 "extra": dict(skill.extra),

@@ -294,7 +294,7 @@ class _Reader:
         if self._depth is not Depth.FRONT_MATTER:
             # Strict loading returns no skill if it rejects it. Inspect the rejected skill as well.
             skill = result.skill or (self._load_leniently(tree, folder) if self._strict else None)
-            if skill is not None and self._only in (None, skill.name):
+            if skill is not None and self._only in (None, skill.name, skill.full_name):
                 diagnostics += self._inspect(skill)
         name = result.skill.name if result.skill else next((one.skill for one in diagnostics if one.skill), "")
         name = name or os.path.basename(folder)

@@ -130,7 +130,7 @@ def _open_savepoint(location: str, assignments: list[str]) -> Savepoint:
     Raises:
         ConfigError: There is no savepoint, or it has no state of agents.
     """
-    from flink_skills.flink.savepoints import Savepoint
+    from flink_skills.flink import Savepoint
 
     options = {}
     for assignment in assignments:
