@@ -28,7 +28,7 @@ SUITES = {
     "execution": [
         "tests/execution/isolation",
         "tests/execution/workspace",
-        *(f"tests/execution/test_local_{about}.py" for about in ("commands", "holding", "limits")),
+        *(f"tests/execution/test_local_{about}.py" for about in ("commands", "limits", "signals")),
     ],
     "command-line": ["tests/cli/test_doctor.py", "tests/cli/test_exec.py"],
 }
