@@ -34,16 +34,17 @@ def none_is_default(cls: C) -> C:
     # Others have None as their default, or none.
     others = frozenset(each.name for each in parameters.values() if each.default not in (each.empty, None))
 
+    of_none = id(None)
+
     @functools.wraps(make)
     def made(*args: Any, **given: Any) -> Any:
-        for at, value in enumerate(args):
-            if value is None and names[at] in others:
-                # The arguments behind it move to their names.
-                given.update(zip(names[at:], args[at:], strict=False))
-                args = args[:at]
-                break
         # By identity, because `==` of a value can do anything.
-        if id(None) in map(id, given.values()):
+        if of_none in map(id, args):
+            at = next((at for at, value in enumerate(args) if value is None and names[at] in others), len(args))
+            # The arguments behind it move to their names.
+            given.update(zip(names[at:], args[at:], strict=False))
+            args = args[:at]
+        if given and of_none in map(id, given.values()):
             given = {each: value for each, value in given.items() if value is not None or each not in others}
         return make(*args, **given)
 

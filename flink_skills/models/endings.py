@@ -124,9 +124,16 @@ def checked(response: ModelResponse, model: str, *, keeps_filtered: bool = False
     # Models of users return anything.
     reason = str(response.finish_reason or "")
     end = end_of(reason)
-    has_text = bool(response.text.strip())
-    if end is AnswerEnd.COMPLETE and not (has_text or response.tool_calls or response.verbatim):
+    if end is AnswerEnd.COMPLETE and not (response.tool_calls or response.verbatim or response.text.strip()):
         end = AnswerEnd.FAILED if {*_names(reason)} <= _NO_REASON else end
+    if end is AnswerEnd.FAILED or end is AnswerEnd.FILTERED:
+        _reject(response, model, end, reason, keeps_filtered=keeps_filtered)
+    name = neutral_reason(reason)
+    return response if name == response.finish_reason else replace(response, finish_reason=name)
+
+
+def _reject(response: ModelResponse, model: str, end: AnswerEnd, reason: str, *, keeps_filtered: bool) -> None:
+    """Raise :class:`ModelError` for a failed answer, and for a filtered one that is not used."""
     shown = " ".join(reason[:_MAX_LENGTH].split())
     if end is AnswerEnd.FAILED:
         raise ModelError(
@@ -135,7 +142,7 @@ def checked(response: ModelResponse, model: str, *, keeps_filtered: bool = False
             retryable=True,
             finish_reason=end.value,
         )
-    if end is AnswerEnd.FILTERED and not (keeps_filtered and has_text and not response.tool_calls):
+    if not (keeps_filtered and response.text.strip() and not response.tool_calls):
         refusal = " ".join(response.text[:_SHOWN].split()) if "refus" in reason.casefold() else ""
         raise ModelError(
             f"the answer of model {model} was filtered: the provider ended it with {shown!r} as the reason"
@@ -144,8 +151,6 @@ def checked(response: ModelResponse, model: str, *, keeps_filtered: bool = False
             rejects_request=True,
             finish_reason=end.value,
         )
-    name = neutral_reason(reason)
-    return response if name == response.finish_reason else replace(response, finish_reason=name)
 
 
 def _names(reason: str) -> Iterator[str]:

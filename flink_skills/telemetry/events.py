@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from flink_skills.telemetry.activity import Activity, Delta, Observer, PointEvent, TurnScope
@@ -46,6 +47,8 @@ _OUTPUT_SIZE, _CODE, _SEVERITY, _DETAIL = (position(name) for name in ("output_s
 # Columns with the same names as the counts of a usage.
 _USAGE_NAMES = "input_tokens output_tokens cache_read_tokens cache_write_tokens reasoning_tokens requests"
 _USAGE = tuple((name, position(name)) for name in _USAGE_NAMES.split())
+_USAGE_COLUMNS = tuple(column for _, column in _USAGE)
+_counts_of = attrgetter(*_USAGE_NAMES.split())
 
 _Values = list[Any]
 
@@ -173,8 +176,8 @@ class EventObserver(Observer):
             values[_MODEL_ID] = setup.label
         response = attributes.get("response")
         if response is not None:
-            for name, column in _USAGE:
-                values[column] = getattr(response.usage, name)
+            for column, count in zip(_USAGE_COLUMNS, _counts_of(response.usage), strict=True):
+                values[column] = count
             values[_OUTPUT_SIZE] = len(response.text)
         values[_COST] = attributes.get("cost")
 
