@@ -105,6 +105,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "Print the skill menu that a model receives, and its size.",
         {1: "A source cannot be read or has no skill, or a name does not exist."},
     ),
+    "turns": CommandEntry(
+        "look.turns_command:turns",
+        "Show the turns of an event stream, or one as a timeline.",
+        {1: "No turn is selected, or a line is not an event."},
+    ),
     "sessions": CommandEntry(
         "ops.savepoint_state:sessions",
         "Show agent sessions in a savepoint or checkpoint.",

@@ -7,6 +7,7 @@ written as ``<U+…>``.
 from __future__ import annotations
 
 import codecs
+import datetime as dt
 import json
 import logging
 import os
@@ -227,6 +228,15 @@ def size_text(size: int) -> str:
     while number >= 1024 and unit != "GB":
         number, unit = number / 1024, next(units)
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+
+
+def time_text(milliseconds: float) -> str:
+    """Return a time in UTC with seconds, from milliseconds since 1970.
+
+    >>> time_text(1795904173406)
+    '2026-11-28 22:16:13Z'
+    """
+    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def _is_styled(stream: TextIO) -> bool:

@@ -24,7 +24,7 @@ from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.flink.agents_configuration import flink_values
 from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
 from flink_skills.flink.bridge import add_bridge, configuration_of, flink_environment, java_array, string_array
-from flink_skills.flink.flink_failures import SqlError, sql_errors
+from flink_skills.flink.flink_failures import SqlError, flink_errors, sql_errors
 from flink_skills.flink.flink_types import column_type
 from flink_skills.flink.job_execution import JobSummary, execute
 from flink_skills.flink.option_keys import refused_values
@@ -32,6 +32,12 @@ from flink_skills.flink.stream import AgentOutput, StreamInput
 
 _ON_CONFLICT = "table.exec.sink.require-on-conflict"
 _ROWTIME = "flink_skills_rowtime"
+# Options that a table of a sink lacks, by connector. With the key True, its rows are followed.
+_FROM_START = {"scan.startup.mode": "earliest-offset"}
+_HINTS: dict[bool, dict[str, dict[str, str]]] = {
+    False: {"kafka": {**_FROM_START, "scan.bounded.mode": "latest-offset"}},
+    True: {"kafka": _FROM_START, "filesystem": {"source.monitor-interval": "1 s"}},
+}
 # Transformations without an operator have no uid.
 _NO_OPERATORS = ("UnionTransformation", "PartitionTransformation", "SideOutputTransformation")
 
@@ -130,6 +136,32 @@ class JobGraph:
         """Return the columns of a query. It needs the connectors of its tables."""
         with sql_errors():
             return self._shape("the query", self.t_env.sql_query(query))
+
+    def rows(self, name: str, *, follow: bool) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a table as dicts, with times as strings in UTC.
+
+        Without ``follow``, a topic of Kafka is read up to its end. With ``follow``, files are read as they appear.
+        """
+        given = self._options(name)
+        hints = {
+            key: value for key, value in _HINTS[follow].get(given.get("connector", ""), {}).items() if key not in given
+        }
+        columns = ", ".join(
+            f"CAST(`{column.name}` AS STRING) AS `{column.name}`"
+            if column.sql.startswith("TIMESTAMP")
+            else f"`{column.name}`"
+            for column in self.shape(name).columns
+        )
+        options = ", ".join(f"'{key}'='{value}'" for key, value in hints.items())
+        hint = f" /*+ OPTIONS({options}) */" if hints else ""
+        self.t_env.get_config().set_local_timezone("UTC")
+        query = f"SELECT {columns} FROM {self._path(name).asSummaryString()}{hint}"  # noqa: S608 - names of the job's own table
+        with sql_errors():
+            result = self.t_env.execute_sql(query)
+        names = self.shape(name).names
+        with flink_errors(ConfigError, f"table {name}: "), result.collect() as rows:
+            for row in rows:
+                yield dict(zip(names, row, strict=True))
 
     def check_source(self, *, table: str | None, query: str | None) -> None:
         """Raise :class:`SkillsError` if Flink cannot create the source of a table or query."""

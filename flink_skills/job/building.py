@@ -199,6 +199,24 @@ class JobBuilder:
             self.context.all_defined = False
             raise DocumentError(problems)
 
+    def event_rows(self, *, follow: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the rows of the tables of events as events, each with its table.
+
+        With ``follow``, the rows continue as the job writes them. Raises :class:`ConfigError` without such a table.
+        """
+        sections = {stage.events.table: stage.events for stage in self.read.stages if stage.events is not None}
+        if not sections:
+            raise ConfigError(f"{self.read.file}: the job has no table of events; add 'events: {{table: NAME}}' to it")
+        if follow and len(sections) > 1:
+            names = ", ".join(sections)
+            raise ConfigError(f"{self.read.file}: --follow reads one table of events, and the job has {names}; omit it")
+        self.open_graph()
+        self.define_tables()
+        for table, section in sections.items():
+            fields = {column: source for column, source in section.columns.items() if isinstance(source, str)}
+            for row in self.graph.rows(table, follow=follow):
+                yield f"table {table}", {fields.get(column, column): value for column, value in row.items()}
+
     def option_problem(self, key: str, message: str) -> Problem:
         """Return a problem at an option of Flink, wherever it is set."""
         keys = self.read.document.keys

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from flink_skills.cli.look.catalog_command import render_page  # noqa: F401 - for the tests of pages
+
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
 
@@ -84,7 +86,7 @@ class Page:
     def shown(self) -> list[str]:
         """Names of the skills that are not filtered out."""
         names: list[str] = self.run(
-            "return [...document.querySelectorAll('.skill')].filter(s => s.checkVisibility())"
+            "return [...document.querySelectorAll('.entry')].filter(s => s.checkVisibility())"
             ".map(s => s.querySelector('.name').textContent)"
         )
         return names

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from flink_skills.cli.look.catalog_command import render_page
 from flink_skills.cli.look.catalog_data import Catalog, CatalogSkill, Length, Viewer
 from flink_skills.skill import Diagnostic
-from tests.browser.conftest import Page, Wait
+from tests.browser.conftest import Page, Wait, render_page
 
 pytestmark = pytest.mark.browser
 
@@ -164,7 +163,8 @@ def test_the_whole_digest_is_copied(page: Page, many: Path, wait: Wait) -> None:
     for prepare in ("", "navigator.clipboard.writeText = () => Promise.reject(new Error('no'));"):
         page.run(
             "window.copied = ''; document.addEventListener('copy', () => "
-            "{ window.copied = document.activeElement.value || 'x'; });" + prepare
+            "{ window.copied = document.activeElement.value || 'x'; }); window.setTimeout = () => 0;"
+            "document.querySelectorAll('button[data-copy]').forEach(b => { b.textContent = 'copy'; });" + prepare
         )
         button = page.driver.find_element("css selector", "#skill-broken button[data-copy]")
         button.click()
@@ -225,7 +225,7 @@ def test_hostile_texts_are_texts(page: Page, hostile: Path) -> None:
     assert handlers == []
     # No skill is another than it says: names are there to the letter, and what nobody would see is shown.
     assert [name.partition("\u202e")[0] for name in page.shown()[:-1]] == HOSTILE[:-1]
-    marks = page.run("return [...document.querySelectorAll('.skill:last-of-type .name mark')].map(m => m.textContent)")
+    marks = page.run("return [...document.querySelectorAll('.entry:last-of-type .name mark')].map(m => m.textContent)")
     assert marks == ["U+202E", "U+202C", "U+200B", "U+0000", "U+001B", "U+D800"]
     assert [entry for entry in page.driver.get_log("browser") if entry["level"] == "SEVERE"] == []
     copied = page.run("return [...document.querySelectorAll('[data-copy]')].map(b => b.dataset.copy)")
@@ -261,7 +261,7 @@ def test_a_long_list_ends_with_the_number_of_the_others(page: Page, tmp_path: Pa
     crowd = skill("crowd", files=[(f"a/{number:04}.dat", 1) for number in range(2_100)])
     (tmp_path / "crowd.html").write_text(html_of(Catalog("Skills", ["skills"], [crowd])), encoding="utf-8")
     page.open(tmp_path / "crowd.html", fragment="#skill-crowd")
-    text = page.run("return document.querySelector('.skill').textContent")
+    text = page.run("return document.querySelector('.entry').textContent")
     assert "2,100 files, 2.1 KB" in text
     assert text.count(".dat") == 200
     assert "and 1,900 more" in text

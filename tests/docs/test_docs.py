@@ -391,6 +391,7 @@ REASONS = {
     "needs an object store of yours",
     "needs Docker",
     "needs the savepoint of a job",
+    "needs the events of a job",
     "needs Flink's own command line",
     "starts a server that stays",
 }

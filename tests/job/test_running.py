@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import flink_skills.cli
 from flink_skills.flink import JobFailedError
 from flink_skills.job import run_job_file
 from flink_skills.testing import Reply, Rule, ScriptedModelServer
@@ -116,15 +119,19 @@ def test_columns_of_all_types_failed_turns_and_outputs_that_do_not_fit(tmp_path:
     assert any("checkpoints are disabled" in warning for warning in told)
 
 
-def test_an_updating_query_gives_what_holds_after_each_change_and_events_are_a_table(tmp_path: Path) -> None:
+def test_an_updating_query_gives_what_holds_after_each_change_and_events_are_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "orders.json").write_text("".join(json.dumps(order(number)) + "\n" for number in (1, 2)))
     head, _, _ = JOB.partition("agent:")
+    head = head.replace("default: 1", "default: 1, table.local-time-zone: Asia/Tokyo")
     tables = JOB.partition("tables: |\n")[2].partition("input:")[0]
     (tmp_path / "job.yaml").write_text(
         f"{head}agent: {{name: reader, model: offline}}\ntables: |\n{tables}"
         "  CREATE TABLE seen (orders BIGINT, customer STRING, answer STRING)\n"
         "  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/seen', 'format' = 'json');\n"
-        "  CREATE TABLE audit (kind STRING, who STRING, turn INT)\n"
+        "  CREATE TABLE audit (kind STRING, who STRING, turn INT, `at` TIMESTAMP_LTZ(3), agent STRING,\n"
+        "  status STRING)\n"
         "  WITH ('connector' = 'filesystem', 'path' = '${job:dir}/audit', 'format' = 'json');\n"
         "input: {query: 'SELECT customer, COUNT(*) AS orders FROM orders GROUP BY customer', key: customer}\n"
         "output: {table: seen}\nevents: {table: audit, columns: {who: key}}\n"
@@ -132,7 +139,17 @@ def test_an_updating_query_gives_what_holds_after_each_change_and_events_are_a_t
     run_job_file(tmp_path / "job.yaml", local=True, warn=lambda warning: None)
     assert [(row["customer"], row["orders"]) for row in rows(tmp_path / "seen")] == [("ann", 1), ("ann", 2)]
     turns = [row for row in rows(tmp_path / "audit") if row["kind"] == "turn"]
-    assert turns == [{"kind": "turn", "who": "ann", "turn": number} for number in (1, 2)]
+    assert [(row["who"], row["turn"]) for row in turns] == [("ann", 1), ("ann", 2)]
+    # The command reads the same table with its connector and its names of columns.
+    monkeypatch.setattr(sys, "argv", ["flink-skills", "turns", str(tmp_path / "job.yaml"), "--format", "json"])
+    capsys.readouterr()
+    assert flink_skills.cli.main() == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(turn["key"], turn["turn"], turn["agent"], turn["outcome"]) for turn in shown] == [
+        ("ann", 1, "reader", "ok"),
+        ("ann", 2, "reader", "ok"),
+    ]
+    assert all(0 <= time.time() - turn["at"] / 1000 < 600 for turn in shown)
 
 
 def test_a_job_that_fails_says_why_without_what_a_reference_stands_for(

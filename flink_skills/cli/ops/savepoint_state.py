@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flink_skills.cli.shared_options import FAILED, Format, OutputFormat, text_option
-from flink_skills.cli.terminal_output import json_line, print_error, print_json_line, print_line
+from flink_skills.cli.terminal_output import json_line, print_error, print_json_line, print_line, time_text
 from flink_skills.errors import ConfigError, counted
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def waits(
         sys.stdout.writelines(f"{line}\n" for _, line in found)
         return
     for since, line in found:
-        print_line((_time(since), "cyan"), f"  {line}")
+        print_line((time_text(since), "cyan"), f"  {line}")
     print_line(f"{counted(turns, 'turn')} waiting, {counted(len(found), 'wait')}")
     if early:
         print_line(f"{counted(early, 'answer')} without a question")
@@ -253,7 +252,7 @@ def _wait_line(wait: dict[str, Any]) -> str:
     what = f"{wait['kind']} of {wait['tool']}" if wait["tool"] else f"{wait['kind']} {wait['name']}"
     parts = [f"{wait['agent']} {_to_text(wait['key'])} turn {wait['turn']}", what]
     if wait["deadline"] is not None:
-        parts.append(f"until {_time(wait['deadline'])}{' in event time' if wait['event_time'] else ''}")
+        parts.append(f"until {time_text(wait['deadline'])}{' in event time' if wait['event_time'] else ''}")
     if wait["kind"] != "sleep":
         parts.append(wait["wait_id"])
     data = wait["payload"] if wait["arguments"] is None else wait["arguments"]
@@ -265,8 +264,3 @@ def _to_text(value: Any, max_length: int | None = None) -> str:
     """Return a value as JSON, truncated to ``max_length`` characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if max_length is None or len(text) <= max_length else f"{text[:max_length]}…"
-
-
-def _time(milliseconds: int) -> str:
-    """Return a time in UTC with seconds."""
-    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

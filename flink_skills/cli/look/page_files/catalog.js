@@ -66,7 +66,7 @@
   });
 
   const entries = skills.map((skill, index) => {
-    const article = element("article", { class: "skill", id: ids[index] },
+    const article = element("article", { class: "entry", id: ids[index] },
       element("details", {},
         element("summary", {},
           element("h3", { class: "name" }, skill.name), " ",

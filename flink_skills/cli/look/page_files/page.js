@@ -96,7 +96,7 @@ const searchable = (entries) => {
 
   const move = (from, step) => {
     const all = entries.filter((entry) => !entry.article.hidden).map((entry) => entry.article.querySelector("summary"));
-    const next = all[all.indexOf(from) + step];
+    const next = all[all.indexOf(from && from.closest("article").querySelector("summary")) + step];
     if (next) next.focus();
     else if (step < 0) field.focus();
   };
