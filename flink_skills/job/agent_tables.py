@@ -186,11 +186,30 @@ _FILLING = {
 }
 
 
+_EVENT_COLUMN = re.compile(r"[(,]\s*(?:--[^\n]*\n\s*)*(?:event|`event`)\s", re.IGNORECASE)
 # The fields of records, and what a record is.
 _FIELDS = {
     "events": ([column.name for column in EVENT_COLUMNS], "an event"),
     "waits": ([name for name, _, _ in WAIT_COLUMNS], "a wait"),
 }
+
+
+def lost_events(read: ReadJob, stage: Stage) -> str:
+    """Return a message if the table of errors has no column for the event. Return an empty string otherwise.
+
+    The statement that creates the table decides, so neither Flink nor a connector is needed. The columns of a catalog's
+    table are not known.
+    """
+    section = stage.errors
+    statement = creating(read.statements, section.table) if section is not None else None
+    if section is None or statement is None or "event" in section.columns.values():
+        return ""
+    if _EVENT_COLUMN.search(statement.text):
+        return ""
+    return (
+        f"table {section.table} of 'errors' has no column for the event, so failed events cannot run again: add the "
+        "column 'event STRING', or set 'columns: {NAME: event}'"
+    )
 
 
 class AgentTables:

@@ -39,7 +39,18 @@ def test_a_sound_job(tmp_path: Path) -> None:
         ("ok", "failures: id ← event.id, error ← error"),
     ]
     assert "log-triage" in checks["skills"][0][1]
-    assert "checkpoints are disabled" in checks["warning"][0][1]
+    lost, disabled = [message for _, message in checks["warning"]]
+    assert lost == (
+        "table failures of 'errors' has no column for the event, so failed events cannot run again: add the column "
+        "'event STRING', or set 'columns: {NAME: event}'"
+    )
+    assert "checkpoints are disabled" in disabled
+
+
+@pytest.mark.parametrize("name", ["event STRING", "`event` ROW<id INT>", "-- The event.\n    EVENT STRING"])
+def test_a_table_of_errors_with_the_event_has_no_warning(tmp_path: Path, name: str) -> None:
+    checks = found(tmp_path, PLAIN.replace("(id INT, error STRING", f"(id INT, {name}, error STRING"), skills=SKILLS)
+    assert ["column for the event" in message for _, message in checks["warning"]] == [False]
 
 
 @pytest.mark.parametrize(
