@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flink_skills.skill import Diagnostic, Limits, Report, find_skills, load_found
+from flink_skills.skill import Diagnostic, Limits, Report, find_servers, find_skills, load_found
 
 SCHEMA = "https://agent-plugins.org/schemas/1.0.0/plugin.schema.json"
 MCP = "https://agent-plugins.org/schemas/1.0.0/mcp.schema.json"
@@ -232,8 +233,8 @@ BAD_SERVERS: dict[str, tuple[Any, str]] = {
     "a cwd that leaves the data": (stdio(cwd="${PLUGIN_DATA}/../x"), "'cwd' leaves the folder for data"),
     "a longer variable": (stdio(cwd="${PLUGIN_ROOT}x"), "'cwd' is '${PLUGIN_ROOT}x'"),
     "a reserved variable": (stdio(env={"PLUGIN_ROOT": "/"}), "'env' sets PLUGIN_ROOT"),
-    "a number in env": (stdio(env={"A": 1}), "'env' contains values other than strings"),
-    "a number in args": (stdio(args=[1]), "'args' contains values other than strings"),
+    "a number in env": (stdio(env={"A": 1}), "'env' is not an object of strings"),
+    "a number in args": (stdio(args=[1]), "'args' is not an array of strings"),
     "no url": ({"type": "sse"}, "'url' is missing"),
     "a relative url": (http(url="/mcp"), "'url' is not an absolute address"),
     "another scheme": (http(url="ftp://x.example"), "'url' is not an absolute address"),
@@ -256,17 +257,21 @@ def servers(plugin: Path, **found: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("case", GOOD_SERVERS)
-def test_a_valid_server_is_named_as_not_started(plugin: Path, case: str) -> None:
-    assert servers(plugin, one=GOOD_SERVERS[case]) == ["server 'one' is not started"]
+def test_a_valid_server_is_named_with_the_option_that_starts_it(plugin: Path, case: str) -> None:
+    assert servers(plugin, one=GOOD_SERVERS[case]) == ["MCP server 'ops:one' is not started"]
+    fixes = [each.fix for each in load(plugin)[1]]
+    assert fixes == ["add 'ops:one' to skills.plugins.servers to start it"]
+    (found,) = find_servers(str(plugin), Limits())
+    assert (found.full_name, found.settings, found.root) == ("ops:one", GOOD_SERVERS[case], str(plugin.resolve()))
 
 
 @pytest.mark.parametrize("case", BAD_SERVERS)
 def test_a_wrong_server_costs_that_server(plugin: Path, case: str) -> None:
     server, reason = BAD_SERVERS[case]
     wrong, other = servers(plugin, wrong=server, other=stdio())
-    assert wrong.startswith("server 'wrong' is not usable: ")
+    assert wrong.startswith("MCP server 'ops:wrong' is not usable: ")
     assert reason in wrong
-    assert other == "server 'other' is not started"
+    assert other == "MCP server 'ops:other' is not started"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +283,7 @@ def test_a_wrong_server_costs_that_server(plugin: Path, case: str) -> None:
         ({"$schema": MCP.replace("1.0.0", "1.9.0"), "mcpServers": {}}, "the version of '$schema' differs"),
         ({"$schema": MCP}, "'mcpServers' is not an object"),
         ({"$schema": MCP, "mcpServers": {}, "inputs": []}, "the field 'inputs' is unknown"),
+        ({"$schema": MCP, "mcpServers": {str(each): {} for each in range(1_001)}}, "more than 1,000 servers"),
     ],
 )
 def test_a_wrong_file_of_servers_costs_all_servers(plugin: Path, content: Any, reason: str) -> None:
@@ -285,6 +291,44 @@ def test_a_wrong_file_of_servers_costs_all_servers(plugin: Path, content: Any, r
     names, diagnostics = load(plugin)
     assert (names, codes(diagnostics)) == (["deploy"], ["G04"])
     assert reason in diagnostics[0].message
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_a_file_of_servers_that_is_no_file_of_the_plugin_costs_all_servers(
+    plugin: Path, tmp_path: Path, kind: str
+) -> None:
+    path = plugin / "mcp.json"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        write(tmp_path / "mcp.json", {"$schema": MCP, "mcpServers": {"one": stdio()}})
+        path.symlink_to(tmp_path / "mcp.json")
+    load(plugin)
+    opened = len(os.listdir("/proc/self/fd"))
+    names, diagnostics = load(plugin)
+    assert len(os.listdir("/proc/self/fd")) == opened
+    # The search reports links that leave the source in addition.
+    assert (names, {*codes(diagnostics)} - {"S04"}) == (["deploy"], {"G04"})
+    assert find_servers(str(plugin), Limits()) == []
+
+
+def test_a_command_and_a_cwd_that_are_links_out_of_the_plugin_cost_that_server(plugin: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (plugin / "out").symlink_to(tmp_path / "outside")
+    servers(plugin, a=stdio(command="./out/server"), b=stdio(cwd="./out"), c=stdio())
+    assert [server.name for server in find_servers(str(plugin), Limits())] == ["c"]
+
+
+def test_servers_of_other_files_are_not_read_in_a_plugin_of_the_standard(plugin: Path) -> None:
+    write(plugin / ".mcp.json", {"mcpServers": {"one": stdio()}})
+    write(plugin / "plugin.json", {"$schema": SCHEMA, "name": "ops", "mcpServers": {"two": stdio()}})
+    assert [(each.code, each.message) for each in load(plugin)[1]] == [
+        ("G02", "the field 'mcpServers' is unknown"),
+        ("G03", ".mcp.json of the plugin is not used"),
+    ]
+    assert find_servers(str(plugin), Limits()) == []
 
 
 def test_parts_that_are_not_used_are_named_once_each(plugin: Path) -> None:
@@ -323,13 +367,31 @@ def test_the_skills_of_a_vendor_manifest_select(tmp_path: Path, vendor: str) -> 
 def test_a_vendor_plugin_without_a_list_has_the_children_of_skills(tmp_path: Path) -> None:
     skill(tmp_path / "skills/one")
     skill(tmp_path / "drafts/two")
-    write(tmp_path / ".claude-plugin/plugin.json", {"name": "kit", "hooks": "./hooks.json", "mcpServers": {"a": {}}})
+    write(tmp_path / ".claude-plugin/plugin.json", {"name": "kit", "hooks": "./hooks.json", "lspServers": {"a": {}}})
     names, diagnostics = load(tmp_path)
     assert names == ["one"]
     assert [each.message for each in diagnostics] == [
         "'hooks' of the plugin is not used",
-        "'mcpServers' of the plugin is not used",
+        "'lspServers' of the plugin is not used",
     ]
+
+
+def test_servers_of_vendors_are_in_files_and_in_manifests(tmp_path: Path) -> None:
+    write(tmp_path / ".mcp.json", {"usual": {"command": "a"}, "same": {"command": "b"}})
+    write(tmp_path / "more.json", {"mcpServers": {"more": {"type": "http", "url": "https://x.example/mcp"}}})
+    inline = {"same": {"command": "inline"}, "wrong": {}, "text": "a"}
+    write(tmp_path / ".claude-plugin/plugin.json", {"name": "kit", "mcpServers": [inline, "./more.json", "../no.json"]})
+    diagnostics = load(tmp_path)[1]
+    assert [each.message for each in diagnostics] == [
+        "MCP server 'kit:same' is not started",
+        "MCP server 'kit:wrong' is not usable: 'command' or 'url' is missing",
+        "MCP server 'kit:text' is not usable: the server is a string instead of an object",
+        "MCP server 'kit:more' is not started",
+        "servers of the plugin are not usable: the file cannot be read: No such file or directory",
+        "MCP server 'kit:usual' is not started",
+    ]
+    found = {server.name: server.settings.get("command") for server in find_servers(str(tmp_path), Limits())}
+    assert found == {"same": "inline", "more": None, "usual": "a"}
 
 
 def test_paths_of_a_vendor_manifest_stay_in_the_plugin(tmp_path: Path) -> None:
