@@ -16,6 +16,8 @@ from flink_skills.manager.scope import Level, SkillScope
 from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, Found, LoadResult, Report, find_skills, load_found
 from flink_skills.skill.file_rules import walk_files
+from flink_skills.skill.loader import find_servers
+from flink_skills.skill.server_files import PluginServer
 from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceSpec, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
 
@@ -129,6 +131,13 @@ class LoadedTree:
     real: str
     entries: tuple[Entry, ...] = ()
     remarks: tuple[Diagnostic, ...] = ()
+    _servers: list[PluginServer] | None = None
+
+    def servers(self, context: SourceContext) -> Sequence[PluginServer]:
+        """Return the MCP servers of the plugins in the tree. The first call searches it."""
+        if self._servers is None:
+            self._servers = find_servers(self.real, context.limits)
+        return self._servers
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
