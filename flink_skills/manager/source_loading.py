@@ -257,8 +257,8 @@ def _read_tree(
     return LoadedTree(tree, real, tuple(entries), tuple(remarks))
 
 
-def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> Iterator[tuple[str, LoadResult]]:
-    """Yield the folders with a skill file in a tree, and what loading returns for each. Nothing is retained.
+def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> Iterator[tuple[Found, LoadResult]]:
+    """Yield the skills in a tree, and what loading returns for each. Nothing is retained.
 
     ``report`` receives the diagnostics of the search.
     """
@@ -267,11 +267,11 @@ def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> It
         results, remarks = indexed
         for one in remarks:
             report.add(one.code, one.message, line=one.line, path=one.path, severity=one.severity, fix=one.fix)
-        yield from ((_folder_of(result), result) for result in results)
+        yield from ((Found(_folder_of(result), ""), result) for result in results)
         return
     real = os.path.realpath(tree.path)
     for found in find_skills(real, report, context.limits):
-        yield found.folder, _load(found, tree, real, context, strict=report.strict)
+        yield found, _load(found, tree, real, context, strict=report.strict)
 
 
 def _indexed(

@@ -38,6 +38,8 @@ _PARTS = (
     *("agents", "commands", "hooks", "hooks.json", "rules", "output-styles", "outputStyles", "monitors", "themes"),
     *(".lsp.json", ".app.json", "lspServers", "apps"),
 )
+#: Files that make a folder a plugin, or list plugins.
+MANIFESTS = (MANIFEST, *(f"{vendor}/{name}" for vendor in sorted(VENDORS) for name in (MANIFEST, _MARKETPLACE)))
 _NAMESPACE = re.compile(r"[a-z]{2,}(?:\.[a-z0-9-]+)+")
 
 
