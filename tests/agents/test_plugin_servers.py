@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flink_skills import Agent, ConfigError
+from flink_skills import Agent, ConfigError, SkillsError
 from flink_skills.testing import call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.models import Script, offered, results
@@ -95,6 +97,7 @@ def stdio(**fields: Any) -> dict[str, Any]:
     return {"type": "stdio", "command": "./bin/server", **fields}
 
 
+@pytest.mark.row("B27")
 async def test_a_server_that_the_job_does_not_name_does_not_start(
     open_agent: OpenAgent, script: Script, source: Path
 ) -> None:
@@ -104,6 +107,7 @@ async def test_a_server_that_the_job_does_not_name_does_not_start(
     assert "show" not in offered(model)
 
 
+@pytest.mark.row("B27")
 async def test_a_named_server_starts_in_the_sandbox_with_its_folders(
     open_agent: OpenAgent, script: Script, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +138,7 @@ async def test_a_named_server_starts_in_the_sandbox_with_its_folders(
     assert not {"written"} & set(written), "the plugin's folder and the system are read-only"
 
 
+@pytest.mark.row("B27")
 async def test_the_data_of_a_plugin_stays_and_its_servers_share_it(
     open_agent: OpenAgent, script: Script, source: Path
 ) -> None:
@@ -157,6 +162,7 @@ async def test_the_data_of_a_plugin_stays_and_its_servers_share_it(
 
 
 @pytest.mark.parametrize("names", [["ops:desk", "ops:dsk"], ["opz:desk"], ["desk"]])
+@pytest.mark.row("B27")
 async def test_a_name_that_matches_no_server_is_an_error_with_near_names(
     open_agent: OpenAgent, source: Path, names: list[str]
 ) -> None:
@@ -187,6 +193,7 @@ async def test_an_agent_that_sees_no_skill_of_the_plugin_has_no_tools_of_it(
     assert "show" not in offered(model)
 
 
+@pytest.mark.row("B27")
 async def test_a_server_that_fails_does_not_affect_other_servers_and_skills(
     open_agent: OpenAgent, script: Script, source: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -213,3 +220,108 @@ async def test_tools_of_a_server_need_approval_as_others_do(
     options = {"skills.plugins.servers": ["ops:desk"], "skills.tools.approve": ["show"]}
     await (await open_agent(Desk, source, **options)).turn("x")
     assert "PLUGIN_ROOT" not in results(model)[0]
+
+
+@pytest.mark.parametrize("unsupported", ["refuse", "hide"])
+@pytest.mark.row("B27")
+async def test_a_skill_that_names_tools_of_a_server_that_is_not_started_is_not_supported(
+    open_agent: OpenAgent, script: Script, source: Path, unsupported: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_plugin(source / "ops", {"desk": stdio()})
+    options = {"skills.unsupported": unsupported}
+    model = script(["done", "done"])
+    if unsupported == "refuse":
+        with pytest.raises(
+            SkillsError, match=r"deploy: U13 .*'ops:desk'.*\(add 'ops:desk' to skills.plugins.servers\)"
+        ):
+            await open_agent(Desk, source, **options)
+    else:
+        bench = await open_agent(Desk, source, **options)
+        await bench.turn("x")
+        assert "Does deploy" not in model.requests[-1].system
+        assert "add 'ops:desk' to skills.plugins.servers" in caplog.text
+    await (await open_agent(Desk, source, **options, **{"skills.plugins.servers": ["ops:desk"]})).turn("x")
+    assert "Does deploy" in model.requests[-1].system
+    assert "show" in offered(model)
+
+
+@pytest.mark.row("B27")
+async def test_a_vendor_server_has_variables_that_the_job_grants(
+    open_agent: OpenAgent, script: Script, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOB_SECRET", SECRET)
+    monkeypatch.setenv("OTHER", "o" * 8)
+    args = ["${CLAUDE_PLUGIN_ROOT}/a", "${TOKEN}", "${OTHER:-none}", "${OT${UNSET:-}HER}", "${en${UNSET:-v:OTHER}}"]
+    server = {"command": "${CLAUDE_PLUGIN_ROOT}/bin/server", "args": args, "env": {"OWN": "Bearer ${env:TOKEN}"}}
+    write_plugin(source / "ops", {})
+    (source / "ops/plugin.json").unlink()
+    (source / "ops/.claude-plugin").mkdir()
+    (source / "ops/.claude-plugin/plugin.json").write_text(json.dumps({"name": "ops"}))
+    (source / "ops/mcp.json").write_text(json.dumps({"desk": server}))
+    options = {"skills.plugins.servers": ["ops:desk"]}
+    with pytest.raises(ConfigError, match=r"TOKEN\} is not granted by the job; set skills.plugins.env.ops:desk.TOKEN"):
+        await open_agent(Desk, source, **options)
+    model = script([calls(call("show")), "done"])
+    options |= {"skills.plugins.env.ops:desk.TOKEN": "${env:JOB_SECRET}"}
+    (source / "ops/.mcp.json").write_text(json.dumps({"desk": {"command": "a", "args": ["${TOKEN}" + args[-1]]}}))
+    with pytest.raises(ConfigError, match=r"contains '\$\{' in addition"):
+        await open_agent(Desk, source, **options)
+    (source / "ops/.mcp.json").unlink()
+    await (await open_agent(Desk, source, **options)).turn("x")
+    found = json.loads(results(model)[0])
+    root = str((source / "ops").resolve())
+    assert found["args"] == [f"{root}/a", SECRET, "none", "${OTHER}", "${env:OTHER}"]
+    assert found["env"]["OWN"] == f"Bearer {SECRET}"
+    assert found["env"]["CLAUDE_PLUGIN_ROOT"] == found["env"]["PLUGIN_ROOT"] == root
+    assert found["env"]["CLAUDE_PLUGIN_DATA"] == found["env"]["PLUGIN_DATA"]
+
+
+@pytest.mark.parametrize(
+    ("server", "problem"),
+    [
+        ({"command": "a", "sandbox": False}, "sandbox cannot be set by a plugin"),
+        ({"command": "a", "approve": False, "tools": ["x"]}, "approve, tools cannot be set by a plugin"),
+        ({"command": "a", "disabled": True}, "is disabled there"),
+        ({"command": "../../bin/sh"}, "'command' leaves the plugin"),
+        ({"command": "a", "cwd": "/etc"}, "'cwd' leaves the plugin"),
+        ({"command": "a", "env": {"LD_PRELOAD": "x"}}, "'LD_PRELOAD' is never passed on to commands"),
+    ],
+)
+async def test_what_a_server_of_a_vendor_cannot_have_is_an_error(
+    open_agent: OpenAgent, source: Path, server: dict[str, Any], problem: str
+) -> None:
+    write_plugin(source / "ops", {})
+    (source / "ops/plugin.json").rename(source / "ops/other.json")
+    (source / "ops/.claude-plugin").mkdir()
+    (source / "ops/.claude-plugin/plugin.json").write_text(json.dumps({"name": "ops", "mcpServers": {"desk": server}}))
+    with pytest.raises(ConfigError, match=f"MCP server 'ops:desk' of .*{problem}"):
+        await open_agent(Desk, source, **{"skills.plugins.servers": ["ops:desk"]})
+
+
+@pytest.mark.parametrize("kind", ["streamable-http", "sse"])
+async def test_an_address_has_its_headers_literally(
+    open_agent: OpenAgent, source: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOB_SECRET", SECRET)
+    received: list[dict[str, str]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            received.append(dict(self.headers))
+            self.send_response(503)
+            self.end_headers()
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_: Any) -> None:
+            """Log nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        headers = {"X-Tenant": "${env:JOB_SECRET}", "X-Root": "${PLUGIN_ROOT}"}
+        address = f"http://127.0.0.1:{web.server_address[1]}/mcp"
+        write_plugin(source / "ops", {"far": {"type": kind, "url": address, "headers": headers}})
+        await open_agent(Desk, source, **{"skills.plugins.servers": ["ops:far"]})
+        web.shutdown()
+    assert received
+    assert {name: received[0][name] for name in headers} == headers

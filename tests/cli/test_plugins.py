@@ -51,6 +51,7 @@ def test_validate_reports_links_out_of_a_plugin(
     assert {"F07", "S04"} <= {one["code"] for one in found if one["path"].startswith(str(skill))}
 
 
+@pytest.mark.row("B26")
 def test_validate_names_the_plugin(flink_skills: FlinkSkills, source: Path) -> None:
     for name in ("ops/skills/status", "plain"):
         (source / name / "SKILL.md").write_text("---\nname: other\ndescription: Does it.\n---\nDo it.\n")
@@ -69,6 +70,22 @@ def test_validate_names_the_plugin(flink_skills: FlinkSkills, source: Path) -> N
     ]
 
 
+def test_validate_names_the_option_that_starts_a_server(flink_skills: FlinkSkills, source: Path) -> None:
+    tools = "mcp__desk__show mcp__plugin_ops_desk__x mcp__a__b"
+    text = f"---\nname: deploy\ndescription: Does.\nallowed-tools: {tools}\n---\nDo.\n"
+    (source / "ops/skills/deploy/SKILL.md").write_text(text)
+    lines = flink_skills("validate", source).stdout.splitlines()
+    (needed,) = [line for line in lines if " U13: " in line]
+    assert "'ops:desk'" in needed
+    assert "(add 'ops:desk' to skills.plugins.servers)" in needed
+    (unknown,) = [line for line in lines if " U01: " in line]
+    assert "names 'mcp__a__b', which does not exist" in unknown
+    started = flink_skills("validate", source, "--set", "skills.plugins.servers=ops:desk").stdout
+    assert "ops:desk" not in started
+    assert " U13: " not in started
+
+
+@pytest.mark.row("B26")
 def test_the_lock_has_full_names_and_accepts_short_ones(
     flink_skills: FlinkSkills, source: Path, tmp_path: Path
 ) -> None:
@@ -85,6 +102,7 @@ def test_the_lock_has_full_names_and_accepts_short_ones(
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+@pytest.mark.row("B26")
 def test_a_packed_plugin_has_the_same_skills(
     flink_skills: FlinkSkills, source: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -126,6 +144,7 @@ def test_a_plugin_without_a_name_is_not_packed_under_another_one(
     assert not (tmp_path / "packed.zip").exists()
 
 
+@pytest.mark.row("B26")
 def test_the_catalog_has_plugins(flink_skills: FlinkSkills, source: Path, tmp_path: Path) -> None:
     (source / "web/kept/deploy/SKILL.md").write_text("---\nname: deploy\ndescription: Does.\nx: y\n---\n<!-- a -->\n")
     skills = flink_skills("catalog", source, "--format", "json").json["skills"]

@@ -65,6 +65,7 @@ FULL = {
 
 
 @pytest.mark.parametrize("name", ["ops", "a", "acme.tools", "lint3r", "a-b.c-d", "a.-b", "x" * 64])
+@pytest.mark.row("B25")
 def test_a_manifest_of_the_standard_is_accepted(plugin: Path, name: str) -> None:
     write(plugin / "plugin.json", {"$schema": SCHEMA, "name": name, **FULL})
     assert load(plugin) == (["deploy"], [])
@@ -105,6 +106,7 @@ VIOLATIONS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", VIOLATIONS)
+@pytest.mark.row("B25")
 def test_any_other_violation_rejects_the_plugin(plugin: Path, case: str) -> None:
     content, reason = VIOLATIONS[case]
     write(plugin / "plugin.json", content)
@@ -156,6 +158,7 @@ def test_a_skill_that_does_not_conform_is_omitted_and_others_load(plugin: Path) 
     ]
 
 
+@pytest.mark.row("B25")
 def test_links_have_the_narrowest_effect(plugin: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     skill(outside / "far")
@@ -266,6 +269,7 @@ def test_a_valid_server_is_named_with_the_option_that_starts_it(plugin: Path, ca
 
 
 @pytest.mark.parametrize("case", BAD_SERVERS)
+@pytest.mark.row("B25")
 def test_a_wrong_server_costs_that_server(plugin: Path, case: str) -> None:
     server, reason = BAD_SERVERS[case]
     wrong, other = servers(plugin, wrong=server, other=stdio())
@@ -286,6 +290,7 @@ def test_a_wrong_server_costs_that_server(plugin: Path, case: str) -> None:
         ({"$schema": MCP, "mcpServers": {str(each): {} for each in range(1_001)}}, "more than 1,000 servers"),
     ],
 )
+@pytest.mark.row("B25")
 def test_a_wrong_file_of_servers_costs_all_servers(plugin: Path, content: Any, reason: str) -> None:
     write(plugin / "mcp.json", content)
     names, diagnostics = load(plugin)
@@ -331,6 +336,7 @@ def test_servers_of_other_files_are_not_read_in_a_plugin_of_the_standard(plugin:
     assert find_servers(str(plugin), Limits()) == []
 
 
+@pytest.mark.row("B25")
 def test_parts_that_are_not_used_are_named_once_each(plugin: Path) -> None:
     for name in ("hooks", "commands", "agents", "com.example.client"):
         (plugin / name).mkdir()
@@ -357,6 +363,7 @@ def test_the_manifest_of_the_standard_counts_before_those_of_vendors(plugin: Pat
 
 
 @pytest.mark.parametrize("vendor", [".claude-plugin", ".codex-plugin", ".cursor-plugin"])
+@pytest.mark.row("B25")
 def test_the_skills_of_a_vendor_manifest_select(tmp_path: Path, vendor: str) -> None:
     for name in ("good/one", "good/two", "old/three", "other/four"):
         skill(tmp_path / "skills" / name)
@@ -407,6 +414,7 @@ def test_paths_of_a_vendor_manifest_stay_in_the_plugin(tmp_path: Path) -> None:
     assert codes(diagnostics) == ["G04"] * 4
 
 
+@pytest.mark.row("B25")
 def test_a_marketplace_lists_the_plugins_of_its_folder(tmp_path: Path) -> None:
     for name in ("skills/pdf", "skills/draft", "plugins/ops/skills/deploy", "plugins/unlisted/skills/secret"):
         skill(tmp_path / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,11 @@ from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError, SourceError, counted
 from flink_skills.manager.source_loading import Declared, iterate_tree
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.skill import AgentSkill, Diagnostic, Found, Limits, LoadResult, Report, load_found
+from flink_skills.skill import AgentSkill, Diagnostic, Found, Limits, LoadResult, Report, find_servers, load_found
 from flink_skills.skill.diagnostic import CODES
 from flink_skills.skill.file_rules import inside
 from flink_skills.skill.script_checks import check_scripts
+from flink_skills.skill.server_files import not_started
 from flink_skills.skill.skill_inspection import check_credentials, check_evals, inspect_skill
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
@@ -219,6 +221,8 @@ class _Reader:
         self._context = SourceContext(config, limits=self._limits)
         self._strict = config.get(SkillOptions.STRICT)
         self._commands = config.get(SkillOptions.SHELL_ENABLED)
+        self._started: tuple[str, ...] = config.get(SkillOptions.PLUGINS_SERVERS)
+        self._servers = functools.cache(functools.partial(find_servers, limits=self._limits))
         self._depth = depth
         self._only = only
         # Only the names of an agent resolve a tool that allowed-tools names.
@@ -298,7 +302,8 @@ class _Reader:
                     parent = os.path.dirname(parent)
                 self.contents.strict_valid.discard(valid.get(parent, ""))
             # The search and the inspection report the same links, but only the inspection names the skill.
-            if (diagnostic.path, diagnostic.message) not in self._links:
+            is_started = diagnostic.message in map(not_started, self._started)
+            if not is_started and (diagnostic.path, diagnostic.message) not in self._links:
                 yield diagnostic
 
     def _read(
@@ -311,7 +316,7 @@ class _Reader:
             # Strict loading returns no skill if it rejects it. Inspect the rejected skill as well.
             skill = result.skill or (self._load_leniently(tree, found) if self._strict else None)
             if skill is not None and self._only in (None, skill.name, skill.full_name):
-                diagnostics += self._inspect(skill)
+                diagnostics += self._inspect(skill, tree)
         name = result.skill.name if result.skill else next((one.skill for one in diagnostics if one.skill), "")
         name = name or os.path.basename(folder)
         strict_valid = result.strict_valid and not any(_fails_strict(one) for one in diagnostics)
@@ -331,7 +336,7 @@ class _Reader:
         root = os.path.realpath(tree.path)
         return load_found(found, root=root, origin=tree.origin, limits=self._limits, format=tree.format).skill
 
-    def _inspect(self, skill: AgentSkill) -> list[Diagnostic]:
+    def _inspect(self, skill: AgentSkill, tree: SourceTree) -> list[Diagnostic]:
         unreadable: list[Diagnostic] = []
         try:
             skill.files.manifest()  # Lists the files, which the checks below use.
@@ -344,7 +349,10 @@ class _Reader:
             diagnostics += check_credentials(skill, strict=self._strict)
             diagnostics += check_evals(skill)
             diagnostics += check_scripts(skill, self._limits, strict=self._strict)
-            diagnostics += check_support(skill, commands=self._commands, tools=self._names)
+            servers = functools.partial(self._servers, tree.path)
+            diagnostics += check_support(
+                skill, commands=self._commands, tools=self._names, servers=servers, started=self._started
+            )
             diagnostics += check_tools(skill, strict=self._strict, offered=self._offered, limits=self._limits)
         return diagnostics + unreadable
 
