@@ -114,7 +114,14 @@ async def test_a_named_server_starts_in_the_sandbox_with_its_folders(
     monkeypatch.setenv("OF_THE_WORKER", "not for servers")
     monkeypatch.setenv("JOB_SECRET", SECRET)
     monkeypatch.setenv("GRANTED", "by the job")
-    args = ["${PLUGIN_ROOT}/a", "${PLUGIN_DATA}", "${env:JOB_SECRET}", "$PLUGIN_ROOT", "${PLUGIN_ROOTX}"]
+    args = [
+        "${PLUGIN_ROOT}/a",
+        "${PLUGIN_DATA}",
+        "${env:JOB_SECRET}",
+        "$PLUGIN_ROOT",
+        "${PLUGIN_ROOTX}",
+        "${PLUGIN_ROOT:-x}",
+    ]
     env = {"CONFIG": "${PLUGIN_ROOT}/c.json", "LEAK": "${env:JOB_SECRET}${JOB_SECRET}"}
     write_plugin(source / "ops", {"desk": stdio(args=args, env=env)})
     inside = str(source / "ops/server.py")
@@ -129,7 +136,14 @@ async def test_a_named_server_starts_in_the_sandbox_with_its_folders(
     assert root == str((source / "ops").resolve())
     assert data.startswith(str(tmp_path / "scratch")), "in a workspace"
     assert found["cwd"] == root
-    assert found["args"] == [f"{root}/a", data, "${env:JOB_SECRET}", "$PLUGIN_ROOT", "${PLUGIN_ROOTX}"]
+    assert found["args"] == [
+        f"{root}/a",
+        data,
+        "${env:JOB_SECRET}",
+        "$PLUGIN_ROOT",
+        "${PLUGIN_ROOTX}",
+        "${PLUGIN_ROOT:-x}",
+    ]
     assert found["env"]["CONFIG"] == f"{root}/c.json"
     assert found["env"]["LEAK"] == "${env:JOB_SECRET}${JOB_SECRET}"
     assert found["env"]["GRANTED"] == "by the job"
@@ -251,7 +265,14 @@ async def test_a_vendor_server_has_variables_that_the_job_grants(
 ) -> None:
     monkeypatch.setenv("JOB_SECRET", SECRET)
     monkeypatch.setenv("OTHER", "o" * 8)
-    args = ["${CLAUDE_PLUGIN_ROOT}/a", "${TOKEN}", "${OTHER:-none}", "${OT${UNSET:-}HER}", "${en${UNSET:-v:OTHER}}"]
+    args = [
+        "${CLAUDE_PLUGIN_ROOT}/a",
+        "${TOKEN}",
+        "${OTHER:-none}",
+        "${OT${UNSET:-}HER}",
+        "${X_PLUGIN_ROOT:-.}",
+        "${en${UNSET:-v:OTHER}}",
+    ]
     server = {"command": "${CLAUDE_PLUGIN_ROOT}/bin/server", "args": args, "env": {"OWN": "Bearer ${env:TOKEN}"}}
     write_plugin(source / "ops", {})
     (source / "ops/plugin.json").unlink()
@@ -270,7 +291,7 @@ async def test_a_vendor_server_has_variables_that_the_job_grants(
     await (await open_agent(Desk, source, **options)).turn("x")
     found = json.loads(results(model)[0])
     root = str((source / "ops").resolve())
-    assert found["args"] == [f"{root}/a", SECRET, "none", "${OTHER}", "${env:OTHER}"]
+    assert found["args"] == [f"{root}/a", SECRET, "none", "${OTHER}", root, "${env:OTHER}"]
     assert found["env"]["OWN"] == f"Bearer {SECRET}"
     assert found["env"]["CLAUDE_PLUGIN_ROOT"] == found["env"]["PLUGIN_ROOT"] == root
     assert found["env"]["CLAUDE_PLUGIN_DATA"] == found["env"]["PLUGIN_DATA"]
@@ -287,7 +308,7 @@ async def test_a_vendor_server_has_variables_that_the_job_grants(
         ({"command": "a", "env": {"LD_PRELOAD": "x"}}, "'LD_PRELOAD' is never passed on to commands"),
     ],
 )
-async def test_what_a_server_of_a_vendor_cannot_have_is_an_error(
+async def test_a_vendor_server_with_keys_of_the_job_is_an_error(
     open_agent: OpenAgent, source: Path, server: dict[str, Any], problem: str
 ) -> None:
     write_plugin(source / "ops", {})

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
 _KEYS = frozenset({"transport", "command", "args", "env", "cwd", "url", "headers"})
-# Vendors have names of their own, such as ${CLAUDE_PLUGIN_ROOT}, and variables, such as ${TOKEN:-none}.
+# Vendors use other names, such as ${CLAUDE_PLUGIN_ROOT}, and variables, such as ${TOKEN:-none}.
 _VARIABLE = re.compile(
-    r"\$\{(?:(?P<vendor>[A-Z]+_)?PLUGIN_(?P<folder>ROOT|DATA)|(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^{}]*))?)\}"
+    r"\$\{(?:(?:[A-Z]+_)?PLUGIN_(?P<folder>ROOT|DATA)|(?:env:)?(?P<name>[A-Za-z_]\w*))(?::-(?P<default>[^{}]*))?\}"
 )
 
 
@@ -45,12 +45,9 @@ def plugin_tool_set(server: PluginServer, config: SkillConfig, shell: ShellRunne
         raise ConfigError(f"{place} is disabled there; remove it from {SkillOptions.PLUGINS_SERVERS.key}")
     if unusable := sorted(settings.keys() - _KEYS):
         raise ConfigError(f"{place}: {', '.join(unusable)} cannot be set by a plugin; declare it with @mcp_server")
-    names = {key: key.rpartition(".") for key in config.family(SkillOptions.PLUGINS_ENV)}
-    granted = {
-        name: config.family(SkillOptions.PLUGINS_ENV)[key]
-        for key, (of, _, name) in names.items()
-        if of == server.full_name
-    }
+    family, start = config.family(SkillOptions.PLUGINS_ENV), f"{server.full_name}."
+    # A longer name of a server also starts with these characters.
+    granted = {key.removeprefix(start): of for key, of in family.items() if key.rpartition(".")[0] + "." == start}
     try:
         if "command" in settings:
             params: ConnectionParams = _program(server, settings, granted, shell)
@@ -113,7 +110,7 @@ def _filler(server: PluginServer, granted: Mapping[str, str], folders: Mapping[s
 
         def value(match: re.Match[str]) -> str:
             name = match["name"]
-            if server.is_standard and (name or match["vendor"]):
+            if server.is_standard and match[0] not in ("${PLUGIN_ROOT}", "${PLUGIN_DATA}"):
                 return match[0]
             if match["folder"] in folders:
                 return folders[match["folder"]]
