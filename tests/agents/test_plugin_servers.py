@@ -114,14 +114,8 @@ async def test_a_named_server_starts_in_the_sandbox_with_its_folders(
     monkeypatch.setenv("OF_THE_WORKER", "not for servers")
     monkeypatch.setenv("JOB_SECRET", SECRET)
     monkeypatch.setenv("GRANTED", "by the job")
-    args = [
-        "${PLUGIN_ROOT}/a",
-        "${PLUGIN_DATA}",
-        "${env:JOB_SECRET}",
-        "$PLUGIN_ROOT",
-        "${PLUGIN_ROOTX}",
-        "${PLUGIN_ROOT:-x}",
-    ]
+    literal = ["${env:JOB_SECRET}", "$PLUGIN_ROOT", "${PLUGIN_ROOTX}", "${PLUGIN_ROOT:-x}"]
+    args = ["${PLUGIN_ROOT}/a", "${PLUGIN_DATA}", *literal]
     env = {"CONFIG": "${PLUGIN_ROOT}/c.json", "LEAK": "${env:JOB_SECRET}${JOB_SECRET}"}
     write_plugin(source / "ops", {"desk": stdio(args=args, env=env)})
     inside = str(source / "ops/server.py")
@@ -136,14 +130,7 @@ async def test_a_named_server_starts_in_the_sandbox_with_its_folders(
     assert root == str((source / "ops").resolve())
     assert data.startswith(str(tmp_path / "scratch")), "in a workspace"
     assert found["cwd"] == root
-    assert found["args"] == [
-        f"{root}/a",
-        data,
-        "${env:JOB_SECRET}",
-        "$PLUGIN_ROOT",
-        "${PLUGIN_ROOTX}",
-        "${PLUGIN_ROOT:-x}",
-    ]
+    assert found["args"] == [f"{root}/a", data, *literal]
     assert found["env"]["CONFIG"] == f"{root}/c.json"
     assert found["env"]["LEAK"] == "${env:JOB_SECRET}${JOB_SECRET}"
     assert found["env"]["GRANTED"] == "by the job"
@@ -265,14 +252,8 @@ async def test_a_vendor_server_has_variables_that_the_job_grants(
 ) -> None:
     monkeypatch.setenv("JOB_SECRET", SECRET)
     monkeypatch.setenv("OTHER", "o" * 8)
-    args = [
-        "${CLAUDE_PLUGIN_ROOT}/a",
-        "${TOKEN}",
-        "${OTHER:-none}",
-        "${OT${UNSET:-}HER}",
-        "${X_PLUGIN_ROOT:-.}",
-        "${en${UNSET:-v:OTHER}}",
-    ]
+    args = ["${CLAUDE_PLUGIN_ROOT}/a", "${TOKEN}", "${OTHER:-none}"]
+    args += ["${OT${UNSET:-}HER}", "${X_PLUGIN_ROOT:-.}", "${en${UNSET:-v:OTHER}}"]
     server = {"command": "${CLAUDE_PLUGIN_ROOT}/bin/server", "args": args, "env": {"OWN": "Bearer ${env:TOKEN}"}}
     write_plugin(source / "ops", {})
     (source / "ops/plugin.json").unlink()
