@@ -310,13 +310,13 @@ class _Contents:
 
 def _manifests(found: _Found) -> Iterator[Member]:
     """Yield the manifests of a skill's plugin, and the lists that contain the plugin."""
-    place, path = found.folder, found.path
-    while found.skill.plugin:
+    place, path = os.path.normpath(found.folder), found.path
+    while found.skill.plugin and place != os.path.dirname(place):
         for name in MANIFESTS:
             real = os.path.join(place, name)
             if os.path.isfile(real) and inside(os.path.realpath(real), os.path.realpath(place)):
                 yield Member(f"{path}/{name}".lstrip("/"), real, False)
-        if place == found.source:
+        if place == os.path.normpath(found.source):
             return
         place, path = os.path.dirname(place), os.path.dirname(path)
 

@@ -121,7 +121,7 @@ def test_a_packed_plugin_has_the_same_skills(
 @pytest.mark.parametrize("folder", ["ops", "web"])
 def test_a_plugin_is_packed_alone(flink_skills: FlinkSkills, source: Path, tmp_path: Path, folder: str) -> None:
     archive = tmp_path / "packed.zip"
-    assert flink_skills("pack", source / folder, "--output", archive).code == 0
+    assert flink_skills("pack", f"{source / folder}/", "--output", archive).code == 0
     assert {skill.plugin for skill in AgentSkillManager([str(archive)]).get_skills()} == {folder}
 
 
