@@ -18,6 +18,7 @@ from flink_skills.skill.file_rules import inside
 from flink_skills.skill.server_files import (
     SERVER_FILES,
     PluginServer,
+    is_usable,
     kind_of,
     read_json,
     schema_problems,
@@ -192,7 +193,7 @@ def _of_vendor(folder: str, root: str, entry: Mapping[str, Any], report: Report)
                     report.add("G03", f"{key!r} of the plugin is not used", path=path)
     _report_parts(folder, _PARTS, report)
     name = entry.get("name") or data.get("name")
-    if not isinstance(name, str) or not name:
+    if not is_usable(name) or not name:
         name = os.path.basename(root)
         report.add("G02", f"the plugin has no name, and is named {name!r} after its folder", path=folder)
     declared = [entry.get("mcpServers"), data.get("mcpServers")]
@@ -209,7 +210,7 @@ def _of_vendor(folder: str, root: str, entry: Mapping[str, Any], report: Report)
 def _selected(folder: str, root: str, listed: Any, report: Report) -> Iterator[str]:
     """Yield the folders that a list of paths selects: folders of skills, or folders with such folders."""
     for path in [listed] if isinstance(listed, str) else listed if isinstance(listed, list) else [listed]:
-        place = os.path.normpath(os.path.join(folder, path)) if isinstance(path, str) and path else ""
+        place = os.path.normpath(os.path.join(folder, path)) if is_usable(path) and path else ""
         if not place or os.path.isabs(str(path)) or not inside(os.path.realpath(place), root):
             report.add("G04", f"'skills' names {shown_name(path)}, which is not a path inside the plugin", path=folder)
         elif not os.path.isdir(place):
@@ -239,7 +240,7 @@ def _listed(folder: str, root: str, path: str, report: Report) -> list[Plugin]:
             report.add("G03", f"plugin {name} is elsewhere, and not fetched", path=path, fix="name it as a source")
             continue
         place = os.path.normpath(os.path.join(folder, base if isinstance(base, str) else "", source))
-        real = os.path.realpath(place)
+        real = os.path.realpath(place) if is_usable(place) else ""
         if not inside(real, root) or not os.path.isdir(place):
             report.add(
                 "G04", f"plugin {name} has the source {shown_name(source)}, which is not a folder here", path=path

@@ -25,6 +25,8 @@ _STDIO = {"command": str, "args": list, "env": dict, "cwd": str}
 _REMOTE = {"url": str, "headers": dict}
 _ROOTS = ("PLUGIN_ROOT", "PLUGIN_DATA")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# No path and no argument of a program can contain these.
+_UNUSABLE = re.compile("[\0\ud800-\udfff]")
 _FIELD_VALUE = re.compile(r"[\x20-\x7e\x80-\xff]*(?<![ \t])")
 
 
@@ -125,18 +127,21 @@ def _server_problems(server: Any, root: str) -> Iterator[str]:
     if not values.get(required):
         yield f"{required!r} is missing"
         return
-    yield from _string_problems(values)
-    yield from _program_problems(values, root) if kind == "stdio" else _address_problems(values)
+    problems = list(_string_problems(values))
+    yield from problems or (_program_problems(values, root) if kind == "stdio" else _address_problems(values))
 
 
 def _string_problems(server: Mapping[str, Any]) -> Iterator[str]:
     for key in ("env", "headers"):
         values = server.get(key, {})
-        if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        if not isinstance(values, dict) or not all(map(is_usable, (*values, *values.values()))):
             yield f"{key!r} is not an object of strings"
     args = server.get("args", [])
-    if not isinstance(args, list) or not all(isinstance(value, str) for value in args):
+    if not isinstance(args, list) or not all(map(is_usable, args)):
         yield "'args' is not an array of strings"
+    for key in ("command", "cwd", "url"):
+        if not is_usable(server.get(key, "")):
+            yield f"{key!r} contains characters that are not usable"
 
 
 def _program_problems(server: Mapping[str, Any], root: str) -> Iterator[str]:
@@ -204,13 +209,14 @@ def vendor_servers(
     seen: set[str] = set()
     usual = [name for name in SERVER_FILES if os.path.lexists(os.path.join(folder, name))]
     for item in (*(each for of in declared for each in (of if isinstance(of, list) else [of])), *usual):
-        path = os.path.normpath(os.path.join(folder, item)) if isinstance(item, str) else folder
-        found, reason = read_json(path, root) if isinstance(item, str) else (item, "")
-        if found is None and not reason:
-            continue
-        if isinstance(item, str) and isinstance(found, dict):
+        path, found, reason = folder, item, ""
+        if is_usable(item):
+            path = os.path.normpath(os.path.join(folder, item))
+            found, reason = read_json(path, root)
             # Some files consist of the object alone.
-            found = found.get("mcpServers", found)
+            found = found.get("mcpServers", found) if isinstance(found, dict) else found
+        elif item is None:
+            continue
         if reason or not isinstance(found, dict) or len(found) > _MAX_SERVERS:
             reason = reason or f"'mcpServers' is not an object of at most {_MAX_SERVERS:,} servers"
             report.add("G04", f"servers of the plugin are not usable: {reason}", path=path)
@@ -227,6 +233,11 @@ def _vendor_problems(server: Any) -> Iterator[str]:
         yield "'command' or 'url' is missing"
     else:
         yield from _string_problems(server)
+
+
+def is_usable(value: Any) -> bool:
+    """Return True for a string that can be a path or an argument of a program."""
+    return isinstance(value, str) and not _UNUSABLE.search(value)
 
 
 def read_json(path: str, root: str) -> tuple[Any, str]:

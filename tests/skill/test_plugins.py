@@ -247,6 +247,11 @@ BAD_SERVERS: dict[str, tuple[Any, str]] = {
     "a name like this machine": (http(url="http://127.0.0.1.x.example/mcp"), "'url' uses http"),
     "a port": (http(url="https://x.example:99999/"), "'url' is not an address"),
     "two names": (http(headers={"A": "b", "a": "c"}), "'headers' has a name twice"),
+    "a NUL in a command": (stdio(command="./a\0b"), "'command' contains characters"),
+    "a NUL in an argument": (stdio(args=["a\0"]), "'args' is not an array of strings"),
+    "half a character in a cwd": (stdio(cwd="./\ud800"), "'cwd' contains characters"),
+    "half a character in env": (stdio(env={"A": "\udfff"}), "'env' is not an object of strings"),
+    "half a character in a url": (http(url="https://x.example/\ud800"), "'url' contains characters"),
     "a line in a header": (http(headers={"A": "b\r\nC: d"}), "not a valid header"),
     "a name with a blank": (http(headers={"A b": "c"}), "not a valid header"),
 }
@@ -407,11 +412,15 @@ def test_paths_of_a_vendor_manifest_stay_in_the_plugin(tmp_path: Path) -> None:
     skill(root / "skills/one")
     write(
         root / ".claude-plugin/plugin.json",
-        {"name": "kit", "skills": ["../outside", "./none", str(tmp_path / "outside"), 5, "./skills"]},
+        {
+            "name": "kit",
+            "skills": ["../outside", "./none", str(tmp_path / "outside"), 5, "./a\0b", "./\ud800", "./skills"],
+            "mcpServers": ["./a\0b", "./\ud800"],
+        },
     )
     names, diagnostics = load(root)
     assert names == ["one"]
-    assert codes(diagnostics) == ["G04"] * 4
+    assert codes(diagnostics) == ["G04"] * 8
 
 
 @pytest.mark.row("B25")
@@ -424,11 +433,12 @@ def test_a_marketplace_lists_the_plugins_of_its_folder(tmp_path: Path) -> None:
         {"name": "far", "source": {"source": "github", "repo": "a/b"}},
         {"name": "gone", "source": "./plugins/gone"},
         {"name": "above", "source": "../"},
+        {"name": "odd", "source": "./a\0b"},
     ]
     write(tmp_path / ".claude-plugin/marketplace.json", {"name": "all", "plugins": entries})
     names, diagnostics = load(tmp_path)
     assert names == ["deploy", "pdf"]
-    assert codes(diagnostics) == ["G03", "G04", "G04"]
+    assert codes(diagnostics) == ["G03", "G04", "G04", "G04"]
 
 
 def test_a_wrong_manifest_of_a_vendor_rejects_the_plugin(tmp_path: Path) -> None:
