@@ -11,6 +11,7 @@ from typing import Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.open.generation import effective_view
+from flink_skills.agents.open.opening import server_names
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import ConfigError, SourceError
@@ -256,4 +257,5 @@ def resolve_skills(
             _log.info("skill names are checked when the operator opens: %s", error)
             return plan
         effective = {model.name: effective_view(plan, manager, model).names for model in plan.models}
-    return plan.with_effective_skills(effective)
+        servers = server_names(config, manager)
+    return replace(plan.with_effective_skills(effective), plugin_servers=servers)

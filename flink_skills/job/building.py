@@ -100,7 +100,9 @@ class JobBuilder:
     def read_skill_names(self, *, remote: bool) -> None:
         """Read the names of skills, if options contain some. ``remote`` also reads the sources that are URLs."""
         for each in self.agents:
-            if each.plan is not None and SkillConfig(each.plan.options).family(SkillOptions.SKILL_ENV):
+            config = SkillConfig({} if each.plan is None else each.plan.options)
+            families = map(config.family, (SkillOptions.SKILL_ENV, SkillOptions.PLUGINS_ENV))
+            if any(families) or config.get(SkillOptions.PLUGINS_SERVERS):
                 each.named = [with_visible_skills(named, self.graph, remote=remote) for named in each.named]
 
     def check_names(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration, read_declaration
 from flink_skills.agents.open.generation import described_models, effective_view
-from flink_skills.agents.open.opening import tool_inspectors
+from flink_skills.agents.open.opening import server_names, tool_inspectors
 from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.errors import SkillsError, UnknownNameError
@@ -46,12 +46,16 @@ class ModelSkills:
 
 @dataclass(frozen=True)
 class VisibleSkills:
-    """Skills of each model. ``names`` are the names of all skills, and ``unread_sources`` were not loaded."""
+    """Skills of each model. ``names`` are the names of all skills, and ``unread_sources`` were not loaded.
+
+    ``servers`` are the names of the MCP servers of plugins. None: not all sources were loaded.
+    """
 
     models: tuple[ModelSkills, ...]
     names: frozenset[str]
     diagnostics: tuple[Diagnostic, ...] = ()
     unread_sources: tuple[str, ...] = ()
+    servers: frozenset[str] | None = None
 
 
 def visible_skills(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> VisibleSkills:
@@ -76,7 +80,8 @@ def visible_skills(plan: AgentPlan, graph: JobGraph, *, remote: bool) -> Visible
                 views[model.name] = manager.view([name for name in plan.filter_of(model) or () if name in known])
         models = tuple(_model(plan, name, view, views) for name, view in views.items())
         names = frozenset(manager.known_names())
-        return VisibleSkills(models, names, (*manager.diagnostics, *manager.inspect()), left)
+        servers = None if left else server_names(SkillConfig(plan.options), manager)
+        return VisibleSkills(models, names, (*manager.diagnostics, *manager.inspect()), left, servers)
 
 
 def with_visible_skills(named: NamedAgent, graph: JobGraph, *, remote: bool) -> NamedAgent:
@@ -92,7 +97,7 @@ def with_visible_skills(named: NamedAgent, graph: JobGraph, *, remote: bool) -> 
         bringers.append("a refresh of the skills")
     if any(one.severity == "error" or one.left_out for one in visible.diagnostics):
         bringers.append("a skill that could not be read")
-    return replace(named, skills=visible.names, skill_bringers=tuple(bringers))
+    return replace(named, skills=visible.names, skill_bringers=tuple(bringers), servers=visible.servers)
 
 
 @contextlib.contextmanager

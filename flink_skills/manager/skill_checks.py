@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flink_skills.errors import ResourceError, UnsupportedSkillError
 from flink_skills.manager.source_loading import Entry, in_threads
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import CODES, AgentSkill, Diagnostic, Limits, Report
 from flink_skills.skill.skill_inspection import inspect_skill
-from flink_skills.skill.support import RuntimeEnvironment, check_support, missing_requirements
+from flink_skills.skill.support import RuntimeEnvironment, missing_requirements
 
 #: Returns what only a layer above knows to be wrong with a skill. The second argument is whether loading is strict.
 Inspector = Callable[[AgentSkill, bool], Iterable[Diagnostic]]
+#: Returns the diagnostics of :func:`~flink_skills.skill.support.check_support` for a job.
+Support = Callable[[AgentSkill], list[Diagnostic]]
 
 
 def unavailable_skills(
@@ -71,29 +72,18 @@ def _hidden(skill: AgentSkill, code: str, reasons: Iterable[str], *, strict: boo
 
 
 def inspect_entries(
-    entries: Sequence[Entry],
-    limits: Limits,
-    *,
-    strict: bool,
-    commands: bool,
-    inspectors: Sequence[Inspector] = (),
-    tools: Collection[str] = (),
-    environment: RuntimeEnvironment | None = None,
+    entries: Sequence[Entry], limits: Limits, *, strict: bool, support: Support, inspectors: Sequence[Inspector] = ()
 ) -> list[tuple[Diagnostic, ...]]:
     """Bind and inspect skills, several at the same time. The results are stored in the entries.
 
-    ``commands``, ``tools`` and ``environment`` are those of :func:`check_support`. ``inspectors`` return more
-    diagnostics.
+    ``support`` and ``inspectors`` return more diagnostics.
     """
-    support = partial(check_support, commands=commands, tools=tools, environment=environment)
     missing = [entry for entry in entries if entry.findings is None]
     in_threads(lambda entry: _inspect(entry, limits, strict, support, inspectors), missing, 4, "skill-inspection")
     return [entry.findings or () for entry in entries]
 
 
-def _inspect(
-    entry: Entry, limits: Limits, strict: bool, support: partial[list[Diagnostic]], inspectors: Sequence[Inspector]
-) -> None:
+def _inspect(entry: Entry, limits: Limits, strict: bool, support: Support, inspectors: Sequence[Inspector]) -> None:
     skill = entry.skill
     if skill is None:
         entry.findings = ()

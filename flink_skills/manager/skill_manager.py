@@ -9,6 +9,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from flink_skills.manager.scope import SkillScope, SourceItem
 from flink_skills.manager.skill_catalog import Catalog, Refreshed, compare
 from flink_skills.manager.skill_checks import (
     Inspector,
+    Support,
     hidden_skill,
     inspect_entries,
     refusal_of,
@@ -31,6 +33,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.prompts import Prompt
 from flink_skills.resource import Resource
 from flink_skills.skill import AgentSkill, Diagnostic, Limits
+from flink_skills.skill.server_files import PluginServer, not_started
 from flink_skills.skill.support import RuntimeEnvironment, check_support
 from flink_skills.sources import SourceContext
 
@@ -107,6 +110,8 @@ class AgentSkillManager(Resource):
         self._inspectors = tuple(inspectors or ())
         self._tools = tools
         self._unsupported = self._config.get(SkillOptions.UNSUPPORTED)
+        self._started: tuple[str, ...] = self._config.get(SkillOptions.PLUGINS_SERVERS)
+        self._with_servers: set[LoadedTree] = set()
         self._catalog: Catalog | None = None
         self._unavailable: Mapping[str, Diagnostic] = {}
         self._generation = 0
@@ -178,6 +183,19 @@ class AgentSkillManager(Resource):
         """Return the names of all skills, and the full names of those of plugins."""
         return list(dict.fromkeys(name for skill in self.load_skills() for name in (skill.name, skill.full_name)))
 
+    def plugin_servers(self) -> list[PluginServer]:
+        """Return the MCP servers of the plugins in all sources, each once. Started or not.
+
+        Their folders remain in the store until :meth:`close`.
+        """
+        sources = self._loaded().sources
+        found = {(server.root, server.full_name): server for server in self._servers_of(sources)}
+        self._with_servers.update(tree for tree in _trees(sources) if tree.servers(self._context))
+        return list(found.values())
+
+    def _servers_of(self, sources: Sequence[LoadedSource]) -> list[PluginServer]:
+        return [server for tree in _trees(sources) for server in tree.servers(self._context)]
+
     def _load_skills_from_paths(self, paths: Sequence[SourceItem]) -> list[AgentSkill]:
         """Return the skills of these folders and archives only."""
         return self._skills_of(SkillScope("job", paths=paths))
@@ -225,7 +243,9 @@ class AgentSkillManager(Resource):
     def diagnostics(self) -> list[Diagnostic]:
         """The diagnostics of loading, in the order of the sources, then those of inspections, by skill."""
         catalog = self._loaded()
-        found = [*catalog.diagnostics, *self._unavailable.values()]
+        started = set(map(not_started, self._started))
+        found = [one for one in catalog.diagnostics if one.message not in started]
+        found += self._unavailable.values()
         for skill in catalog.skills.values():
             found.extend(self._without_guesses(catalog.entry(skill).findings or ()))
         if self._refused is not None:
@@ -261,12 +281,11 @@ class AgentSkillManager(Resource):
         """
         catalog = self._loaded()
         entries = [catalog.entry(skill) for skill in catalog.chosen(names, hidden=True)]
-        return list(self._without_guesses(chain.from_iterable(self._inspect(entries))))
+        return list(self._without_guesses(chain.from_iterable(self._inspect(catalog, entries))))
 
     def check_skill(self, skill: AgentSkill) -> list[Diagnostic]:
         """Return a diagnostic for each request of ``skill`` that this runtime does not support."""
-        commands = self._config.get(SkillOptions.SHELL_ENABLED)
-        return check_support(skill, commands=commands, tools=self._tools or (), environment=self._environment)
+        return self._support(self._loaded())(skill)
 
     _check_skill = check_skill  # its name in the design
 
@@ -415,29 +434,35 @@ class AgentSkillManager(Resource):
     def _reasons(self, catalog: Catalog) -> Mapping[str, Sequence[Diagnostic]]:
         """Return the diagnostics about needs that the job does not serve, by skill."""
         unavailable = unavailable_skills(catalog.skills.values(), self._environment, strict=self._strict)
-        inspected = self._inspect([catalog.entry(skill) for skill in catalog.skills.values()])
+        inspected = self._inspect(catalog, [catalog.entry(skill) for skill in catalog.skills.values()])
+        # A server lists its tools when it is connected.
+        serving = {name.partition(":")[0] for name in self._started}
         found: dict[str, Sequence[Diagnostic]] = {}
         for name, inspection in zip(catalog.skills, inspected, strict=True):
             diagnostics = [*([unavailable[name]] if name in unavailable else ()), *self._without_guesses(inspection)]
-            found[name] = unsupported(diagnostics, tools_known=self._tools is not None)
+            tools_known = self._tools is not None and catalog.skills[name].plugin not in serving
+            found[name] = unsupported(diagnostics, tools_known=tools_known)
         return found
 
     def _errors(self, catalog: Catalog) -> list[str]:
         """Return all errors of loading and inspecting. With ``strict`` they are reported together."""
         entries = [catalog.entry(skill) for skill in catalog.skills.values()]
         unavailable = unavailable_skills(catalog.skills.values(), self._environment, strict=True)
-        found = [*catalog.diagnostics, *unavailable.values(), *chain.from_iterable(self._inspect(entries))]
+        found = [*catalog.diagnostics, *unavailable.values(), *chain.from_iterable(self._inspect(catalog, entries))]
         return [str(diagnostic) for diagnostic in found if diagnostic.severity == "error"]
 
-    def _inspect(self, entries: Sequence[Entry]) -> Sequence[Sequence[Diagnostic]]:
-        return inspect_entries(
-            entries,
-            self._limits,
-            strict=self._strict,
+    def _inspect(self, catalog: Catalog, entries: Sequence[Entry]) -> Sequence[Sequence[Diagnostic]]:
+        support, strict = self._support(catalog), self._strict
+        return inspect_entries(entries, self._limits, strict=strict, support=support, inspectors=self._inspectors)
+
+    def _support(self, catalog: Catalog) -> Support:
+        return partial(
+            check_support,
             commands=self._config.get(SkillOptions.SHELL_ENABLED),
-            inspectors=self._inspectors,
             tools=self._tools or (),
             environment=self._environment,
+            servers=lambda: self._servers_of(catalog.sources),
+            started=self._started,
         )
 
     def _without_guesses(self, found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:

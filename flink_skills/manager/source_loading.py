@@ -16,6 +16,8 @@ from flink_skills.manager.scope import Level, SkillScope
 from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, Found, LoadResult, Report, find_skills, load_found
 from flink_skills.skill.file_rules import walk_files
+from flink_skills.skill.loader import find_servers
+from flink_skills.skill.server_files import PluginServer
 from flink_skills.sources import CodeSource, SkillSource, SourceContext, SourceSpec, SourceTree, open_source
 from flink_skills.sources.catalog_index import read_index
 
@@ -129,6 +131,13 @@ class LoadedTree:
     real: str
     entries: tuple[Entry, ...] = ()
     remarks: tuple[Diagnostic, ...] = ()
+    _servers: list[PluginServer] | None = None
+
+    def servers(self, context: SourceContext) -> Sequence[PluginServer]:
+        """Return the MCP servers of the plugins in the tree. The first call searches it."""
+        if self._servers is None:
+            self._servers = find_servers(self.real, context.limits)
+        return self._servers
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -248,8 +257,8 @@ def _read_tree(
     return LoadedTree(tree, real, tuple(entries), tuple(remarks))
 
 
-def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> Iterator[tuple[str, LoadResult]]:
-    """Yield the folders with a skill file in a tree, and what loading returns for each. Nothing is retained.
+def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> Iterator[tuple[Found, LoadResult]]:
+    """Yield the skills in a tree, and what loading returns for each. Nothing is retained.
 
     ``report`` receives the diagnostics of the search.
     """
@@ -258,11 +267,11 @@ def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> It
         results, remarks = indexed
         for one in remarks:
             report.add(one.code, one.message, line=one.line, path=one.path, severity=one.severity, fix=one.fix)
-        yield from ((_folder_of(result), result) for result in results)
+        yield from ((Found(_folder_of(result), ""), result) for result in results)
         return
     real = os.path.realpath(tree.path)
     for found in find_skills(real, report, context.limits):
-        yield found.folder, _load(found, tree, real, context, strict=report.strict)
+        yield found, _load(found, tree, real, context, strict=report.strict)
 
 
 def _indexed(

@@ -123,6 +123,12 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "Maximum total size of the images, PDF documents and audio of an event, of a tool result, and of a request to"
         " a model. An event with more fails its turn. A request omits the oldest. 0 means no limit.",
     )
+    PLUGINS_SERVERS = Option[tuple[str, ...]](
+        "skills.plugins.servers",
+        parse_list,
+        (),
+        "MCP servers of plugins that start, as 'plugin:server'. Programs run in the sandbox of commands.",
+    )
     STORE_DIR = Option[str](
         "skills.store.dir",
         parse_folder,
@@ -429,6 +435,14 @@ class SkillOptions(CommandOptions, ToolOptions, TelemetryOptions):
         "",
         "A variable for the commands of one skill, as ${env:NAME} or ${file:/path}. The value is resolved only where "
         "a command of the skill runs.",
+    )
+    PLUGINS_ENV = OptionFamily[str](
+        "skills.plugins.env.",
+        "<plugin>:<server>.<NAME>",
+        parse_reference,
+        "",
+        "A variable for an MCP server of a plugin, as ${env:NAME} or ${file:/path}. The value is resolved only when a "
+        "worker connects to the server.",
     )
     USER = OptionFamily[str](
         "skills.user.",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flink_skills.skill.frontmatter import split_body as split_body
     from flink_skills.skill.loader import Found as Found
     from flink_skills.skill.loader import LoadResult as LoadResult
+    from flink_skills.skill.loader import find_servers as find_servers
     from flink_skills.skill.loader import find_skills as find_skills
     from flink_skills.skill.loader import load_folder as load_folder
     from flink_skills.skill.loader import load_found as load_found
@@ -45,7 +46,7 @@ _NAMES = {
     "frontmatter": "find_block read_front_matter split_body",
     "skill_inspection": "inspect_skill",
     "skill_limits": "Limits",
-    "loader": "Found LoadResult find_skills load_folder load_found",
+    "loader": "Found LoadResult find_servers find_skills load_folder load_found",
     "agent_skill": "AgentSkill",
     "skill_body": "file_references without_code",
     "support": "RuntimeEnvironment check_support missing_requirements",

@@ -15,6 +15,7 @@ from flink_skills.skill.diagnostic import CODES, Diagnostic, Report
 from flink_skills.skill.file_rules import inside, is_generated, link_problem, open_inside, skill_file_in
 from flink_skills.skill.frontmatter import starts_with_front_matter
 from flink_skills.skill.plugins import MANIFEST, Plugin, is_plugin, plugins_in
+from flink_skills.skill.server_files import PluginServer
 from flink_skills.skill.skill_fields import Fields, read_fields
 from flink_skills.skill.skill_limits import Limits
 from flink_skills.skill.text import is_utf16
@@ -41,14 +42,16 @@ class Found(NamedTuple):
         return real if self.plugin is None else self.plugin.root
 
 
-def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
+def find_skills(
+    root: str, report: Report, limits: Limits, servers: list[PluginServer] | None = None
+) -> Iterator[Found]:
     """Yield the skills at and below ``root``, in an order that depends on names alone.
 
     A skill inside a skill is found too. Real folders precede linked ones, so that a link to a folder that is found
     adds nothing. Folders whose skill file is a link come last, because their target can be found with the files next
     to it. A link that leaves ``root`` is skipped and reported. A limit is reported with the number of skills that it
     omits. The folders inside a skill, such as its references, are counted separately from those that are searched for
-    skills: each skill can have as many as the whole search.
+    skills: each skill can have as many as the whole search. ``servers`` receives the MCP servers of plugins.
     """
     real_root = os.path.realpath(root)
     seen = {real_root}
@@ -73,6 +76,8 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
         count[0] += 1
         names, folders, links = _entries(folder, real_root, report)
         if count is outside and is_plugin(names, folders) and (plugins := plugins_in(folder, report)) is not None:
+            if servers is not None:
+                servers += [server for plugin in plugins for server in plugin.servers]
             yield from _skills_of(plugins, report)
             continue
         if names and (skill_file := skill_file_in(names)):
@@ -103,6 +108,13 @@ def find_skills(root: str, report: Report, limits: Limits) -> Iterator[Found]:
     for _, folders in skipped.values():
         beyond.add(folders, f"the search stopped after {limits.tree_directories:,} folders")
     beyond.add(too_deep, f"folders more than {limits.tree_depth} levels down are not searched", fix=_DEEPER)
+
+
+def find_servers(root: str, limits: Limits) -> list[PluginServer]:
+    """Return the MCP servers of the plugins at and below ``root`` that have no faults."""
+    servers: list[PluginServer] = []
+    deque(find_skills(root, Report(root), limits, servers), maxlen=0)
+    return servers
 
 
 def _skills_of(plugins: Sequence[Plugin], report: Report) -> Iterator[Found]:

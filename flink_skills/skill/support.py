@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from flink_skills.errors import ResourceError
 from flink_skills.skill.agent_skill import AgentSkill
 from flink_skills.skill.diagnostic import Diagnostic, Report
+from flink_skills.skill.server_files import PluginServer
 from flink_skills.skill.skill_body import read_body, without_code
 from flink_skills.skill.skill_limits import Limits
 
@@ -61,6 +62,8 @@ _INTERPRETERS: Mapping[str, tuple[str, ...]] = {
 _ONLY_WINDOWS = frozenset({".bat", ".cmd", ".exe", ".vbs"})
 _ONLY_MACOS = frozenset({".applescript", ".scpt"})
 _SCRIPT_FOLDERS = ("scripts/", "bin/")
+# mcp__SERVER__TOOL, in which a client adds "plugin_" and the name of the plugin to the server.
+_SERVER_TOOL = re.compile(r"(?<![A-Za-z0-9_])mcp__[A-Za-z0-9_-]+")
 _BODY_COMMAND = re.compile(r"(?:^|(?<=\s))!`[^`\n]+`")
 _ARGUMENTS = re.compile(r"\$ARGUMENTS\b|\$\{ARGUMENTS\}")
 # Only where the skill says that it takes arguments, and not in code: elsewhere these are prices and shell code.
@@ -191,11 +194,14 @@ def check_support(
     tools: Collection[str] = (),
     limits: Limits = _DEFAULT_LIMITS,
     environment: RuntimeEnvironment | None = None,
+    servers: Callable[[], Iterable[PluginServer]] = tuple,
+    started: Collection[str] = (),
 ) -> list[Diagnostic]:
     """Return a diagnostic for each request that does not work here.
 
     ``commands`` states whether models can run shell commands, ``tools`` are names of further tools that exist,
-    ``environment`` is the commands' one, by default this process's.
+    ``environment`` is the commands' one, by default this process's. ``servers`` returns the MCP servers of plugins, and
+    ``started`` has the full names of those that the job starts.
 
     >>> skill = AgentSkill("a", "Does it.", allowed_tools=("Bash(git *)", "Task", "WebFetch"))
     >>> [diagnostic.message for diagnostic in check_support(skill)]
@@ -206,7 +212,12 @@ def check_support(
     there = environment or RuntimeEnvironment.of_this_process()
     _fields(skill, report)
     try:
-        _tools(skill, report, commands, tools)
+        own = _named_servers(skill, servers)
+        for name in dict.fromkeys(own.values()):
+            if name not in started:
+                message = f"the skill names tools of the MCP server {name!r} of its plugin, which is not started"
+                report.add("U13", message, fix=f"add {name!r} to skills.plugins.servers")
+        _tools(skill, report, commands, {*tools, *own})
         _scripts(skill.files.paths(), report, commands, there)
         _body(skill, report, limits)
     except (ResourceError, OSError) as error:
@@ -214,6 +225,19 @@ def check_support(
     for message in missing_requirements(skill, there):
         report.add("U09", message)
     return report.diagnostics
+
+
+def _named_servers(skill: AgentSkill, servers: Callable[[], Iterable[PluginServer]]) -> dict[str, str]:
+    """Return the names of tools of its plugin's servers in the fields of a skill, each with its server's full name."""
+    fields = (skill.description, skill.allowed_tools, skill.compatibility, dict(skill.metadata), dict(skill.extra))
+    names = set(_SERVER_TOOL.findall(str(fields))) if skill.plugin else set()
+    found: dict[str, str] = {}
+    for server in servers() if names else ():
+        if server.plugin == skill.plugin:
+            full = f"plugin_{server.plugin}_{server.name}"
+            starts = tuple(f"mcp__{re.sub(r'[^A-Za-z0-9_-]', '_', name)}__" for name in (server.name, full))
+            found |= {name: server.full_name for name in names if f"{name}__".startswith(starts)}
+    return found
 
 
 def _tools(skill: AgentSkill, report: Report, commands: bool, tools: Collection[str]) -> None:

@@ -23,6 +23,8 @@ from flink_skills.skill import CODES, AgentSkill, Diagnostic, Found, Limits, Loa
 from flink_skills.skill.credentials import credential_message, find_credentials
 from flink_skills.skill.diagnostic import Severity
 from flink_skills.skill.file_rules import inside, is_foreign, is_generated, link_problem, skill_file_in, walk_files
+from flink_skills.skill.plugins import MANIFESTS
+from flink_skills.skill.server_files import SERVER_FILES
 from flink_skills.skill.skill_inspection import excluded_messages
 from flink_skills.sources.archive import ArchiveKind, archive_kind, file_sha256, unpack
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction
@@ -111,13 +113,14 @@ def pack_skills(
 
 
 class _Found(NamedTuple):
-    """A skill, the real path and the format of the source that it was found in, and its path in the archive."""
+    """A skill, its real root, the format and the folder of its source, and its path in the archive."""
 
     folder: str
     root: str
     format: str
     path: str
     skill: AgentSkill
+    source: str
 
 
 class _Contents:
@@ -158,9 +161,11 @@ class _Contents:
             if result.skill is not None:
                 below = os.path.relpath(place, folder)
                 path = "/".join(part for part in (wrapping, below) if part not in ("", "."))
-                self._add(_Found(place, found.root(root), spec.format, path, result.skill))
+                self._add(_Found(place, found.root(root), spec.format, path, result.skill, folder))
         # What loading passes over with a word would be missing in the archive without one.
-        self.diagnostics.extend(replace(one, severity="error") for one in report.diagnostics)
+        for one in report.diagnostics:
+            is_kept = one.code in ("G02", "G03") or os.path.basename(one.path) in SERVER_FILES
+            self.diagnostics.append(one if is_kept else replace(one, severity="error"))
         if empty:
             self._error("D04", "there is no skill in the folder", folder, "a skill is a folder with a SKILL.md")
 
@@ -173,7 +178,9 @@ class _Contents:
                 message = f"{other.folder} would be at {found.path!r} in the archive too"
                 self._error("D02", message, found.folder, "rename one of the folders", found.skill.name)
                 return
-            if other.skill.name == found.skill.name:
+            if other.skill.full_name == found.skill.full_name or (
+                other.skill.name == found.skill.name and "" in (other.skill.plugin, found.skill.plugin)
+            ):
                 self._judge_namesakes(other, found)
         self.found.append(found)
 
@@ -206,6 +213,9 @@ class _Contents:
                 except ArchiveRefusedError as refused:
                     if len(members) <= limits.entries:
                         self._error("D06", f"the archive would be refused: {refused}", member.real, "rename it")
+        packed = {member.name for member in members}
+        manifests = {member.name: member for found in self.found for member in _manifests(found)}
+        members += [member for name, member in manifests.items() if name not in packed]
         if len(members) > limits.entries:
             message = f"{len(members)} files are more than an archive may have, {limits.entries}"
             self._error("S05", message, self.found[0].root, "pack them into several archives")
@@ -288,8 +298,27 @@ class _Contents:
         if again.digest != digest:
             self._error("D05", "the skill changed while it was packed", found.folder, "pack again", name)
             return None
+        if again.plugin != found.skill.plugin:
+            fix = "write its name into its manifest"
+            self._error("G02", "the plugin would have another name in the archive", found.folder, fix, name)
+            return None
+        if sum(other.skill.name == name for other in self.found) > 1:
+            name = found.skill.full_name
         sizes = [size for size, _ in found.skill.files.manifest().values()]
         return PackedSkill(name, found.folder, found.path, digest, len(sizes), sum(sizes))
+
+
+def _manifests(found: _Found) -> Iterator[Member]:
+    """Yield the manifests of a skill's plugin, and the lists that contain the plugin."""
+    place, path = os.path.normpath(found.folder), found.path
+    while found.skill.plugin and place != os.path.dirname(place):
+        for name in MANIFESTS:
+            real = os.path.join(place, name)
+            if os.path.isfile(real) and inside(os.path.realpath(real), os.path.realpath(place)):
+                yield Member(f"{path}/{name}".lstrip("/"), real, False)
+        if place == os.path.normpath(found.source):
+            return
+        place, path = os.path.dirname(place), os.path.dirname(path)
 
 
 def _no_files(folder: str, root: str) -> Iterator[tuple[str, str]]:

@@ -232,7 +232,7 @@ class NameUse:
 
     place: str
     pattern: str
-    kind: Literal["tool", "skill"] = "tool"
+    kind: Literal["tool", "skill", "plugin server"] = "tool"
     is_exact: bool = False
     is_strict: bool = False
     approves: bool = False

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flink_skills import Agent
 from flink_skills.models import ToolMessage
 from flink_skills.testing import call, calls
@@ -15,6 +17,7 @@ from tests.kit.models import Script
 SCHEMA = "https://agent-plugins.org/schemas/1.0.0/plugin.schema.json"
 
 
+@pytest.mark.row("B26")
 async def test_a_model_loads_skills_of_two_plugins_with_one_name(
     open_agent: OpenAgent, script: Script, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from flink_skills.testing import Reply, Rule, ScriptedModelServer
 from tests.job.checks import errors, found
 from tests.job.files import PLAIN, write_job
 from tests.kit.cases import read_rows
+from tests.kit.skills import write_skill
 
 pytestmark = pytest.mark.flink
 
@@ -362,3 +363,22 @@ def test_flinks_own_plan_has_no_secret_and_stable_ids(tmp_path: Path, monkeypatc
     names = [node["type"] for node in explained["flink"]["nodes"]]
     assert "agent plain" in names
     assert any("events" in name for name in names)
+
+
+def test_names_of_servers_of_plugins_are_checked_where_they_are_written(tmp_path: Path) -> None:
+    plugin = tmp_path / "s/ops"
+    write_skill(plugin / "skills/deploy")
+    for name, more in (
+        ("plugin", {"name": "ops"}),
+        ("mcp", {"mcpServers": {"desk": {"type": "stdio", "command": "x"}}}),
+    ):
+        schema = f"https://agent-plugins.org/schemas/1.0.0/{name}.schema.json"
+        (plugin / f"{name}.json").write_text(json.dumps({"$schema": schema, **more}))
+    skills = f"{{paths: ['{tmp_path}/s']}}"
+    good = {"skills": skills, "options": "{skills.plugins.servers: [ops:desk], skills.tools.approve: [show]}"}
+    assert not errors(found(tmp_path, **good))
+    wrong = found(tmp_path, skills=skills, options="{skills.plugins.servers: [ops:desc]}")
+    (problem,) = [text for texts in wrong.values() for kind, text in texts if kind == "error"]
+    assert "options.skills.plugins.servers" in problem
+    assert "'ops:desc' matches no plugin server" in problem
+    assert "Did you mean 'ops:desk'?" in problem

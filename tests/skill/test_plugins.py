@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flink_skills.skill import Diagnostic, Limits, Report, find_skills, load_found
+from flink_skills.skill import Diagnostic, Limits, Report, find_servers, find_skills, load_found
 
 SCHEMA = "https://agent-plugins.org/schemas/1.0.0/plugin.schema.json"
 MCP = "https://agent-plugins.org/schemas/1.0.0/mcp.schema.json"
@@ -64,6 +65,7 @@ FULL = {
 
 
 @pytest.mark.parametrize("name", ["ops", "a", "acme.tools", "lint3r", "a-b.c-d", "a.-b", "x" * 64])
+@pytest.mark.row("B25")
 def test_a_manifest_of_the_standard_is_accepted(plugin: Path, name: str) -> None:
     write(plugin / "plugin.json", {"$schema": SCHEMA, "name": name, **FULL})
     assert load(plugin) == (["deploy"], [])
@@ -104,6 +106,7 @@ VIOLATIONS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", VIOLATIONS)
+@pytest.mark.row("B25")
 def test_any_other_violation_rejects_the_plugin(plugin: Path, case: str) -> None:
     content, reason = VIOLATIONS[case]
     write(plugin / "plugin.json", content)
@@ -155,6 +158,7 @@ def test_a_skill_that_does_not_conform_is_omitted_and_others_load(plugin: Path) 
     ]
 
 
+@pytest.mark.row("B25")
 def test_links_have_the_narrowest_effect(plugin: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     skill(outside / "far")
@@ -232,8 +236,8 @@ BAD_SERVERS: dict[str, tuple[Any, str]] = {
     "a cwd that leaves the data": (stdio(cwd="${PLUGIN_DATA}/../x"), "'cwd' leaves the folder for data"),
     "a longer variable": (stdio(cwd="${PLUGIN_ROOT}x"), "'cwd' is '${PLUGIN_ROOT}x'"),
     "a reserved variable": (stdio(env={"PLUGIN_ROOT": "/"}), "'env' sets PLUGIN_ROOT"),
-    "a number in env": (stdio(env={"A": 1}), "'env' contains values other than strings"),
-    "a number in args": (stdio(args=[1]), "'args' contains values other than strings"),
+    "a number in env": (stdio(env={"A": 1}), "'env' is not an object of strings"),
+    "a number in args": (stdio(args=[1]), "'args' is not an array of strings"),
     "no url": ({"type": "sse"}, "'url' is missing"),
     "a relative url": (http(url="/mcp"), "'url' is not an absolute address"),
     "another scheme": (http(url="ftp://x.example"), "'url' is not an absolute address"),
@@ -243,6 +247,11 @@ BAD_SERVERS: dict[str, tuple[Any, str]] = {
     "a name like this machine": (http(url="http://127.0.0.1.x.example/mcp"), "'url' uses http"),
     "a port": (http(url="https://x.example:99999/"), "'url' is not an address"),
     "two names": (http(headers={"A": "b", "a": "c"}), "'headers' has a name twice"),
+    "a NUL in a command": (stdio(command="./a\0b"), "'command' contains characters"),
+    "a NUL in an argument": (stdio(args=["a\0"]), "'args' is not an array of strings"),
+    "half a character in a cwd": (stdio(cwd="./\ud800"), "'cwd' contains characters"),
+    "half a character in env": (stdio(env={"A": "\udfff"}), "'env' is not an object of strings"),
+    "half a character in a url": (http(url="https://x.example/\ud800"), "'url' contains characters"),
     "a line in a header": (http(headers={"A": "b\r\nC: d"}), "not a valid header"),
     "a name with a blank": (http(headers={"A b": "c"}), "not a valid header"),
 }
@@ -256,17 +265,22 @@ def servers(plugin: Path, **found: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("case", GOOD_SERVERS)
-def test_a_valid_server_is_named_as_not_started(plugin: Path, case: str) -> None:
-    assert servers(plugin, one=GOOD_SERVERS[case]) == ["server 'one' is not started"]
+def test_a_valid_server_is_named_with_the_option_that_starts_it(plugin: Path, case: str) -> None:
+    assert servers(plugin, one=GOOD_SERVERS[case]) == ["MCP server 'ops:one' is not started"]
+    fixes = [each.fix for each in load(plugin)[1]]
+    assert fixes == ["add 'ops:one' to skills.plugins.servers to start it"]
+    (found,) = find_servers(str(plugin), Limits())
+    assert (found.full_name, found.settings, found.root) == ("ops:one", GOOD_SERVERS[case], str(plugin.resolve()))
 
 
 @pytest.mark.parametrize("case", BAD_SERVERS)
+@pytest.mark.row("B25")
 def test_a_wrong_server_costs_that_server(plugin: Path, case: str) -> None:
     server, reason = BAD_SERVERS[case]
     wrong, other = servers(plugin, wrong=server, other=stdio())
-    assert wrong.startswith("server 'wrong' is not usable: ")
+    assert wrong.startswith("MCP server 'ops:wrong' is not usable: ")
     assert reason in wrong
-    assert other == "server 'other' is not started"
+    assert other == "MCP server 'ops:other' is not started"
 
 
 @pytest.mark.parametrize(
@@ -278,8 +292,10 @@ def test_a_wrong_server_costs_that_server(plugin: Path, case: str) -> None:
         ({"$schema": MCP.replace("1.0.0", "1.9.0"), "mcpServers": {}}, "the version of '$schema' differs"),
         ({"$schema": MCP}, "'mcpServers' is not an object"),
         ({"$schema": MCP, "mcpServers": {}, "inputs": []}, "the field 'inputs' is unknown"),
+        ({"$schema": MCP, "mcpServers": {str(each): {} for each in range(1_001)}}, "more than 1,000 servers"),
     ],
 )
+@pytest.mark.row("B25")
 def test_a_wrong_file_of_servers_costs_all_servers(plugin: Path, content: Any, reason: str) -> None:
     write(plugin / "mcp.json", content)
     names, diagnostics = load(plugin)
@@ -287,6 +303,45 @@ def test_a_wrong_file_of_servers_costs_all_servers(plugin: Path, content: Any, r
     assert reason in diagnostics[0].message
 
 
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_a_file_of_servers_that_is_no_file_of_the_plugin_costs_all_servers(
+    plugin: Path, tmp_path: Path, kind: str
+) -> None:
+    path = plugin / "mcp.json"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        write(tmp_path / "mcp.json", {"$schema": MCP, "mcpServers": {"one": stdio()}})
+        path.symlink_to(tmp_path / "mcp.json")
+    load(plugin)
+    opened = len(os.listdir("/proc/self/fd"))
+    names, diagnostics = load(plugin)
+    assert len(os.listdir("/proc/self/fd")) == opened
+    # The search reports links that leave the source in addition.
+    assert (names, {*codes(diagnostics)} - {"S04"}) == (["deploy"], {"G04"})
+    assert find_servers(str(plugin), Limits()) == []
+
+
+def test_a_command_and_a_cwd_that_are_links_out_of_the_plugin_cost_that_server(plugin: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (plugin / "out").symlink_to(tmp_path / "outside")
+    servers(plugin, a=stdio(command="./out/server"), b=stdio(cwd="./out"), c=stdio())
+    assert [server.name for server in find_servers(str(plugin), Limits())] == ["c"]
+
+
+def test_servers_of_other_files_are_not_read_in_a_plugin_of_the_standard(plugin: Path) -> None:
+    write(plugin / ".mcp.json", {"mcpServers": {"one": stdio()}})
+    write(plugin / "plugin.json", {"$schema": SCHEMA, "name": "ops", "mcpServers": {"two": stdio()}})
+    assert [(each.code, each.message) for each in load(plugin)[1]] == [
+        ("G02", "the field 'mcpServers' is unknown"),
+        ("G03", ".mcp.json of the plugin is not used"),
+    ]
+    assert find_servers(str(plugin), Limits()) == []
+
+
+@pytest.mark.row("B25")
 def test_parts_that_are_not_used_are_named_once_each(plugin: Path) -> None:
     for name in ("hooks", "commands", "agents", "com.example.client"):
         (plugin / name).mkdir()
@@ -313,6 +368,7 @@ def test_the_manifest_of_the_standard_counts_before_those_of_vendors(plugin: Pat
 
 
 @pytest.mark.parametrize("vendor", [".claude-plugin", ".codex-plugin", ".cursor-plugin"])
+@pytest.mark.row("B25")
 def test_the_skills_of_a_vendor_manifest_select(tmp_path: Path, vendor: str) -> None:
     for name in ("good/one", "good/two", "old/three", "other/four"):
         skill(tmp_path / "skills" / name)
@@ -323,13 +379,31 @@ def test_the_skills_of_a_vendor_manifest_select(tmp_path: Path, vendor: str) -> 
 def test_a_vendor_plugin_without_a_list_has_the_children_of_skills(tmp_path: Path) -> None:
     skill(tmp_path / "skills/one")
     skill(tmp_path / "drafts/two")
-    write(tmp_path / ".claude-plugin/plugin.json", {"name": "kit", "hooks": "./hooks.json", "mcpServers": {"a": {}}})
+    write(tmp_path / ".claude-plugin/plugin.json", {"name": "kit", "hooks": "./hooks.json", "lspServers": {"a": {}}})
     names, diagnostics = load(tmp_path)
     assert names == ["one"]
     assert [each.message for each in diagnostics] == [
         "'hooks' of the plugin is not used",
-        "'mcpServers' of the plugin is not used",
+        "'lspServers' of the plugin is not used",
     ]
+
+
+def test_servers_of_vendors_are_in_files_and_in_manifests(tmp_path: Path) -> None:
+    write(tmp_path / ".mcp.json", {"usual": {"command": "a"}, "same": {"command": "b"}})
+    write(tmp_path / "more.json", {"mcpServers": {"more": {"type": "http", "url": "https://x.example/mcp"}}})
+    inline = {"same": {"command": "inline"}, "wrong": {}, "text": "a"}
+    write(tmp_path / ".claude-plugin/plugin.json", {"name": "kit", "mcpServers": [inline, "./more.json", "../no.json"]})
+    diagnostics = load(tmp_path)[1]
+    assert [each.message for each in diagnostics] == [
+        "MCP server 'kit:same' is not started",
+        "MCP server 'kit:wrong' is not usable: 'command' or 'url' is missing",
+        "MCP server 'kit:text' is not usable: the server is a string instead of an object",
+        "MCP server 'kit:more' is not started",
+        "servers of the plugin are not usable: the file cannot be read: No such file or directory",
+        "MCP server 'kit:usual' is not started",
+    ]
+    found = {server.name: server.settings.get("command") for server in find_servers(str(tmp_path), Limits())}
+    assert found == {"same": "inline", "more": None, "usual": "a"}
 
 
 def test_paths_of_a_vendor_manifest_stay_in_the_plugin(tmp_path: Path) -> None:
@@ -338,13 +412,18 @@ def test_paths_of_a_vendor_manifest_stay_in_the_plugin(tmp_path: Path) -> None:
     skill(root / "skills/one")
     write(
         root / ".claude-plugin/plugin.json",
-        {"name": "kit", "skills": ["../outside", "./none", str(tmp_path / "outside"), 5, "./skills"]},
+        {
+            "name": "kit",
+            "skills": ["../outside", "./none", str(tmp_path / "outside"), 5, "./a\0b", "./\ud800", "./skills"],
+            "mcpServers": ["./a\0b", "./\ud800"],
+        },
     )
     names, diagnostics = load(root)
     assert names == ["one"]
-    assert codes(diagnostics) == ["G04"] * 4
+    assert codes(diagnostics) == ["G04"] * 8
 
 
+@pytest.mark.row("B25")
 def test_a_marketplace_lists_the_plugins_of_its_folder(tmp_path: Path) -> None:
     for name in ("skills/pdf", "skills/draft", "plugins/ops/skills/deploy", "plugins/unlisted/skills/secret"):
         skill(tmp_path / name)
@@ -354,11 +433,12 @@ def test_a_marketplace_lists_the_plugins_of_its_folder(tmp_path: Path) -> None:
         {"name": "far", "source": {"source": "github", "repo": "a/b"}},
         {"name": "gone", "source": "./plugins/gone"},
         {"name": "above", "source": "../"},
+        {"name": "odd", "source": "./a\0b"},
     ]
     write(tmp_path / ".claude-plugin/marketplace.json", {"name": "all", "plugins": entries})
     names, diagnostics = load(tmp_path)
     assert names == ["deploy", "pdf"]
-    assert codes(diagnostics) == ["G03", "G04", "G04"]
+    assert codes(diagnostics) == ["G03", "G04", "G04", "G04"]
 
 
 def test_a_wrong_manifest_of_a_vendor_rejects_the_plugin(tmp_path: Path) -> None:

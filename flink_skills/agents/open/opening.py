@@ -17,15 +17,16 @@ from flink_skills.agents.open.generation import Generation, GenerationParts, eff
 from flink_skills.agents.plan.name_checks import NamedAgent
 from flink_skills.agents.plan.plan import AgentPlan
 from flink_skills.agents.plan.sealing import public_scope
-from flink_skills.errors import SkillsError, counted
+from flink_skills.errors import ConfigError, SkillsError, counted
 from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.manager import AgentSkillManager, Refreshed, SkillLock
 from flink_skills.manager.skill_checks import Inspector
-from flink_skills.options import SkillConfig
+from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill import Diagnostic
 from flink_skills.telemetry import PointEvent, Telemetry
 from flink_skills.tools import ShellRunner
 from flink_skills.tools.skills.command_environment import command_environment
+from flink_skills.tools.toolset_base import BaseToolSet
 
 _log = logging.getLogger("flink_skills.runtime")
 _MAX_NAMES = 20
@@ -69,6 +70,43 @@ def open_skills(
         manager.close()
         raise
     return manager
+
+
+def plugin_tool_sets(plan: AgentPlan, manager: AgentSkillManager, shell: ShellRunner | None) -> list[BaseToolSet]:
+    """Return the tools of the MCP servers of plugins that the job starts for the agent. Blocks.
+
+    These are the servers in ``skills.plugins.servers`` whose plugin has a skill that a model of the agent may load, or
+    has no skills.
+
+    Raises:
+        ConfigError: A name belongs to servers of several plugins, or the job does not grant what a server needs.
+    """
+    config = SkillConfig(plan.options)
+    allowed: tuple[str, ...] = config.get(SkillOptions.PLUGINS_SERVERS)
+    if not allowed:
+        return []
+    from flink_skills.tools.mcp.plugin_servers import plugin_tool_set  # its package is an extra
+
+    names, skills = set(effective_names(plan, manager)), manager.get_skills()
+    hidden = {skill.plugin for skill in skills} - {skill.plugin for skill in skills if skill.name in names}
+    servers = manager.plugin_servers()
+    found = []
+    for name in dict.fromkeys(allowed):
+        same = [server for server in servers if server.full_name == name]
+        if len(same) > 1:
+            raise ConfigError(
+                f"option {SkillOptions.PLUGINS_SERVERS.key}: {name!r} is a server of several plugins "
+                f"({', '.join(server.path for server in same)}). Remove the sources of the others"
+            )
+        found += [plugin_tool_set(server, config, shell) for server in same if server.plugin not in hidden]
+    return list(found)
+
+
+def server_names(config: SkillConfig, manager: AgentSkillManager) -> frozenset[str]:
+    """Return the full names of the MCP servers of plugins, if options contain such names."""
+    if not config.get(SkillOptions.PLUGINS_SERVERS) and not config.family(SkillOptions.PLUGINS_ENV):
+        return frozenset()
+    return frozenset(server.full_name for server in manager.plugin_servers())
 
 
 def tool_inspectors(plan: AgentPlan, config: SkillConfig) -> list[Inspector]:

@@ -16,7 +16,14 @@ from flink_skills.agents.declare.declaration import Declaration, declared_pool, 
 from flink_skills.agents.declare.subagent import AgentTool
 from flink_skills.agents.open.generation import GenerationParts
 from flink_skills.agents.open.open_agent import OpenAgent, OpenHost, ReadableOptions, isolation_of
-from flink_skills.agents.open.opening import LiveSkills, log_isolation, log_skills, open_skills
+from flink_skills.agents.open.opening import (
+    LiveSkills,
+    log_isolation,
+    log_skills,
+    open_skills,
+    plugin_tool_sets,
+    server_names,
+)
 from flink_skills.agents.plan.name_checks import (
     NamedAgent,
     approver_of,
@@ -193,6 +200,7 @@ def _named(agent: OpenAgent) -> NamedAgent:
         agent.agent,
         agent.declared,
         skills=frozenset(agent.manager.known_names()),
+        servers=server_names(agent.config, agent.manager),
         skill_bringers=tuple(bringers) if agent.plan.scopes else (),
         has_bundled=agent.services.bundled is not None and (bool(bringers) or any(map(brings_tools, skills))),
     )
@@ -328,6 +336,8 @@ async def _open(
                 stack.push_async_callback(shell.close)
                 workspaces.start()
             own = await _with_shell(own, shell, stack)
+        servers = await asyncio.to_thread(plugin_tool_sets, plan, manager, own.shell)
+        declared = replace(declared, toolsets=[*declared.toolsets, *servers])
         own = await _with_pool(own, declared, place.scratch_dir, plan.operator_name, stack)
         callees: dict[str, OpenAgent] = {}
         for name, callee in plan.agents.items():

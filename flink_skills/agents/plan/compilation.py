@@ -361,7 +361,8 @@ def _model_plan(
         if any(matches(name, (tool,)) for name in own_tools):
             continue
         # The tools of tool sets are known when these run.
-        if not any(toolset.can_bring(tool) for toolset in declared.toolsets):
+        brings = any(toolset.can_bring(tool) for toolset in declared.toolsets)
+        if not brings and not (has_sources and config.get(SkillOptions.PLUGINS_SERVERS)):
             raise UnknownNameError("tool", tool, own_tools, place=place)
     said = {key: arguments.pop(key) for key in MODEL_KEYS if key in arguments}
     if declared.run_code is not None:

@@ -49,6 +49,8 @@ class NamedAgent:
         skills: The names of its skills. None: they are not known here.
         skill_bringers: What can bring other skills.
         has_bundled: False if no skill brings tools.
+        servers: The full names of the MCP servers of plugins. None: they are not known here.
+        pending_servers: Those that start when the agent opens, and bring tools.
     """
 
     plan: AgentPlan
@@ -57,6 +59,8 @@ class NamedAgent:
     skills: frozenset[str] | None = None
     skill_bringers: tuple[str, ...] = ()
     has_bundled: bool = True
+    servers: frozenset[str] | None = None
+    pending_servers: tuple[str, ...] = ()
 
     @cached_property
     def config(self) -> SkillConfig:
@@ -102,12 +106,15 @@ class NamedAgent:
         runs_commands = bool(self.plan.scopes) and self.config.get(SkillOptions.SHELL_ENABLED)
         if runs_commands and self.has_bundled and any(of.bundled for of, _ in self._settings):
             found.append("a skill with tools")
-        return found
+        return [*found, *(f"MCP server {name!r}" for name in self.pending_servers)]
 
     def known(self, kind: str) -> KnownNames:
         """Return the names of its tools or skills."""
         if kind == "tool":
             return KnownNames(self.tool_names(), self.tool_bringers)
+        if kind == "plugin server":
+            unread = ("a source of skills",) if self.servers is None else ()
+            return KnownNames(self.servers or frozenset(), lambda use: unread)
         bringers = self.skill_bringers if self.skills is not None else ("a source of skills",)
         return KnownNames(self.skills or frozenset(), lambda use: bringers)
 
@@ -127,7 +134,9 @@ class NamedAgent:
 def named_tree(plan: AgentPlan, agent: Agent, declared: Declaration | None = None) -> list[NamedAgent]:
     """Return an agent and all agents that it calls, with the skills that the client has read."""
     declared = declared or read_declaration(agent)
-    found = [NamedAgent(plan, agent, declared, skills=_read_skills(plan))]
+    pending = SkillConfig(plan.options).get(SkillOptions.PLUGINS_SERVERS) if plan.scopes else ()
+    servers = plan.plugin_servers if plan.scopes else frozenset[str]()
+    found = [NamedAgent(plan, agent, declared, _read_skills(plan), servers=servers, pending_servers=pending)]
     for name, callee in plan.agents.items():
         found += named_tree(callee, declared.agents[name].agent)
     return found
@@ -153,10 +162,13 @@ def own_matches(named: NamedAgent) -> list[NameMatch]:
 def job_matches(trees: Sequence[Sequence[NamedAgent]]) -> list[NameMatch]:
     """Return what the names in options match among the tools and skills of all agents of a job.
 
-    Each tree is an agent with the agents that it calls. Names of skills are omitted if the skills are not known here.
+    Each tree is an agent with the agents that it calls. Names of skills and of plugins' servers are omitted if
+    these are not known here.
     """
-    has_skills = all(named.skills is not None for tree in trees for named in tree)
-    return [match for match in _job_matches(trees) if has_skills or match.use.kind != "skill"]
+    agents = [named for tree in trees for named in tree]
+    unknown = {"skill"} if any(named.skills is None for named in agents) else set[str]()
+    unknown |= {"plugin server"} if any(named.servers is None for named in agents) else set()
+    return [match for match in _job_matches(trees) if match.use.kind not in unknown]
 
 
 def _job_matches(trees: Sequence[Sequence[NamedAgent]]) -> list[NameMatch]:
@@ -229,6 +241,11 @@ def _option_uses(config: SkillConfig) -> Iterator[NameUse]:
     option = SkillOptions.TOOLS_APPROVE
     for pattern in config.get(option):
         yield NameUse(f"option {option.key}", pattern, is_strict=True, approves=True)
+    for name in config.get(SkillOptions.PLUGINS_SERVERS):
+        yield NameUse(f"option {SkillOptions.PLUGINS_SERVERS.key}", name, "plugin server", is_exact=True)
+    for key in config.family(SkillOptions.PLUGINS_ENV):
+        place = f"option {SkillOptions.PLUGINS_ENV.prefix}{key}"
+        yield NameUse(place, key.rpartition(".")[0], "plugin server", is_exact=True)
     for family in _FAMILIES:
         for name in config.family(family):
             strict = family is SkillOptions.TOOL_LOST_CALLS_OF

@@ -116,7 +116,8 @@ class AgentPlan:
     the agent: its models see the skills that all of these lists name. ``route`` chooses the model of an event.
     ``approve`` are the names and patterns of tools whose calls need an approval, without those of options.
     ``elsewhere`` are the names in options that another agent of the job has (true) or may get (false), see
-    :func:`flink_skills.agents.plan.name_checks.elsewhere_of`.
+    :func:`flink_skills.agents.plan.name_checks.elsewhere_of`. ``plugin_servers`` are the names of the MCP servers
+    of plugins, if the client read all sources and an option names some. They do not travel with the plan.
     """
 
     agent_id: str
@@ -139,6 +140,7 @@ class AgentPlan:
     route: Route | None = None
     approve: tuple[str, ...] = ()
     elsewhere: Mapping[str, bool] = field(default_factory=dict)
+    plugin_servers: frozenset[str] | None = None
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:
@@ -208,7 +210,7 @@ class AgentPlan:
         config = SkillConfig(self.options)
         if not config.get(SkillOptions.SHELL_ENABLED):
             return False
-        if self.sandbox:
+        if self.sandbox or (self.scopes and config.get(SkillOptions.PLUGINS_SERVERS)):
             return True
         return any(
             of.runs_code or (sees and of.bundled) or not COMMAND_TOOLS.isdisjoint(of.tools_for(sees_skills=sees))

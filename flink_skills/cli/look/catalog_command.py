@@ -146,8 +146,10 @@ def _write_page(contents: Catalog, target: str) -> None:
 
 
 def _print(contents: Catalog) -> None:
+    has_plugins = any(skill.plugin for skill in contents.skills)
     columns = [
         Column("NAME"),
+        *([Column("PLUGIN", optional=True)] if has_plugins else []),
         Column("FILES", right=True, optional=True),
         Column("SIZE", right=True, optional=True),
         Column("MENU", right=True),
@@ -158,6 +160,7 @@ def _print(contents: Catalog) -> None:
     rows = [
         [
             skill.name,
+            *([skill.plugin] if has_plugins else []),
             f"{len(skill.files):,}",
             size_text(skill.size),
             f"{skill.menu.tokens:,}",

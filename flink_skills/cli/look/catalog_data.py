@@ -68,6 +68,7 @@ class CatalogSkill:
     name: str
     description: str
     origin: str
+    plugin: str = ""
     digest: str = ""
     files: list[tuple[str, int]] = field(default_factory=list)
     menu: Length = Length()
@@ -284,7 +285,8 @@ class _Collector:
         by_name: dict[str, CatalogSkill] = {}
         for skill in manager.get_skills():
             folder = skill.path or skill.origin
-            own = [one for one in diagnostics if one.skill == skill.name and one.path.startswith(folder)]
+            short = skill.name.removeprefix(f"{skill.plugin}:")
+            own = [one for one in diagnostics if one.skill in (skill.name, short) and one.path.startswith(folder)]
             key = (skill.name, folder)
             if key not in self._skills:
                 self._skills[key] = _describe(
@@ -355,6 +357,7 @@ def _describe(
         skill.name,
         skill.description,
         origin,
+        skill.plugin,
         menu=Length.of(_menu_line(skill)),
         allowed_tools=None if skill.allowed_tools is None else list(skill.allowed_tools),
         license=skill.license or "",

@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 _SHORT_DIGEST = 12
 
 
+# Skills without a plugin do not have this key.
+_CHECKED = ("name", "path", "status", "digest", "plugin")
+
+
 def list_skills(sources: Sources, *, format_: OutputFormat = Format.TEXT, set_: Assignments = None) -> None:
     """List the skills of sources as a job loads them.
 
@@ -306,17 +310,15 @@ def _print_checks_json(stream: SkillStream, severities: Counter[str]) -> None:
         for diagnostic in stream:
             severities[diagnostic.severity] += 1
             omitted += diagnostic.left_out
-            yield diagnostic_json(diagnostic)
+            plugin = contents.plugin_of(diagnostic)
+            yield {**diagnostic_json(diagnostic), **({"plugin": plugin} if plugin else {})}
 
     def members() -> Iterator[tuple[str, object]]:
         yield "diagnostics", diagnostics()
         # The skills are complete only after the iteration.
         yield (
             "skills",
-            (
-                {"name": skill.name, "path": skill.path, "status": skill.status, "digest": skill.digest}
-                for skill in contents.skills
-            ),
+            ({name: value for name in _CHECKED if (value := getattr(skill, name)) != ""} for skill in contents.skills),
         )
         loaded = _loaded(contents)
         yield (
@@ -340,7 +342,9 @@ def _print_checks(stream: SkillStream, severities: Counter[str]) -> None:
         severities[diagnostic.severity] += 1
         if diagnostic.left_out:
             limited.append(diagnostic)
-        print_line(*diagnostic_line(diagnostic, path=contents.display_path(diagnostic.path)))
+        plugin = contents.plugin_of(diagnostic)
+        line = diagnostic_line(diagnostic, path=contents.display_path(diagnostic.path))
+        print_line(*line, f" [plugin {plugin}]" if plugin else "")
     loaded = _loaded(contents)
     skipped = len(contents.skills) - loaded
     print_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,11 @@ from flink_skills.endpoint import redact
 from flink_skills.errors import ResourceError, SkillsError, SourceError, counted
 from flink_skills.manager.source_loading import Declared, iterate_tree
 from flink_skills.options import SkillConfig, SkillOptions
-from flink_skills.skill import AgentSkill, Diagnostic, Limits, LoadResult, Report, load_folder
+from flink_skills.skill import AgentSkill, Diagnostic, Found, Limits, LoadResult, Report, find_servers, load_found
 from flink_skills.skill.diagnostic import CODES
 from flink_skills.skill.file_rules import inside
 from flink_skills.skill.script_checks import check_scripts
+from flink_skills.skill.server_files import not_started
 from flink_skills.skill.skill_inspection import check_credentials, check_evals, inspect_skill
 from flink_skills.skill.support import check_support
 from flink_skills.sources import SourceContext, SourceTree
@@ -35,6 +37,7 @@ class SourceSkill:
         source: Position of the source on the command line, from 0.
         status: ``"loaded"`` or ``"skipped"``.
         checked_digest: Digest of a loaded skill. None if the files cannot be read.
+        plugin: Name of its plugin. An empty string if there is none.
     """
 
     name: str
@@ -43,6 +46,7 @@ class SourceSkill:
     source: int
     status: str = "skipped"
     checked_digest: str | None = None
+    plugin: str = ""
 
     @property
     def digest(self) -> str | None:
@@ -75,11 +79,13 @@ class LoadedSkill(SourceSkill):
 class SourceContents:
     """Result of reading sources: one loaded skill per name, and the skipped skills.
 
-    ``strict_valid`` contains the names of the skills that strict loading accepts, regardless of the mode.
+    ``strict_valid`` contains the names of the skills that strict loading accepts, regardless of the mode, ``plugins``
+    the name of the plugin of each skill's directory.
     """
 
     skills: list[SourceSkill] = field(default_factory=list)
     strict_valid: set[str] = field(default_factory=set)
+    plugins: dict[str, str] = field(default_factory=dict)
     _diagnostics: list[tuple[int, Diagnostic]] = field(default_factory=list)
     _shown_paths: list[tuple[str, str]] = field(default_factory=list)
     _trees: list[SourceTree] = field(default_factory=list)
@@ -113,6 +119,13 @@ class SourceContents:
     def diagnostics_of(self, skill: SourceSkill) -> list[Diagnostic]:
         """Return the diagnostics of one skill."""
         return [one for one in self.diagnostics if one.skill == skill.name or inside(one.path, skill.path)]
+
+    def plugin_of(self, diagnostic: Diagnostic) -> str:
+        """Return the name of the plugin of a diagnostic about a skill, or an empty string."""
+        path = diagnostic.path
+        while path not in self.plugins and os.path.dirname(path) != path:
+            path = os.path.dirname(path)
+        return self.plugins.get(path, "")
 
     def display_path(self, path: str) -> str:
         """Return ``path`` below the source as written on the command line. Paths in archives follow ``!``."""
@@ -208,6 +221,8 @@ class _Reader:
         self._context = SourceContext(config, limits=self._limits)
         self._strict = config.get(SkillOptions.STRICT)
         self._commands = config.get(SkillOptions.SHELL_ENABLED)
+        self._started: tuple[str, ...] = config.get(SkillOptions.PLUGINS_SERVERS)
+        self._servers = functools.cache(functools.partial(find_servers, limits=self._limits))
         self._depth = depth
         self._only = only
         # Only the names of an agent resolve a tool that allowed-tools names.
@@ -228,9 +243,12 @@ class _Reader:
             if plugin and len(winners) > 1
         }
         self.contents.strict_valid |= {full[id(skill)] for skill in self.contents.skills if id(skill) in full}
-        self.contents.skills = [
-            replace(skill, name=full[id(skill)]) if id(skill) in full else skill for skill in self.contents.skills
-        ]
+        for index, skill in enumerate(self.contents.skills):
+            if id(skill) in full:
+                named = replace(skill, name=full[id(skill)])
+                if isinstance(named, LoadedSkill):
+                    named = replace(named, skill=named.skill.with_full_name())
+                self.contents.skills[index] = named
         self.contents.skills.sort(key=lambda skill: (skill.name, skill.source, skill.path))
 
     def read(self, number: int, source: str) -> Iterator[Diagnostic]:
@@ -251,11 +269,11 @@ class _Reader:
             self.contents._trees.append(tree)  # The lease keeps the tree in the store.
             report = Report(tree.path, strict=self._strict)
             valid: dict[str, str] = {}
-            for folder, result in iterate_tree(tree, self._context, report):
+            for found, result in iterate_tree(tree, self._context, report):
                 count += 1
-                if folder not in self._folders:  # Nested sources yield a directory twice.
-                    self._folders.add(folder)
-                    yield from self._read(number, tree, folder, result, valid)
+                if found.folder not in self._folders:  # Nested sources yield a directory twice.
+                    self._folders.add(found.folder)
+                    yield from self._read(number, tree, found, result, valid)
             yield from self._tree_diagnostics(tree, report, valid)
         if not count:
             origin = redact(source) if is_url(source) else str(declared.spec)
@@ -284,18 +302,21 @@ class _Reader:
                     parent = os.path.dirname(parent)
                 self.contents.strict_valid.discard(valid.get(parent, ""))
             # The search and the inspection report the same links, but only the inspection names the skill.
-            if (diagnostic.path, diagnostic.message) not in self._links:
+            is_started = diagnostic.message in map(not_started, self._started)
+            if not is_started and (diagnostic.path, diagnostic.message) not in self._links:
                 yield diagnostic
 
     def _read(
-        self, number: int, tree: SourceTree, folder: str, result: LoadResult, valid: dict[str, str]
+        self, number: int, tree: SourceTree, found: Found, result: LoadResult, valid: dict[str, str]
     ) -> Iterator[Diagnostic]:
-        diagnostics = list(result.diagnostics)
+        folder, diagnostics = found.folder, list(result.diagnostics)
+        plugin = result.skill.plugin if result.skill else found.plugin.name if found.plugin else ""
+        self.contents.plugins[folder] = plugin
         if self._depth is not Depth.FRONT_MATTER:
             # Strict loading returns no skill if it rejects it. Inspect the rejected skill as well.
-            skill = result.skill or (self._load_leniently(tree, folder) if self._strict else None)
+            skill = result.skill or (self._load_leniently(tree, found) if self._strict else None)
             if skill is not None and self._only in (None, skill.name, skill.full_name):
-                diagnostics += self._inspect(skill)
+                diagnostics += self._inspect(skill, tree)
         name = result.skill.name if result.skill else next((one.skill for one in diagnostics if one.skill), "")
         name = name or os.path.basename(folder)
         strict_valid = result.strict_valid and not any(_fails_strict(one) for one in diagnostics)
@@ -305,15 +326,17 @@ class _Reader:
         self._links.update((one.path, one.message) for one in diagnostics if one.code == "S04")
         yield from dict.fromkeys(sorted(diagnostics, key=lambda one: (one.path, one.line, one.code, one.message)))
         if result.skill is None or (self._strict and not strict_valid):
-            self.contents.skills.append(SourceSkill(name, folder, tree.origin, number))
+            self.contents.skills.append(SourceSkill(name, folder, tree.origin, number, plugin=plugin))
         else:
-            yield from self._add(LoadedSkill(name, folder, tree.origin, number, "loaded", skill=result.skill))
+            yield from self._add(
+                LoadedSkill(name, folder, tree.origin, number, "loaded", plugin=plugin, skill=result.skill)
+            )
 
-    def _load_leniently(self, tree: SourceTree, folder: str) -> AgentSkill | None:
+    def _load_leniently(self, tree: SourceTree, found: Found) -> AgentSkill | None:
         root = os.path.realpath(tree.path)
-        return load_folder(folder, root=root, origin=tree.origin, limits=self._limits, format=tree.format).skill
+        return load_found(found, root=root, origin=tree.origin, limits=self._limits, format=tree.format).skill
 
-    def _inspect(self, skill: AgentSkill) -> list[Diagnostic]:
+    def _inspect(self, skill: AgentSkill, tree: SourceTree) -> list[Diagnostic]:
         unreadable: list[Diagnostic] = []
         try:
             skill.files.manifest()  # Lists the files, which the checks below use.
@@ -326,7 +349,10 @@ class _Reader:
             diagnostics += check_credentials(skill, strict=self._strict)
             diagnostics += check_evals(skill)
             diagnostics += check_scripts(skill, self._limits, strict=self._strict)
-            diagnostics += check_support(skill, commands=self._commands, tools=self._names)
+            servers = functools.partial(self._servers, tree.path)
+            diagnostics += check_support(
+                skill, commands=self._commands, tools=self._names, servers=servers, started=self._started
+            )
             diagnostics += check_tools(skill, strict=self._strict, offered=self._offered, limits=self._limits)
         return diagnostics + unreadable
 
@@ -341,7 +367,7 @@ class _Reader:
         if winner is None:
             stored: SourceSkill = skill
             if self._is_stream:  # Retain only the digest.
-                stored = SourceSkill(skill.name, skill.path, skill.origin, skill.source, "loaded", skill.digest)
+                stored = SourceSkill(skill.name, skill.path, skill.origin, skill.source, "loaded", skill.digest, plugin)
             others[plugin] = stored
             self.contents.skills.append(stored)
         elif skill.digest is not None and skill.digest == winner.digest:

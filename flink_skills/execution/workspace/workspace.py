@@ -148,6 +148,18 @@ class Workspace:
         known = self._metadata.skills.get(name)
         return known.digest if known is not None else ""
 
+    def make_folder(self, path: Path) -> None:
+        """Create the folder ``path``, which commands can write. A link on the way is removed.
+
+        Raises :class:`ExecutionError`.
+        """
+        parts = path.relative_to(self.root).parts
+        with (
+            self._opened(f"folder {path} cannot be created") as (root, _),
+            folders_in(root, parts, self._ownership.open),
+        ):
+            return
+
     def new_run(self) -> Path:
         """Create a folder for one command."""
         name = f"run_{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}_{secrets.token_hex(8)}"

@@ -118,6 +118,7 @@ class _Call:
     env: Mapping[str, str]
     stdin: bytes
     limits: Limits
+    readable: Sequence[str] = ()
 
 
 class ShellRunner:
@@ -259,12 +260,14 @@ class ShellRunner:
         limits: Limits | None = None,
         apply_policy: bool = True,
         on_start: Callable[[], None] | None = None,
+        readable: Sequence[str] = (),
     ) -> LiveProcess:
         """Start ``command`` as a live process, as :meth:`run` does.
 
         It has no slot of ``skills.shell.max-concurrent``, and the workspace is in use until it ends. ``timeout`` is its
         maximum lifetime, which can exceed that of commands, and ``stdin`` the start of its input. The policy is for
-        what models request: a program that the job itself names runs with ``apply_policy`` False. The arguments of
+        what models request: a program that the job itself names runs with ``apply_policy`` False. ``readable`` are
+        more paths that the process can read. The arguments of
         ``on_output`` can contain values of ``skills.env``: hide them with :attr:`hidden` before they are shown.
 
         Raises what :meth:`run` raises, and :class:`~flink_skills.errors.ExecutionError` if the backend cannot start
@@ -274,7 +277,7 @@ class ShellRunner:
         if timeout is not None:
             # The owner of processes limits their lifetime, which can exceed that of commands.
             allowed = replace(allowed, wall_time=timeout)
-        call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, allowed)
+        call = _Call(command, workspace, cwd, skill_name, call_id, env or {}, stdin, allowed, readable)
         await asyncio.to_thread(workspace.ensure)
         release = workspace.hold()
         folder = run_dir
@@ -354,7 +357,7 @@ class ShellRunner:
             limits=call.limits,
             root=str(workspace.root),
             writable=workspace.writable_for(skill),
-            readable=workspace.readable,
+            readable=(*workspace.readable, *call.readable),
             counted=place.writable,
         )
 

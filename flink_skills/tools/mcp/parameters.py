@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Union
 
 from flink_skills.endpoint import check_endpoint, redact
@@ -17,6 +18,10 @@ from flink_skills.sources.secrets import has_references
 from flink_skills.tools.commands.hidden import name_problem
 
 _log = logging.getLogger("flink_skills.mcp")
+
+
+class LiteralText(str):
+    """A string whose references are not replaced, such as one that a plugin contains."""
 
 
 @none_is_default
@@ -43,6 +48,19 @@ class McpStdioServerParameters:
         _set(self, "args", tuple(_own_references("args", word) for word in self.args))
         _set(self, "env", _usable_variables(self.env, lambda key, of: _own_references(f"env.{key}", of)))
         _set(self, "cwd", _own_references("cwd", self.cwd))
+
+
+@dataclass(frozen=True)
+class PluginProgram(McpStdioServerParameters):
+    """The program of a server of a plugin.
+
+    ``workspace`` is the key of the workspace that the servers of the plugin share, ``folders`` are the folders to
+    create there. The program can read ``root``, the folder of the plugin.
+    """
+
+    workspace: str = ""
+    folders: tuple[Path, ...] = ()
+    root: str = ""
 
 
 @none_is_default
@@ -248,6 +266,8 @@ def _own_references(place: str, text: str) -> str:
     >>> _own_references("url", "https://${HOST:-mcp.shop}/mcp")
     'https://${env:HOST:-mcp.shop}/mcp'
     """
+    if isinstance(text, LiteralText):
+        return text
 
     def own(match: re.Match[str]) -> str:
         if not _VARIABLE.fullmatch(match[1]):

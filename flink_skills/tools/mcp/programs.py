@@ -21,6 +21,7 @@ from flink_skills.tools.mcp.server_messages import MAX_VALUES, TOO_MANY_VALUES, 
 if TYPE_CHECKING:
     from flink_skills.execution.execution_backend import LiveProcess
     from flink_skills.tools.commands.runner import ShellRunner
+    from flink_skills.tools.mcp.parameters import PluginProgram
 
 _log = logging.getLogger("flink_skills.mcp")
 # As long as any job: the process belongs to the worker and not to a turn.
@@ -44,6 +45,7 @@ async def program(
     shell: ShellRunner | None,
     stderr: StderrLogger,
     on_end: Callable[[str], None],
+    plugin: PluginProgram | None = None,
 ) -> AsyncIterator[Any]:
     """Yield the streams of messages to a program, which is terminated at the end.
 
@@ -55,6 +57,7 @@ async def program(
         shell: Runs it in the sandbox of commands, in its own workspace. None: it is a plain process.
         stderr: Receives its stderr.
         on_end: Receives the reason of its end.
+        plugin: The folders of a server of a plugin.
 
     Raises :class:`ConfigError` if a plain process cannot be started.
     """
@@ -65,14 +68,18 @@ async def program(
     if shell is None:
         process = await _PlainProcess.start(name, command, env, cwd, output.take)
     else:
+        workspace = shell.workspaces.for_key(f"mcp\0{name}" if plugin is None else plugin.workspace)
+        for folder in () if plugin is None else plugin.folders:
+            await asyncio.to_thread(workspace.make_folder, folder)
         process = await shell.start_process(
             command,
-            workspace=shell.workspaces.for_key(f"mcp\0{name}"),
+            workspace=workspace,
             on_output=output.take,
             cwd=None if cwd is None else Path(cwd),
             env=env,
             timeout=_LIFE,
             apply_policy=False,
+            readable=() if plugin is None else (plugin.root,),
         )
     output.process = process
     to_session, from_server = anyio.create_memory_object_stream[Any](_WAITING_MESSAGES)

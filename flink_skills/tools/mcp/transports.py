@@ -16,7 +16,9 @@ from flink_skills.sources.secrets import expand, replacements
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.parameters import (
     ConnectionParams,
+    LiteralText,
     McpClientCredentials,
+    PluginProgram,
     SseConnectionParams,
     StdioConnectionParams,
     check_http_url,
@@ -114,7 +116,8 @@ def _opened(
         for key, value in env.items():
             if value != server.env[key]:
                 shell.hidden.add(f"mcp.{name}.{key}", value)
-        return program(command, env, cwd, name=name, shell=shell, stderr=stderr, on_end=on_end)
+        plugin = server if isinstance(server, PluginProgram) else None
+        return program(command, env, cwd, name=name, shell=shell, stderr=stderr, on_end=on_end, plugin=plugin)
     url = _expanded(params.url, hidden)
     check_http_url(url, f"url of the MCP server {name}")
     headers = {key: _expanded(value, hidden) for key, value in params.headers.items()}
@@ -302,6 +305,8 @@ async def _streamable(
 
 def _expanded(text: str, hidden: HiddenValues) -> str:
     """``text`` with the values of its references, which are hidden from now on."""
+    if isinstance(text, LiteralText):
+        return text
     for value, reference in replacements(text):
         hidden.add(reference, value)
     return expand(text)

@@ -46,6 +46,7 @@
     "Problems": skill.diagnostics.length && diagnosticList(skill.diagnostics),
     "Visible to": skill.seen_by.map((index) => label(viewers[index])).join(", "),
     "Digest": digest(skill.digest),
+    "Plugin": skill.plugin,
     "Origin": code(skill.origin, "origin"),
     "Menu entry": tokens(skill.menu),
     "Body": tokens(skill.body),
