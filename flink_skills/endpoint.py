@@ -209,7 +209,8 @@ def _redact_one(url: str) -> str:
     scheme, rest = _parts(url)
     if parts := git_parts(url):
         user, host, path, ref, fragment = parts
-        return f"{scheme}{_HIDDEN + '@' if user == _HIDDEN else ''}{host}{path}{ref and '@'}{ref}{fragment and '#'}{fragment}"
+        hidden = f"{_HIDDEN}@" if user == _HIDDEN else ""
+        return f"{scheme}{hidden}{host}{path}{ref and '@'}{ref}{fragment and '#'}{fragment}"
     begins = [0, *(found.end() for found in re.finditer("@", rest))]
     readings = [begin for begin in begins if _HOST.match(rest, begin)]
     start = begins[-1]

@@ -196,21 +196,18 @@ def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
 def pin_sources(plan: AgentPlan, *, local: bool) -> AgentPlan:
     """Return the plan with the commits of the branches and tags that it names.
 
-    Raises :class:`ConfigError` for a source that cannot work, and :class:`SourceError` for one that must be readable here
-    and is not.
+    Raises :class:`SourceError` for a source that must be readable here and is not.
     """
     config = SkillConfig(plan.options)
     mode, context = config.get(SkillOptions.VALIDATE_ON_SUBMIT), SourceContext(config)
-    if mode == "never":
-        return plan
 
     def pinned(url: SourceSpec) -> SourceSpec:
         try:
-            return open_source("url", url, context).pinned()
+            return url if mode == "never" else open_source("url", url, context).pinned()
         except SourceError as error:
             if mode == "always" or local:
                 raise
-            _log.warning("The plan does not pin a source, so TaskManagers can use different commits: %s", error)
+            _log.warning("The plan pins no commit, so TaskManagers can use different ones: %s", error)
             return url
 
     scopes = tuple(replace(scope, urls=tuple(map(pinned, scope.urls))) for scope in plan.scopes)

@@ -13,8 +13,6 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from io import BytesIO
 from types import SimpleNamespace
@@ -24,16 +22,14 @@ from urllib.parse import unquote
 from flink_skills.endpoint import git_parts
 from flink_skills.errors import ConfigError, SkillsError, near_misses
 from flink_skills.sources.entries import ArchiveRefusedError
-from flink_skills.sources.git_objects import PackObjects
 from flink_skills.sources.remote_system import Connection
 from flink_skills.sources.secrets import expand
 from flink_skills.sources.skill_source import SourceContext
 from flink_skills.sources.tar_archive import write_tar
-from flink_skills.sources.transfer_failures import Transfer, missing_package
+from flink_skills.sources.transfer_failures import missing_package
 
 _EXAMPLE = "git+https://host/repo.git@REF#subdirectory=PATH"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
 _PAGE = re.compile(
     r"(?:git\+)?(https?://)(?:[^/@]*@)?"
     r"(?:(?:www\.)?(github\.com/[^/?#]+/[^/?#]+)|([^/?#]+/[^?#]+?)/-)/(tree|blob)/([^/?#]+)/?([^?#]*)",
@@ -41,7 +37,6 @@ _PAGE = re.compile(
 )
 _MAX_REFS = 16 << 20
 _CHUNK = 1 << 16
-_SHOWN = 5
 
 
 def is_git(url: str) -> bool:
@@ -82,28 +77,21 @@ class GitAddress(NamedTuple):
         user, host, path, ref, fragment = parts or ("", "", "", "", "")
         words = [word.partition("=") for word in fragment.split("&") if word]
         values = {name: unquote(value).strip("/") for name, _, value in words}
-        subdirectory, commit = values.pop("subdirectory", ""), values.pop("commit", "")
+        known = {name: values.pop(name) for name in ("subdirectory", "commit") if values.get(name)}
+        subdirectory, commit = known.get("subdirectory", ""), known.get("commit", "")
         folders, page = subdirectory.split("/"), repository_form(location)
         for is_wrong, reason in (
             (page, f"the URL is a page, not a repository; write {page}"),
             (scheme not in ("https", "http", "file"), f"{scheme[:20]} is not supported for git; write {_EXAMPLE}"),
             (parts is None or not location.isprintable() or " " in location, f"is not an address; write {_EXAMPLE}"),
             (scheme == "file" and host not in ("", "localhost"), "names a host; write git+file:///path/repo.git@REF"),
-            (
-                values or len(words) > bool(subdirectory) + bool(commit),
-                "the part after '#' is invalid; write #subdirectory=PATH&sha256=…&format=…",
-            ),
+            (values or len(words) > len(known), "the part after '#' is invalid; write #subdirectory=PATH&sha256=…"),
             (subdirectory and {"", ".", ".."} & set(folders), "the subdirectory is not a path; write it as ops/skills"),
             (commit and not _COMMIT.fullmatch(commit), "the commit is abbreviated or invalid; write all its digits"),
         ):
             if is_wrong:
                 raise ConfigError(f"skill source {shown}: {reason}")
         return cls(user, f"{scheme}://{host}{path}", ref, subdirectory, commit)
-
-    @property
-    def is_pinned(self) -> bool:
-        """Return True if the content cannot change."""
-        return bool(self.commit or _COMMIT.fullmatch(self.ref))
 
 
 class GitRepository(Connection):
@@ -130,11 +118,11 @@ class GitRepository(Connection):
         Raises :class:`SourceError` if the repository has none.
         """
         address, refresh = self._address, self._context.refresh
-        if _COMMIT.fullmatch(address.ref) or (address.commit and not refresh):
-            return address.commit if address.commit and not refresh else address.ref
         ref, transfer = address.ref, self._transfer()
-        names = [f"refs/tags/{ref}", f"refs/heads/{ref}"] if ref else ["HEAD"]
-        names = [ref] if ref.startswith("refs/") else names
+        if _COMMIT.fullmatch(ref) or (address.commit and not refresh):
+            return ref if _COMMIT.fullmatch(ref) else address.commit
+        names = (f"refs/tags/{ref}", f"refs/heads/{ref}") if ref else ("HEAD",)
+        names = (ref,) if ref.startswith("refs/") else names
         refs = self._refs(names, deadline)
         found = {name: refs.get(f"{name}^{{}}", refs[name]) for name in names if name in refs}
         if len(set(found.values())) == 1:
@@ -143,10 +131,10 @@ class GitRepository(Connection):
             raise transfer.error(f"{ref!r} is a tag and a branch; write {' or '.join(found)} after '@'")
         if not ref:
             raise transfer.error("the repository has no HEAD; write a branch or tag after '@'")
-        known = [name.split("/", 2)[2] for name in self._refs(["refs/heads/", "refs/tags/"], deadline)]
+        known = [name.split("/", 2)[2] for name in self._refs(("refs/heads/", "refs/tags/"), deadline)]
         near = near_misses(ref, [name for name in known if not name.endswith("^{}")], limit=3)
         hint = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
-        fix = "write all digits of a commit" if _SHORT_COMMIT.fullmatch(ref) else "write one that git ls-remote prints"
+        fix = "write a name that git ls-remote prints, or all digits of a commit"
         raise transfer.error(f"the repository has no branch or tag {ref!r}{hint}; {fix}")
 
     def fetch(self, target: str, limit: int, deadline: float) -> str:
@@ -166,41 +154,36 @@ class GitRepository(Connection):
     def _fetch_once(self, target: str, commit: str, limit: int, deadline: float) -> None:
         from dulwich.object_store import ObjectStoreGraphWalker
 
+        from flink_skills.sources.git_objects import PackObjects
+
         transfer, wants, work = self._transfer(target), [commit.encode()], target.rpartition("/")[0]
 
         def check_time() -> None:
             if time.monotonic() > deadline:
                 raise transfer.timed_out()
 
-        def write(data: bytes) -> int:
-            check_time()
-            if pack.tell() + len(data) > limit:
-                raise transfer.too_large(limit)
-            return pack.write(data)
-
         with tempfile.TemporaryFile(dir=work) as pack, tempfile.TemporaryFile(dir=work) as scratch:
             path, client = self._git(deadline, limit, work)
             try:
                 walker = ObjectStoreGraphWalker([], lambda _: [])
-                client.fetch_pack(path, lambda *_, **__: wants, walker, write, depth=1, ref_prefix=[b"HEAD"])
+                client.fetch_pack(path, lambda *_, **__: wants, walker, pack.write, depth=1, ref_prefix=[b"HEAD"])
+                if pack.tell() > limit:
+                    raise transfer.too_large(limit)
                 pack.seek(0)
                 algorithm = "sha1" if len(commit) == 40 else "sha256"
                 objects = PackObjects(pack, scratch, algorithm, self._context.limits, check_time)
                 objects.unpack()
-                contents = objects.contents(objects.tree_of(commit), self._address.subdirectory)
+                files, notes = objects.contents(objects.tree_of(commit), self._address.subdirectory)
                 with open(target, "wb") as file:
-                    write_tar(file, contents.files, lambda member: objects.read(member.real))
+                    write_tar(file, files, lambda member: objects.read(member.real))
             except ArchiveRefusedError as refused:
                 raise transfer.error(f"{refused}; the repository is refused") from None
             except Exception as error:
                 reason = f"the server does not send the commit {commit}; write a branch or tag that has it"
                 raise self._understood(error, reason) from None
-        notes = [(contents.lfs, "of Git LFS, whose content is not in the repository", "store it without Git LFS")]
-        notes += [(contents.submodules, "is a submodule, which is not fetched", "declare it as a source")]
-        found = [(f"{_names(paths)} {problem}", fix) for paths, problem, fix in notes if paths]
-        self.notes = json.dumps(found) if found else None
+        self.notes = json.dumps(notes) if notes else None
 
-    def _refs(self, prefixes: Sequence[str], deadline: float) -> dict[str, str]:
+    def _refs(self, prefixes: tuple[str, ...], deadline: float) -> dict[str, str]:
         """Return the commits of the refs with a prefix. ``^{}`` after a name is the commit of an annotated tag."""
 
         def read() -> dict[str, str]:
@@ -209,11 +192,8 @@ class GitRepository(Connection):
                 refs = client.get_refs(path, ref_prefix=[prefix.encode() for prefix in prefixes]).refs
                 found = {name.decode(): sha.decode() for name, sha in refs.items() if sha}
             except Exception as error:
-                reason = "the server's response is not a valid list of refs; check the address"
-                raise self._understood(error, reason) from None
-            return {
-                name: sha for name, sha in found.items() if name.startswith(tuple(prefixes)) and _COMMIT.fullmatch(sha)
-            }
+                raise self._understood(error, "the server's response is not valid; check the address") from None
+            return {name: sha for name, sha in found.items() if name.startswith(prefixes) and _COMMIT.fullmatch(sha)}
 
         return self._repeated(deadline, read)
 
@@ -233,32 +213,29 @@ class GitRepository(Connection):
 
         if self._http is None:
             return unquote(self.url.partition("://")[2]), LocalGitClient()
-        finished, answered = self._finished, self._answered
+        finished, answered, system = self._finished, self._answered, self._open()[0]
 
         class Client(AbstractHttpGitClient):  # type: ignore[misc]
             """The protocol of dulwich over the connections of other sources."""
 
             def _http_request(self, url: str, headers: Any = None, data: Any = None, **_: Any) -> Any:
                 file: Any = tempfile.TemporaryFile(dir=work) if work else BytesIO()  # noqa: SIM115 (dulwich closes it)
-                found = finished(system, answered(system, url, headers, data, file, limit), deadline)
+                found = finished(system, answered(url, headers, data, file, limit), deadline)
                 file.seek(0)
                 return found, file.read
 
-        system, _ = self._open()
         return "", Client(self.url, thin_packs=False)
 
-    async def _answered(self, system: Any, url: str, headers: Any, data: Any, file: Any, limit: int) -> Any:
+    async def _answered(self, url: str, headers: Any, data: Any, file: Any, limit: int) -> Any:
         """Write a response to ``file``. Return its properties, as dulwich expects them."""
-        transfer, session = self._transfer(), await system.set_session()
-        user, _, password = self._address.user.partition(":")
+        transfer, session = self._transfer(), await self._open()[0].set_session()
         sent = {name: value for name, value in headers.items() if name != "Content-Length"}
         if self._address.user:
             user, _, password = map(unquote, self._address.user.partition(":"))
             login = f"{expand(user)}:{expand(password)}".encode()
             sent["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
         method, follow = ("POST", False) if data else ("GET", True)
-        request = session.request(method, url, headers=sent, data=data, allow_redirects=follow)
-        async with request as response:
+        async with session.request(method, url, headers=sent, data=data, allow_redirects=follow) as response:
             response.raise_for_status()
             kind = response.headers.get("Content-Type", "")
             if not kind.startswith("application/x-git-upload-pack-") or self._client.encoding not in ("", "identity"):
@@ -269,11 +246,3 @@ class GitRepository(Connection):
                 file.write(piece)
             moved = str(response.url) if response.history else ""
             return SimpleNamespace(content_type=kind, redirect_location=moved, close=file.close)
-
-    def _transfer(self, target: str = "") -> Transfer:
-        return replace(super()._transfer(target), protocol=f"git+{self._protocol}")
-
-
-def _names(paths: Sequence[str]) -> str:
-    more = [f"{len(paths) - _SHOWN} more"] if len(paths) > _SHOWN else []
-    return ", ".join([*map(repr, paths[:_SHOWN]), *more])

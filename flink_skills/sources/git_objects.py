@@ -12,10 +12,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
-from flink_skills.errors import SkillsError, near_misses
-from flink_skills.options import SkillOptions
+from dulwich.objects import parse_tree
+from dulwich.pack import apply_delta, read_pack_header, unpack_object
+
+from flink_skills.errors import SourceError, near_misses
+from flink_skills.options import Option, SkillOptions
 from flink_skills.skill import Limits
 from flink_skills.sources.entries import ArchiveRefusedError, Extraction, shown
 from flink_skills.sources.tar_archive import Member
@@ -28,20 +31,8 @@ _MAX_NUMBER = 10  # bytes
 _MAX_TAGS = 10
 # Objects of a commit for each entry that an archive can have: trees, and files outside of the subdirectory.
 _OBJECTS_PER_ENTRY = 4
-_LFS = b"version https://git-lfs.github.com/spec/v1"
-_LFS_SIZE = 1024
+_LFS, _LFS_SIZE = b"version https://git-lfs.github.com/spec/v1", 1024
 _TARGET = re.compile(rb"(?:tree|object) ([0-9a-f]{40}(?:[0-9a-f]{24})?)\n")
-
-
-class Contents(NamedTuple):
-    """Files of a commit, sorted by name. ``Member.real`` is the id of the content.
-
-    ``lfs`` are the files that Git LFS stores outside of the repository, ``submodules`` the paths of other repositories.
-    """
-
-    files: list[Member]
-    lfs: list[str]
-    submodules: list[str]
 
 
 class PackObjects:
@@ -65,18 +56,14 @@ class PackObjects:
         self._check_time = check_time
         self._inflated = 0
         self._objects: dict[str, tuple[int, int, int]] = {}  # type, position, size
-        self._ids: dict[int | str, str] = {}
+        self._ids: dict[int | str, str] = {}  # by offset and by id
 
     def unpack(self) -> None:
         """Store all objects of the pack. Raises :class:`ArchiveRefusedError`."""
-        from dulwich.pack import read_pack_header
-
         with _damage_refused("the pack"):
             count = read_pack_header(self._pack.read)[1]
-        most = self._limits.entries * _OBJECTS_PER_ENTRY
-        if count > most:
-            key = SkillOptions.LIMIT_ENTRIES.key
-            raise ArchiveRefusedError(f"the commit has {count} objects. The limit is {most}, 4 times {key}")
+        most = _OBJECTS_PER_ENTRY * self._limits.entries
+        _check(count, most, f"the commit has {count} objects", SkillOptions.LIMIT_ENTRIES)
         later: list[tuple[int, int | str]] = []
         for _ in range(count):
             offset = self._pack.tell()
@@ -107,17 +94,15 @@ class PackObjects:
         for _ in range(_MAX_TAGS):
             kind = _TAG if self._objects.get(name, (0,))[0] == _TAG else _COMMIT
             target = _TARGET.match(self.read(name, kind))
-            if target is None:
-                break
+            name = target[1].decode() if target else ""
             if kind == _COMMIT:
-                return target[1].decode()
-            name = target[1].decode()
-        raise ArchiveRefusedError(f"the object {name} is damaged")
+                break
+        return name
 
-    def contents(self, tree: str, subdirectory: str) -> Contents:
-        """Return the files of a tree.
+    def contents(self, tree: str, subdirectory: str) -> tuple[list[Member], list[tuple[str, str]]]:
+        """Return the files of a tree, and messages about files without content with their fixes.
 
-        Raises :class:`ArchiveRefusedError` for everything that an archive must not contain.
+        ``Member.real`` is the id of the content. Raises :class:`ArchiveRefusedError` for content that no archive may have.
         """
         for part in filter(None, subdirectory.split("/")):
             folders = {name: child for name, mode, child in self._tree(tree) if mode & _TYPE == _DIRECTORY}
@@ -128,8 +113,8 @@ class PackObjects:
             tree = folders[part]
         # Only its names are used: whether they can be in one archive.
         names = Extraction("", self._limits.total, self._limits)
-        found, total = Contents([], [], []), 0
-        waiting = [("", tree)]
+        files, lfs, submodules = list[Member](), list[str](), list[str]()
+        waiting, total = [("", tree)], 0
         while waiting:
             prefix, tree = waiting.pop()
             for name, mode, child in self._tree(tree):
@@ -141,26 +126,26 @@ class PackObjects:
                 is_file = kind not in (_DIRECTORY, _SUBMODULE)
                 size = self._objects.get(child, (0, 0, 0))[2] if is_file else 0
                 total += size
-                if total > self._limits.total:
-                    key = SkillOptions.LIMIT_TOTAL.key
-                    raise ArchiveRefusedError(f"the files exceed {self._limits.total} bytes ({key})")
+                _check(total, self._limits.total, f"the files have {total} bytes", SkillOptions.LIMIT_TOTAL)
                 if names.entry(path, is_folder=not is_file, size=size) is None:
                     continue
                 if kind == _DIRECTORY:
                     waiting.append((f"{path}/", child))
                 elif kind == _SUBMODULE:
-                    found.submodules.append(path)
+                    submodules.append(path)
                 else:
-                    found.files.append(Member(path, child, bool(mode & 0o111)))
-                    if size < _LFS_SIZE and self.read(child).startswith(_LFS):
-                        found.lfs.append(path)
-        found.files.sort()
-        return found
+                    files.append(Member(path, child, bool(mode & 0o111)))
+                    lfs += [path] if size < _LFS_SIZE and self.read(child).startswith(_LFS) else []
+        notes = [(lfs, "is a pointer of Git LFS without its content", "store the file without Git LFS")]
+        notes += [(submodules, "is a submodule, which is not fetched", "declare its repository as a source")]
+        return sorted(files), [
+            (f"{shown(paths[0])}{f' and {len(paths) - 1} more' if paths[1:] else ''} {problem}", fix)
+            for paths, problem, fix in notes
+            if paths
+        ]
 
     def _tree(self, name: str) -> list[tuple[str, int, str]]:
         """Return name, mode and id of each entry of a tree."""
-        from dulwich.objects import parse_tree
-
         with _damage_refused(f"the object {name}"):
             parsed = parse_tree(self.read(name, _TREE), self._hash().digest_size)
             return [(entry.decode(), mode, child.decode()) for entry, mode, child in parsed]
@@ -170,15 +155,13 @@ class PackObjects:
 
         The base of a delta is an offset or an id. It is None for other objects.
         """
-        from dulwich.pack import unpack_object
-
         self._check_time()
         self._pack.seek(offset)
         head = self._pack.read(2 * _MAX_NUMBER)
         with _damage_refused("the pack"):
             size, end = _number(head, 0, first_bits=4)
             if head[0] >> 4 & 7 == _OFFSET_DELTA:
-                _number(head, end)
+                _number(head, end)  # dulwich reads any length
             self._spend(size)
             self._pack.seek(offset)
             found, unused = unpack_object(self._pack.read, self._hash, zlib_bufsize=min(_CHUNK, size + _MAX_NUMBER))
@@ -189,12 +172,8 @@ class PackObjects:
     def _spend(self, size: int) -> None:
         """Raise :class:`ArchiveRefusedError` if one more object of this size is too much."""
         self._inflated += size
-        for value, limit, what, option in (
-            (size, self._limits.file, "an object", SkillOptions.LIMIT_FILE),
-            (self._inflated, self._limits.total, "the commit", SkillOptions.LIMIT_TOTAL),
-        ):
-            if value > limit:
-                raise ArchiveRefusedError(f"{what} has {value} bytes. The limit is {limit} ({option.key})")
+        _check(size, self._limits.file, f"an object has {size} bytes", SkillOptions.LIMIT_FILE)
+        _check(self._inflated, self._limits.total, f"the commit has {self._inflated} bytes", SkillOptions.LIMIT_TOTAL)
 
     def _add(self, offset: int, kind: int, data: bytes) -> None:
         with _damage_refused("the pack"):
@@ -208,13 +187,11 @@ class PackObjects:
 
     def _apply(self, offset: int, base: int | str, delta: bytes) -> None:
         """Store the object that a delta makes of its base."""
-        from dulwich.pack import apply_delta
-
         name = self._ids[base]
-        kind, content = self._objects[name][0], self.read(name, self._objects[name][0])
+        kind = self._objects[name][0]
         with _damage_refused("the pack"):
             self._spend(_number(delta, _number(delta, 0)[1])[0])
-            made = b"".join(apply_delta(content, delta))
+            made = b"".join(apply_delta(self.read(name, kind), delta))
         self._add(offset, kind, made)
 
 
@@ -229,6 +206,11 @@ def _number(data: bytes, at: int, *, first_bits: int = 7) -> tuple[int, int]:
     return value, at + 1
 
 
+def _check(value: int, limit: int, problem: str, option: Option[int]) -> None:
+    if value > limit:
+        raise ArchiveRefusedError(f"{problem}. The limit is {limit} ({option.key})")
+
+
 @contextmanager
 def _damage_refused(what: str) -> Iterator[None]:
     try:
@@ -236,7 +218,7 @@ def _damage_refused(what: str) -> Iterator[None]:
     except UnicodeDecodeError as error:
         text = bytes(error.object).decode(errors="backslashreplace")
         raise ArchiveRefusedError(f"the name {shown(text)} is not UTF-8") from None
-    except (ArchiveRefusedError, SkillsError, OSError):
+    except (ArchiveRefusedError, SourceError, OSError):
         raise
     except Exception as error:  # the C and Python code of dulwich raise different types
         raise ArchiveRefusedError(f"{what} is damaged or truncated ({type(error).__name__})") from None

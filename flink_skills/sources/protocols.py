@@ -371,9 +371,5 @@ _PROTOCOLS = (
         _hdfs,
     ),
     Protocol(("sftp", "ssh"), "paramiko"),
-    Protocol(
-        ("git+https", "git+http", "git+file"),
-        "'flink-skills[git]'",
-        "the token in its URL, as in git+https://user:${env:GIT_TOKEN}@host/repo.git",
-    ),
+    Protocol(("git+https", "git+http", "git+file"), "'flink-skills[git]'"),
 )

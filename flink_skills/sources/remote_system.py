@@ -44,18 +44,8 @@ if TYPE_CHECKING:
 _VERSION_HEADERS = ("ETag", "Last-Modified", "Content-Length")
 # Headers that a request to another host, or to the same one without encryption, can have. All others in the
 # options are for the first host.
-_HARMLESS = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "range",
-        "user-agent",
-        "if-none-match",
-        "if-modified-since",
-        "content-type",
-        "git-protocol",
-    }
-)
+_HARMLESS = frozenset({"accept", "accept-encoding", "range", "user-agent", "if-none-match", "if-modified-since"})
+_HARMLESS |= {"content-type", "git-protocol"}
 
 
 class GuardedClient:
@@ -395,9 +385,7 @@ class Connection(RemoteSystem):
     Raises :class:`ConfigError` from the constructor for a URL that the options forbid or no package can read.
     """
 
-    def __init__(
-        self, url: str, context: SourceContext, policy: AddressPolicy | None = None, *, shown: str = ""
-    ) -> None:
+    def __init__(self, url: str, context: SourceContext, policy: AddressPolicy | None = None, shown: str = "") -> None:
         shown = shown or redact(url)
         self.url = url
         self.generated: list[str] = []

@@ -289,7 +289,7 @@ class SkillSource(ABC):
         """
 
     def pinned(self) -> SourceSpec:
-        """Return the declaration that each TaskManager of a job uses. Raises :class:`SourceError` like :meth:`resolve`."""
+        """Return the declaration that all TaskManagers of a job use. Raises what :meth:`resolve` raises."""
         return self.spec
 
 

@@ -82,22 +82,25 @@ class UrlSource(SkillSource):
         stored, notes = self._stored(began, deadline)
         remote = self._git is None or not self._git.url.startswith("file:")
         tree = SourceTree.of_store(stored, self.origin, remote=remote, format=self.spec.format)
-        found = [
-            Diagnostic("D06", "warning", text, path=self.origin, fix=fix) for text, fix in json.loads(notes or "[]")
+        found = json.loads(notes or "[]")
+        return [
+            replace(
+                tree, notes=tuple(Diagnostic("D06", "warning", text, "", self.origin, 0, fix) for text, fix in found)
+            )
         ]
-        return [replace(tree, notes=tuple(found))]
 
     def pinned(self) -> SourceSpec:
         """Return the declaration with the commit that the branch or tag of a repository has now.
 
         Raises :class:`SourceError`.
         """
-        if self._git is None or self._git.is_pinned:
+        if self._git is None or self._git.commit:
             return self.spec
         with unchained_errors():
             deadline = time.monotonic() + self.context.config.get(SkillOptions.SOURCE_TIMEOUT)
             commit = Fetch(self._url, self.origin, self.context).version(deadline)
-            return replace(self.spec, location=f"{self._url}{'&' if '#' in self._url else '#'}commit={commit}")
+            pin = f"{'&' if '#' in self._url else '#'}commit={commit}" if commit != self._git.ref else ""
+            return replace(self.spec, location=self._url + pin)
 
     def _check_remote(self) -> None:
         """What can be said of the URL before it is fetched, on a machine that may not have its secrets."""
