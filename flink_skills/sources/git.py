@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from flink_skills.endpoint import git_parts
-from flink_skills.errors import ConfigError, SkillsError, near_misses
+from flink_skills.errors import ConfigError, SkillsError
 from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.remote_system import Connection
 from flink_skills.sources.secrets import expand
@@ -105,9 +105,9 @@ class GitRepository(Connection):
     name = "skills.tar"
 
     def __init__(self, address: GitAddress, shown: str, context: SourceContext) -> None:
-        super().__init__(address.url, context, shown=shown)
         if find_spec("dulwich") is None:
             raise ConfigError(f"skill source {shown}: {missing_package('git+https')}")
+        super().__init__(address.url, context, shown=shown)
         self._address = address
         self._client.keeps_home = True
         self.notes: str | None = None
@@ -117,6 +117,8 @@ class GitRepository(Connection):
 
         Raises :class:`SourceError` if the repository has none.
         """
+        from flink_skills.sources.git_objects import suggestion
+
         address, refresh = self._address, self._context.refresh
         ref, transfer = address.ref, self._transfer()
         if _COMMIT.fullmatch(ref) or (address.commit and not refresh):
@@ -132,8 +134,7 @@ class GitRepository(Connection):
         if not ref:
             raise transfer.error("the repository has no HEAD; write a branch or tag after '@'")
         known = [name.split("/", 2)[2] for name in self._refs(("refs/heads/", "refs/tags/"), deadline)]
-        near = near_misses(ref, [name for name in known if not name.endswith("^{}")], limit=3)
-        hint = f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+        hint = suggestion(ref, [name for name in known if not name.endswith("^{}")])
         fix = "write a name that git ls-remote prints, or all digits of a commit"
         raise transfer.error(f"the repository has no branch or tag {ref!r}{hint}; {fix}")
 
@@ -179,8 +180,8 @@ class GitRepository(Connection):
             except ArchiveRefusedError as refused:
                 raise transfer.error(f"{refused}; the repository is refused") from None
             except Exception as error:
-                reason = f"the server does not send the commit {commit}; write a branch or tag that has it"
-                raise self._understood(error, reason) from None
+                fix = "write a branch or tag that has it, and submit the job again"
+                raise self._understood(error, f"the server does not send the commit {commit}; {fix}") from None
         self.notes = json.dumps(notes) if notes else None
 
     def _refs(self, prefixes: tuple[str, ...], deadline: float) -> dict[str, str]:

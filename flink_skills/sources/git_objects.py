@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import BinaryIO
 
 from dulwich.objects import parse_tree
@@ -29,7 +30,8 @@ _TYPE, _DIRECTORY, _LINK, _SUBMODULE = 0o170000, 0o040000, 0o120000, 0o160000
 _CHUNK = 1 << 16
 _MAX_NUMBER = 10  # bytes
 _MAX_TAGS = 10
-# Objects of a commit for each entry that an archive can have: trees, and files outside of the subdirectory.
+_MAX_NAME, _MAX_NAMES = 100, 10_000  # of a server, to compare
+# Maximum number of objects of a commit, as a multiple of skills.limits.entries.
 _OBJECTS_PER_ENTRY = 4
 _LFS, _LFS_SIZE = b"version https://git-lfs.github.com/spec/v1", 1024
 _TARGET = re.compile(rb"(?:tree|object) ([0-9a-f]{40}(?:[0-9a-f]{24})?)\n")
@@ -102,13 +104,12 @@ class PackObjects:
     def contents(self, tree: str, subdirectory: str) -> tuple[list[Member], list[tuple[str, str]]]:
         """Return the files of a tree, and messages about files without content with their fixes.
 
-        ``Member.real`` is the id of the content. Raises :class:`ArchiveRefusedError` for content that no archive may have.
+        ``Member.real`` is the id of the content. Raises :class:`ArchiveRefusedError`.
         """
         for part in filter(None, subdirectory.split("/")):
             folders = {name: child for name, mode, child in self._tree(tree) if mode & _TYPE == _DIRECTORY}
             if part not in folders:
-                near = near_misses(part, folders, limit=1)
-                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                hint = suggestion(part, folders)
                 raise ArchiveRefusedError(f"the commit has no directory {shown(subdirectory)}{hint}")
             tree = folders[part]
         # Only its names are used: whether they can be in one archive.
@@ -204,6 +205,12 @@ def _number(data: bytes, at: int, *, first_bits: int = 7) -> tuple[int, int]:
         if shift > 7 * _MAX_NUMBER:
             raise IndexError
     return value, at + 1
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a hint with names like ``name``, for a message. Return "" if there are none."""
+    near = near_misses(name, list(islice((one for one in known if len(one) <= _MAX_NAME), _MAX_NAMES)))
+    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
 
 
 def _check(value: int, limit: int, problem: str, option: Option[int]) -> None:

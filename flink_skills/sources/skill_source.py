@@ -86,7 +86,7 @@ class SourceSpec:
         if not isinstance(given, str):
             message = f"skill {kind}: a value of type {type(given).__name__} is not a valid source"
             raise ConfigError(f"{message}; give a string or a mapping such as {{'{kind}': …, 'sha256': …}}")
-        if given[:4].lower() == "git+":
+        if kind not in ("path", "resource") and given[:4].lower() == "git+":
             given = _with_pins_last(given)
         found = _PINS.search(given)
         if found is None:
@@ -158,7 +158,8 @@ def _shown(kind: str, location: str) -> str:
 
 def _with_pins_last(location: str) -> str:
     """Return the address of a repository with ``#sha256=…`` and ``#format=…`` behind its other parts."""
-    base, *words = re.split("[#&]", location)
+    base, _, rest = location.partition("#")
+    words = re.split("[#&]", rest) if rest else []
     pins = [word for word in words if word.partition("=")[0] in _WORDS]
     others = [word for word in words if word not in pins]
     return base + "".join("#" + "&".join(part) for part in (others, pins) if part)

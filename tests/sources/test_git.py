@@ -139,6 +139,7 @@ def test_the_shown_address_has_no_secret(location: str, shown: str) -> None:
         ("#format=heading", "", None, "heading"),
         (f"#subdirectory=a&commit={COMMIT}", f"#subdirectory=a&commit={COMMIT}", None, "skill"),
         ("#subdirectory=a", "#subdirectory=a", None, "skill"),
+        ("&x#subdirectory=a", "&x#subdirectory=a", None, "skill"),
     ],
 )
 def test_pins_are_combined_with_a_subdirectory(text: str, location: str, sha256: str | None, format: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import resource
 import struct
 import time
 import tracemalloc
@@ -535,8 +534,3 @@ def test_a_commit_that_is_gone(tmp_path: Path, server: GitServer, repository: Re
     server.fault = fault
     error = refused(f"{server.url()}@main", tmp_path)
     assert "does not send the commit" in str(error)
-
-
-def test_the_peak_of_this_process_is_reported() -> None:
-    """Bombs of these tests inflate to many GiB; the limit of a job is far below."""
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 * (1 << 20)
