@@ -82,9 +82,15 @@ class GitAddress(NamedTuple):
         folders, page = subdirectory.split("/"), repository_form(location)
         for is_wrong, reason in (
             (page, f"the URL is a page, not a repository; write {page}"),
-            (scheme not in ("https", "http", "file"), f"{scheme[:20]} is not supported for git; write {_EXAMPLE}"),
-            (parts is None or not location.isprintable() or " " in location, f"is not an address; write {_EXAMPLE}"),
-            (scheme == "file" and host not in ("", "localhost"), "names a host; write git+file:///path/repo.git@REF"),
+            (scheme not in ("https", "http", "file"), f"git+{scheme[:20]} is not supported; write {_EXAMPLE}"),
+            (
+                parts is None or not location.isprintable() or " " in location,
+                f"the address is invalid; write {_EXAMPLE}",
+            ),
+            (
+                scheme == "file" and host not in ("", "localhost"),
+                "the address has a host; write git+file:///path/repo.git@REF",
+            ),
             (values or len(words) > len(known), "the part after '#' is invalid; write #subdirectory=PATH&sha256=…"),
             (subdirectory and {"", ".", ".."} & set(folders), "the subdirectory is not a path; write it as ops/skills"),
             (commit and not _COMMIT.fullmatch(commit), "the commit is abbreviated or invalid; write all its digits"),

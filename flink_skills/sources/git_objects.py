@@ -86,8 +86,7 @@ class PackObjects:
         self._check_time()
         found, position, size = self._objects.get(name, (0, 0, 0))
         if found != kind:
-            reason = f"is not a {_KINDS[kind].decode()}" if found else "is missing in the pack"
-            raise ArchiveRefusedError(f"the object {name} {reason}")
+            raise ArchiveRefusedError(f"the pack has no {_KINDS[kind].decode()} {name}")
         self._scratch.seek(position)
         return self._scratch.read(size)
 
@@ -137,13 +136,9 @@ class PackObjects:
                 else:
                     files.append(Member(path, child, bool(mode & 0o111)))
                     lfs += [path] if size < _LFS_SIZE and self.read(child).startswith(_LFS) else []
-        notes = [(lfs, "is a pointer of Git LFS without its content", "store the file without Git LFS")]
-        notes += [(submodules, "is a submodule, which is not fetched", "declare its repository as a source")]
-        return sorted(files), [
-            (f"{shown(paths[0])}{f' and {len(paths) - 1} more' if paths[1:] else ''} {problem}", fix)
-            for paths, problem, fix in notes
-            if paths
-        ]
+        notes = [(lfs, "the repository has a pointer of Git LFS instead of {}", "store the file without Git LFS")]
+        notes += [(submodules, "the submodule {} is not fetched", "declare its repository as a source")]
+        return sorted(files), [(problem.format(_listed(paths)), fix) for paths, problem, fix in notes if paths]
 
     def _tree(self, name: str) -> list[tuple[str, int, str]]:
         """Return name, mode and id of each entry of a tree."""
@@ -211,6 +206,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Return a hint with names like ``name``, for a message. Return "" if there are none."""
     near = near_misses(name, list(islice((one for one in known if len(one) <= _MAX_NAME), _MAX_NAMES)))
     return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+
+
+def _listed(paths: list[str]) -> str:
+    return shown(paths[0]) + (f" and {len(paths) - 1} more" if paths[1:] else "")
 
 
 def _check(value: int, limit: int, problem: str, option: Option[int]) -> None:

@@ -32,8 +32,8 @@ _FILES_OF_GITHUB = ("archive", "releases", "raw", "zipball", "tarball")
 _UNSUPPORTED = {
     "ftp": "FTP sends everything unencrypted; serve the file over https",
     "ftps": "serve the file over https",
-    "git": "write git+https://host/repo.git@REF, or the https address of an archive",
-    "ssh": "write git+https://host/repo.git@REF, or the https address of an archive",
+    "git": "a repository is not an archive; write git+https://host/repo.git@REF",
+    "ssh": "a repository is not an archive; write git+https://host/repo.git@REF",
 }
 
 

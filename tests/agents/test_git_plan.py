@@ -40,12 +40,13 @@ def compiled(tmp_path: Path, *urls: str, local: bool = True, agent_url: str = ""
     class Plain(Agent):
         name = "plain"
 
+    class Own(Plain):
         @skills
         def own(self) -> ResourceDescriptor:
-            return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, urls=[agent_url] if agent_url else [])
+            return ResourceDescriptor(clazz=ResourceName.SKILLS_MANAGER, urls=[agent_url])
 
     options = {"skills.store.dir": str(tmp_path / "store"), **ALLOWED, **options}
-    return local_environment(options).add_skills_from_urls(list(urls)).compile(Plain, local=local)
+    return local_environment(options).add_skills_from_urls(list(urls)).compile(Own if agent_url else Plain, local=local)
 
 
 def urls_of(plan: AgentPlan) -> list[str]:
@@ -90,11 +91,6 @@ def test_a_token_is_not_in_the_plan(
         assert "s3cret" not in json.dumps(public.to_json())
         assert urls_of(public) == [f"{server.url()}@main#subdirectory=ops&commit={commit}"]
         assert urls_of(public.unseal(hidden)) == urls_of(plan)
-        from flink_skills.agents.plan.sealing import secret_values
-
-        values = secret_values(hidden)
-        assert "s3cret-value" in values
-        assert not {commit, "ops", "main"} & set(values), "the public parts are not redacted from logs"
 
 
 def test_a_ref_that_does_not_exist_fails_the_submit(

@@ -39,8 +39,7 @@ def test_list_validate_and_pack(
     for source in (url, f"git+file://{repository.path}#subdirectory=skills"):
         listed = flink_skills("list", source, "--format", "json", *ALLOW)
         assert listed.code == 0, listed.stderr
-        assert [one["name"] for one in listed.json["skills"]] == ["one", "two"]
-        assert {one["origin"] for one in listed.json["skills"]} <= {source, None, ""}
+        assert [one["name"] for one in listed.json] == ["one", "two"]
     assert flink_skills("validate", url, *ALLOW).code == 0
     packed = flink_skills("pack", url, "-o", "a.tar", "--format", "json", *ALLOW)
     local = flink_skills("pack", repository.tree / "skills", "-o", "b.tar", "--format", "json")
