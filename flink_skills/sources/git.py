@@ -77,25 +77,21 @@ class GitAddress(NamedTuple):
         user, host, path, ref, fragment = parts or ("", "", "", "", "")
         words = [word.partition("=") for word in fragment.split("&") if word]
         values = {name: unquote(value).strip("/") for name, _, value in words}
-        known = {name: values.pop(name) for name in ("subdirectory", "commit") if values.get(name)}
-        subdirectory, commit = known.get("subdirectory", ""), known.get("commit", "")
+        subdirectory, commit = values.pop("subdirectory", ""), values.pop("commit", "")
+        is_wrong = bool(values) or len(words) > bool(subdirectory) + bool(commit)
         folders, page = subdirectory.split("/"), repository_form(location)
-        for is_wrong, reason in (
+        is_unreadable = parts is None or not location.isprintable() or " " in location
+        has_host = scheme == "file" and host not in ("", "localhost")
+        for problem, reason in (
             (page, f"the URL is a page, not a repository; write {page}"),
             (scheme not in ("https", "http", "file"), f"git+{scheme[:20]} is not supported; write {_EXAMPLE}"),
-            (
-                parts is None or not location.isprintable() or " " in location,
-                f"the address is invalid; write {_EXAMPLE}",
-            ),
-            (
-                scheme == "file" and host not in ("", "localhost"),
-                "the address has a host; write git+file:///path/repo.git@REF",
-            ),
-            (values or len(words) > len(known), "the part after '#' is invalid; write #subdirectory=PATH&sha256=…"),
+            (is_unreadable, f"the address is invalid; write {_EXAMPLE}"),
+            (has_host, "the address has a host; write git+file:///path/repo.git@REF"),
+            (is_wrong, "the part after '#' is invalid; write #subdirectory=PATH&sha256=…"),
             (subdirectory and {"", ".", ".."} & set(folders), "the subdirectory is not a path; write it as ops/skills"),
             (commit and not _COMMIT.fullmatch(commit), "the commit is abbreviated or invalid; write all its digits"),
         ):
-            if is_wrong:
+            if problem:
                 raise ConfigError(f"skill source {shown}: {reason}")
         return cls(user, f"{scheme}://{host}{path}", ref, subdirectory, commit)
 

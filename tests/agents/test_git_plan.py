@@ -40,6 +40,9 @@ def compiled(tmp_path: Path, *urls: str, local: bool = True, agent_url: str = ""
     class Plain(Agent):
         name = "plain"
 
+        async def on_event(self, ctx: Any, event: Any) -> str:
+            return ""
+
     class Own(Plain):
         @skills
         def own(self) -> ResourceDescriptor:

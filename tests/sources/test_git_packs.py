@@ -80,7 +80,7 @@ def test_deltas_of_both_kinds_in_each_order(
     ("content", "said"),
     [
         (pack(*GOOD[:2], whole(3, SKILL + b"x")), "the pack has no"),
-        (pack(*GOOD[1:]), f"the object {COMMIT} the pack has no"),
+        (pack(*GOOD[1:]), f"the pack has no commit {COMMIT}"),
         (pack(GOOD[0], GOOD[2]), "the pack has no"),
         (pack(*GOOD[:2], whole(2, SKILL)), "the pack has no"),
         (pack(*GOOD, count=4), "the pack is damaged or truncated"),
@@ -105,7 +105,7 @@ def test_deltas_of_both_kinds_in_each_order(
         (pack(*GOOD, change(delta(len(SKILL) + 1, 1, b"\x90\x01"))), "the pack is damaged or truncated"),
         (pack(*GOOD, change(delta(len(SKILL), 1, b"\x91\xff\x01"))), "the pack is damaged or truncated"),
         (
-            pack(*GOOD[1:], whole(1, b"tree " + b"0" * 40 + b"\n")), f"the object {COMMIT} the pack has no"
+            pack(*GOOD[1:], whole(1, b"tree " + b"0" * 40 + b"\n")), f"the pack has no commit {COMMIT}"
         ),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Git servers that hang, cut, send without end, or are no git servers."""
+"""Git servers that hang, cut or send without end, and servers of something else."""
 
 from __future__ import annotations
 
