@@ -158,8 +158,6 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("protocol", ["2", "0"])
 @pytest.mark.parametrize("object_format", ["sha1", "sha256"])
 def test_each_form_of_a_ref(tmp_path: Path, server: GitServer, context: Any, protocol: str, object_format: str) -> None:
-    if (protocol, object_format) == ("0", "sha256"):
-        pytest.skip("dulwich reads the object format of protocol 2 only")
     repository = Repository(tmp_path, "r.git", object_format=object_format)
     server.protocol = protocol
     write(repository.tree, {"a/SKILL.md": skill("a", "one")})

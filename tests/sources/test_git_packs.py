@@ -55,13 +55,10 @@ def test_a_good_pack_is_read(tmp_path: Path, server: GitServer, repository: Repo
     assert [path.read_bytes() for path in Path(tree.path).rglob("SKILL.md")] == [SKILL]
 
 
-@pytest.mark.parametrize("first", ["delta", "base"])
-@pytest.mark.parametrize("kind", ["offset", "id"])
+@pytest.mark.parametrize(("first", "kind"), [("base", "offset"), ("base", "id"), ("delta", "id")])
 def test_deltas_of_both_kinds_in_each_order(
     tmp_path: Path, server: GitServer, repository: Repository, first: str, kind: str
 ) -> None:
-    if (first, kind) == ("delta", "offset"):
-        pytest.skip("an offset leads back")
     repository.commit()
     base = whole(3, SKILL[:-1])
     change = zlib.compress(delta(len(SKILL) - 1, len(SKILL), b"\x90" + bytes([len(SKILL) - 1]) + b"\x01\n"))
