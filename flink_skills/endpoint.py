@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["check_endpoint", "links_of", "redact", "redact_text", "user_of"]
+__all__ = ["check_endpoint", "git_parts", "links_of", "redact", "redact_text", "user_of"]
 
 _HIDDEN = "…"
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*")
@@ -22,6 +22,12 @@ _CHAIN = re.compile(r"::(?![^\[\]/]{0,100}\])")  # but not inside an IPv6 addres
 _HOST = re.compile(
     rf"(?P<host>\[[^\s\[\]@/?#]*\]|(?:{_REFERENCE.pattern}|[^\s/?#@:\[\]\\<>\"'`{{}}{_HIDDEN}])+)"
     rf"(?P<port>:(?:\d{{0,5}}|{_REFERENCE.pattern}))?(?=[/?#]|\Z)"
+)
+# A repository: user, host, path without '@', ref, and the parts that are not pins.
+_GIT = re.compile(
+    rf"git\+[a-z]{{1,10}}://(?:(?P<user>(?:{_REFERENCE.pattern}|[^/?#@])*)@)?(?P<host>(?:{_REFERENCE.pattern}|[^/?#@])*)"
+    r"(?P<path>/[^?#@]*)(?:@(?P<ref>[^?#]*))?(?:#(?P<rest>(?:subdirectory|commit)=[^?#]*))?",
+    re.IGNORECASE,
 )
 _NAME = re.compile(r"(?:[A-Za-z0-9_-]+\.)+[A-Za-z]{2,}\.?")
 # Links before the last one of a chain have a path and no user.
@@ -62,6 +68,22 @@ def redact_text(text: str) -> str:
     return _IN_TEXT.sub(_redact_found, text)
 
 
+def git_parts(url: str) -> tuple[str, str, str, str, str] | None:
+    """Return user, host, path, ref and fragment of the address of a repository. Return None if it is ambiguous.
+
+    >>> git_parts("git+https://me@host:8443/ops.git@v1#subdirectory=a")
+    ('me', 'host:8443', '/ops.git', 'v1', 'subdirectory=a')
+    """
+    found = _GIT.fullmatch(url)
+    if found is None:
+        return None
+    # An '@' behind the first '/' can also end a password that has an unescaped '/'.
+    is_clear = found["ref"] is None or found["path"].endswith(".git")
+    if not is_clear and (found["user"] is not None or not _is_public("git+x://", url.partition("://")[2])):
+        return None
+    return found["user"] or "", found["host"], found["path"], found["ref"] or "", found["rest"] or ""
+
+
 def links_of(url: str) -> list[str]:
     """Return the URLs of a chain such as ``simplecache::https://…``, in order."""
     return _CHAIN.split(url)
@@ -73,6 +95,8 @@ def user_of(url: str) -> str:
     >>> user_of("https://me:p/w@host/a.zip")
     'me:p/w'
     """
+    if parts := git_parts(url):
+        return parts[0]
     scheme, rest = _parts(_chain(url)[1])
     end = rest.rfind("@")
     return rest[:end] if end >= 0 and not _is_public(scheme, rest) else ""
@@ -183,6 +207,10 @@ def _parts(url: str) -> tuple[str, str]:
 
 def _redact_one(url: str) -> str:
     scheme, rest = _parts(url)
+    if parts := git_parts(url):
+        user, host, path, ref, fragment = parts
+        hidden = f"{_HIDDEN}@" if user == _HIDDEN else ""
+        return f"{scheme}{hidden}{host}{path}{ref and '@'}{ref}{fragment and '#'}{fragment}"
     begins = [0, *(found.end() for found in re.finditer("@", rest))]
     readings = [begin for begin in begins if _HOST.match(rest, begin)]
     start = begins[-1]

@@ -361,7 +361,7 @@ class AgentsExecutionEnvironment(FixedAttributes):
         if not check_skills:
             submit_checks.check_paths(plan)
             return self._compiled(plan, agent)
-        plan = submit_checks.embed_lock(plan, local=local)
+        plan = submit_checks.pin_sources(submit_checks.embed_lock(plan, local=local), local=local)
         names = plan.resources if config.get(SkillOptions.VALIDATE_ON_SUBMIT) != "never" else ()
         jars: list[Path] = []
         if names and self._env is not None:

@@ -17,6 +17,7 @@ from flink_skills.artifacts import ArtifactStore
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.manager import AgentSkillManager, SkillLock
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.sources import SourceContext, SourceSpec, open_source
 from flink_skills.sources.address import protocol_of
 
 _METHODS = {"DataStream": "from_datastream", "Table": "from_table"}
@@ -191,6 +192,28 @@ def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
     if not local and not os.access(path, os.R_OK):
         return plan
     return _locked(plan, SkillLock.read(path).to_json())
+
+
+def pin_sources(plan: AgentPlan, *, local: bool) -> AgentPlan:
+    """Return the plan with the commits of the branches and tags that it names.
+
+    Raises :class:`SourceError` for a source that must be readable here and is not.
+    """
+    config = SkillConfig(plan.options)
+    mode, context = config.get(SkillOptions.VALIDATE_ON_SUBMIT), SourceContext(config)
+
+    def pinned(url: SourceSpec) -> SourceSpec:
+        try:
+            return url if mode == "never" else open_source("url", url, context).pinned()
+        except SourceError as error:
+            if mode == "always" or local:
+                raise
+            _log.warning("The plan pins no commit, so TaskManagers can use different ones: %s", error)
+            return url
+
+    scopes = tuple(replace(scope, urls=tuple(map(pinned, scope.urls))) for scope in plan.scopes)
+    agents = {name: pin_sources(callee, local=local) for name, callee in plan.agents.items()}
+    return replace(plan, scopes=scopes, agents=agents)
 
 
 def check_artifacts(plan: AgentPlan, *, local: bool) -> None:

@@ -14,6 +14,7 @@ from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.sources.archive import check_pin
 from flink_skills.sources.downloads import remote_of
+from flink_skills.sources.git import GitAddress, GitRepository, is_git
 from flink_skills.sources.secrets import expand, replacements
 from flink_skills.sources.skill_source import SourceContext
 from flink_skills.sources.store import StoredTree
@@ -42,7 +43,7 @@ class Fetch:
             raise SourceError(f"skill source {origin}: {error}", source=origin) from None
         self._shown = redact(self.url)
         try:
-            self._file = remote_of(self.url, context)
+            self._file = _repository(location, origin, context) if is_git(location) else remote_of(self.url, context)
         except ConfigError as error:
             raise SourceError(self._shown_error(error), source=origin) from None
 
@@ -50,6 +51,11 @@ class Fetch:
     def name(self) -> str:
         """The name of the file."""
         return self._file.name
+
+    @property
+    def notes(self) -> str | None:
+        """Notes on the fetched content, as a record keeps them."""
+        return self._file.notes if isinstance(self._file, GitRepository) else None
 
     def version(self, deadline: float) -> str | None:
         """See :meth:`RemoteFile.version`."""
@@ -78,6 +84,13 @@ class Fetch:
         for value, reference in self._values:
             text = text.replace(value, reference) if len(value) >= _LONG_ENOUGH else text
         return text
+
+
+def _repository(location: str, origin: str, context: SourceContext) -> GitRepository:
+    """Return a repository with its references replaced, but those of the user, whose values can have any character."""
+    address = GitAddress.parse(location, origin)
+    parts = GitAddress(*map(expand, address))
+    return GitRepository(parts._replace(user=address.user), origin, context)
 
 
 def keep(target: str, name: str, origin: str, context: SourceContext, deadline: float) -> StoredTree:

@@ -371,4 +371,5 @@ _PROTOCOLS = (
         _hdfs,
     ),
     Protocol(("sftp", "ssh"), "paramiko"),
+    Protocol(("git+https", "git+http", "git+file"), "'flink-skills[git]'"),
 )

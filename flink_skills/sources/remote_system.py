@@ -45,6 +45,7 @@ _VERSION_HEADERS = ("ETag", "Last-Modified", "Content-Length")
 # Headers that a request to another host, or to the same one without encryption, can have. All others in the
 # options are for the first host.
 _HARMLESS = frozenset({"accept", "accept-encoding", "range", "user-agent", "if-none-match", "if-modified-since"})
+_HARMLESS |= {"content-type", "git-protocol"}
 
 
 class GuardedClient:
@@ -54,7 +55,8 @@ class GuardedClient:
     between the check and the connection. ``shown`` is the source in messages.
 
     ``version`` contains the last response's headers about the version, ``encoding`` its encoding.
-    With ``head_only``, only HEAD requests are sent: fsspec falls back to GET, which is a download for the server.
+    With ``head_only``, only HEAD requests are sent: fsspec falls back to GET, which is a download for the server. With
+    ``keeps_home``, the credentials are for the host of the first request only.
     """
 
     def __init__(self, policy: AddressPolicy, shown: str) -> None:
@@ -64,6 +66,7 @@ class GuardedClient:
         self.version: dict[str, str] = {}
         self.encoding = ""
         self.head_only = False
+        self.keeps_home = False
         # Before the first client exists, because fsspec logs the URL before it requests one.
         logging.getLogger("fsspec.http").addFilter(_WITHOUT_SECRETS)
 
@@ -125,7 +128,8 @@ class GuardedClient:
 
     async def _on_start(self, _session: Any, _context: Any, parameters: Any) -> None:
         try:
-            self._home, self._encrypted = host_of(str(parameters.url)), parameters.url.scheme == "https"
+            if not (self.keeps_home and self._home):
+                self._home, self._encrypted = host_of(str(parameters.url)), parameters.url.scheme == "https"
         except ConfigError as error:
             raise SourceError(str(error), source=self._shown) from None
         if self.head_only and parameters.method != "HEAD":
@@ -376,13 +380,13 @@ class RemoteSystem:
 class Connection(RemoteSystem):
     """The file system of the URL of a skill source.
 
-    ``generated`` are the files that the last fetch omitted because tools write them.
+    ``generated`` are the files that the last fetch omitted because tools write them. ``shown`` names it in messages.
 
     Raises :class:`ConfigError` from the constructor for a URL that the options forbid or no package can read.
     """
 
-    def __init__(self, url: str, context: SourceContext, policy: AddressPolicy | None = None) -> None:
-        shown = redact(url)
+    def __init__(self, url: str, context: SourceContext, policy: AddressPolicy | None = None, shown: str = "") -> None:
+        shown = shown or redact(url)
         self.url = url
         self.generated: list[str] = []
         policy = policy or AddressPolicy(context.config)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 FORMATS = ("skill", "heading")
 
 _PINS = re.compile(r"#((?:sha256|format)=[^#]*)\Z", re.DOTALL)
+_OF_REPOSITORY = re.compile(r"\Agit\+[^#]*#(?:subdirectory|commit)=[^#]*\Z", re.IGNORECASE | re.DOTALL)
 _UNKNOWN_PIN = re.compile(r"#([\w-]+)=[^#/]*\Z")
 _SHA256 = re.compile(r"(?:sha256:)?([0-9A-Fa-f]{64})")
 _WORDS = ("sha256", "format")
@@ -85,9 +86,13 @@ class SourceSpec:
         if not isinstance(given, str):
             message = f"skill {kind}: a value of type {type(given).__name__} is not a valid source"
             raise ConfigError(f"{message}; give a string or a mapping such as {{'{kind}': …, 'sha256': …}}")
+        if kind not in ("path", "resource") and given[:4].lower() == "git+":
+            given = _with_pins_last(given)
         found = _PINS.search(given)
         if found is None:
-            unknown = _UNKNOWN_PIN.search(given) if kind not in ("path", "resource") else None
+            # A subdirectory and a commit are parts of the address of a repository.
+            others = kind not in ("path", "resource") and not _OF_REPOSITORY.search(given)
+            unknown = _UNKNOWN_PIN.search(given) if others else None
             if unknown is not None:
                 # Otherwise it would be a pin without a check.
                 message = f"skill source {_shown(kind, given)}: {unknown[1][:40]!r} after '#' is unknown"
@@ -138,7 +143,8 @@ class SourceSpec:
     def __str__(self) -> str:
         pins = [f"sha256={self.sha256}"] if self.sha256 else []
         # Said although it is the default where the location alone would be read as one with pins.
-        if self.format != "skill" or (not pins and (_PINS.search(self.location) or _UNKNOWN_PIN.search(self.location))):
+        ambiguous = _PINS.search(self.location) or _UNKNOWN_PIN.search(_OF_REPOSITORY.sub("", self.location))
+        if self.format != "skill" or (not pins and ambiguous):
             pins.append(f"format={self.format}")
         return self.location + (f"#{'&'.join(pins)}" if pins else "")
 
@@ -148,6 +154,15 @@ class SourceSpec:
 
 def _shown(kind: str, location: str) -> str:
     return location if kind in ("path", "resource") and "://" not in location else redact(location)
+
+
+def _with_pins_last(location: str) -> str:
+    """Return the address of a repository with ``#sha256=…`` and ``#format=…`` behind its other parts."""
+    base, _, rest = location.partition("#")
+    words = re.split("[#&]", rest) if rest else []
+    pins = [word for word in words if word.partition("=")[0] in _WORDS]
+    others = [word for word in words if word not in pins]
+    return base + "".join("#" + "&".join(part) for part in (others, pins) if part)
 
 
 def _near(word: str, known: tuple[str, ...]) -> str:
@@ -274,6 +289,10 @@ class SkillSource(ABC):
         text and ``source`` hold no secret.
         """
 
+    def pinned(self) -> SourceSpec:
+        """Return the declaration that all TaskManagers of a job use. Raises what :meth:`resolve` raises."""
+        return self.spec
+
 
 class CodeSource(SkillSource):
     """A skill object. The store keeps its files under its digest, as it keeps an unpacked archive.
@@ -305,6 +324,7 @@ class _Kind:
 
 # Schemes that no third party can take over: what they mean in a job must not depend on what else is installed.
 _OURS = frozenset({"path", "resource", "url", "file", "local", "http", "https"})
+_OURS |= {"git+https", "git+http", "git+file", "git+ssh"}
 _OURS |= {"s3", "s3a", "oss", "gs", "gcs", "abfs", "abfss", "az", "hdfs", "webhdfs"}
 _OWN = {
     "path": _Kind("flink_skills.sources.path:PathSource"),
@@ -346,7 +366,7 @@ def open_source(kind: str, location: str | Mapping[str, Any] | SourceSpec, conte
     if kind == "url":
         scheme = protocol_of(spec.location)
         if scheme and scheme not in _OURS and (_known(scheme) or _entry_point(scheme)):
-            spec = SourceSpec(scheme, spec.location, spec.sha256, spec.format)
+            spec = replace(spec, kind=scheme)
     made = _class_of(spec.kind)(spec, context)
     if not isinstance(made, SkillSource):
         raise ConfigError(

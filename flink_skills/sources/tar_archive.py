@@ -7,7 +7,7 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, NamedTuple
 
 from flink_skills.skill import Limits
@@ -33,11 +33,23 @@ class Member(NamedTuple):
     executable: bool
 
 
-def write_tar(file: BinaryIO | gzip.GzipFile, members: Sequence[Member]) -> None:
-    """Write the files in this order, without owner and time. Raises :class:`OSError`."""
+def content_of(member: Member) -> bytes:
+    """Return the bytes of the file. Links are not followed. Raises :class:`OSError`."""
+    descriptor = os.open(member.real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
+def write_tar(
+    file: BinaryIO | gzip.GzipFile, members: Sequence[Member], read: Callable[[Member], bytes] = content_of
+) -> None:
+    """Write the files in this order, without owner and time. ``read`` returns a file's bytes.
+
+    Raises :class:`OSError`.
+    """
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for member in members:
-            data = content_of(member)
+            data = read(member)
             entry = tarfile.TarInfo(member.name)  # its owner is 0 without a name, its time 0
             entry.size, entry.mode = len(data), mode_of(member)
             archive.addfile(entry, io.BytesIO(data))
@@ -46,13 +58,6 @@ def write_tar(file: BinaryIO | gzip.GzipFile, members: Sequence[Member]) -> None
 def mode_of(member: Member) -> int:
     """Return the permissions of the file in an archive."""
     return 0o755 if member.executable else 0o644
-
-
-def content_of(member: Member) -> bytes:
-    """Return the bytes of the file. Links are not followed. Raises :class:`OSError`."""
-    descriptor = os.open(member.real, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
 
 
 class ForwardReader(io.RawIOBase):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import time
+from dataclasses import replace
 from urllib.parse import unquote
 
 from flink_skills.endpoint import links_of, redact
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
+from flink_skills.skill import Diagnostic
 from flink_skills.sources.address import AddressPolicy, protocol_of
 from flink_skills.sources.archive import check_pin
 from flink_skills.sources.downloads import remote_of
 from flink_skills.sources.fetching import Fetch, is_answered, keep, noted
+from flink_skills.sources.git import GitAddress, GitRepository, is_git, repository_form
 from flink_skills.sources.path import check_pinned_folder, local_tree
 from flink_skills.sources.secrets import has_references, unchained_errors
 from flink_skills.sources.skill_source import SkillSource, SourceContext, SourceSpec, SourceTree
@@ -28,8 +32,8 @@ _FILES_OF_GITHUB = ("archive", "releases", "raw", "zipball", "tarball")
 _UNSUPPORTED = {
     "ftp": "FTP sends everything unencrypted; serve the file over https",
     "ftps": "serve the file over https",
-    "git": "a repository is not an archive; use the https address of its zip or tar.gz",
-    "ssh": "a repository is not an archive; use the https address of its zip or tar.gz",
+    "git": "a repository is not an archive; write git+https://host/repo.git@REF",
+    "ssh": "a repository is not an archive; write git+https://host/repo.git@REF",
 }
 
 
@@ -52,6 +56,7 @@ class UrlSource(SkillSource):
         spec, context = self.spec, self.context
         _check_shape(spec)
         web = protocol_of(spec.location) in ("http", "https") and len(links_of(spec.location)) == 1
+        self._git = GitAddress.parse(spec.location, self.origin) if is_git(spec.location) else None
         url, _, fragment = spec.location.partition("#")
         # A fragment is never sent: without it the same file has the same key. With '@' it is part of a password that
         # is not encoded, and such a URL is refused as a whole.
@@ -74,8 +79,28 @@ class UrlSource(SkillSource):
             return [self._local_tree(self._local, deadline)]
         if self._index is not None:
             return self._index.resolve(began, deadline)
-        stored = self._stored(began, deadline)
-        return [SourceTree.of_store(stored, self.origin, remote=True, format=self.spec.format)]
+        stored, notes = self._stored(began, deadline)
+        remote = self._git is None or not self._git.url.startswith("file:")
+        tree = SourceTree.of_store(stored, self.origin, remote=remote, format=self.spec.format)
+        found = json.loads(notes or "[]")
+        return [
+            replace(
+                tree, notes=tuple(Diagnostic("D06", "warning", text, "", self.origin, 0, fix) for text, fix in found)
+            )
+        ]
+
+    def pinned(self) -> SourceSpec:
+        """Return the declaration with the commit that the branch or tag of a repository has now.
+
+        Raises :class:`SourceError`.
+        """
+        if self._git is None or self._git.commit:
+            return self.spec
+        with unchained_errors():
+            deadline = time.monotonic() + self.context.config.get(SkillOptions.SOURCE_TIMEOUT)
+            commit = Fetch(self._url, self.origin, self.context).version(deadline)
+            pin = f"{'&' if '#' in self._url else '#'}commit={commit}" if commit != self._git.ref else ""
+            return replace(self.spec, location=self._url + pin)
 
     def _check_remote(self) -> None:
         """What can be said of the URL before it is fetched, on a machine that may not have its secrets."""
@@ -84,42 +109,48 @@ class UrlSource(SkillSource):
             _check_page(link, self.origin)
             self.context.file_system_options(protocol_of(link) or link.lower(), expanded=False)
         options = self.context.config.get(SkillOptions.SOURCE_OPTIONS)
-        remote_of(self._url, self.context.without_options() if has_references(options) else self.context)
+        context = self.context.without_options() if has_references(options) else self.context
+        if self._git is None:
+            remote_of(self._url, context)
+        else:
+            GitRepository(self._git, self.origin, context)
 
-    def _stored(self, began: float, deadline: float) -> StoredTree:
+    def _stored(self, began: float, deadline: float) -> tuple[StoredTree, str | None]:
         store, pin = self.context.store, self.spec.sha256
         if pin and (stored := store.open_tree(pin, self.origin)):
-            return stored
+            return stored, None
         fetch = Fetch(self._url, self.origin, self.context)
         key = hashlib.sha256(fetch.url.encode()).hexdigest()
         with store.locked(key, deadline, self.origin):
             if pin and (stored := store.open_tree(pin, self.origin)):  # another process was first
-                return stored
+                return stored, None
             path = store.record_path(key)
             known = None if pin else self._known(fetch, path, began, deadline)
             return known or self._download(fetch, key, path, deadline)
 
-    def _known(self, fetch: Fetch, path: str, began: float, deadline: float) -> StoredTree | None:
+    def _known(self, fetch: Fetch, path: str, began: float, deadline: float) -> tuple[StoredTree, str | None] | None:
         """What was fetched before, if it is in the store and has not changed."""
         record = FetchRecord.read(path)
         stored = self.context.store.open_tree(record.sha256, self.origin) if record else None
-        if record is None or stored is None or is_answered(record, self.context, began):
-            return stored
+        if record is None or stored is None:
+            return None
+        if is_answered(record, self.context, began):
+            return stored, record.text
         version = fetch.version(deadline)
         if version is None or version != record.version:
             stored.lease.close()
             return None
-        noted(FetchRecord(record.sha256, version, time.time()), path)
-        return stored
+        noted(replace(record, checked=time.time()), path)
+        return stored, record.text
 
-    def _download(self, fetch: Fetch, key: str, path: str, deadline: float) -> StoredTree:
+    def _download(self, fetch: Fetch, key: str, path: str, deadline: float) -> tuple[StoredTree, str | None]:
         store: Store = self.context.store
         work = store.work_path(key)
         try:
             target, version = fetch.fetch(work, self.context.limits.download, deadline, self.spec.sha256)
             stored = keep(target, fetch.name, self.origin, self.context, deadline)
-            noted(FetchRecord(stored.sha256, version, time.time()), path)
-            return stored
+            noted(FetchRecord(stored.sha256, version, time.time(), fetch.notes), path)
+            return stored, fetch.notes
         finally:
             remove_tree(work)
 
@@ -166,6 +197,9 @@ def _check_page(url: str, shown: str) -> None:
     """Raise :class:`ConfigError` for a page of a GitHub repository, which people take for its files."""
     found = re.match(r"https?://(?:[^/@]*@)?(?:www\.)?github\.com(?:/([^?#]*))?(?:[?#]|\Z)", url, re.IGNORECASE)
     owner, repository, page, *rest = [*(found[1] or "").split("/"), "", "", "", ""] if found else ["", "", "", ""]
+    form = repository_form(url)
+    if found is None and form:
+        raise ConfigError(f"skill source {shown}: the URL is a page of GitLab, not a file; write {form}")
     if found is None or page in _FILES_OF_GITHUB:
         return
     repository = repository.removesuffix(".git") or "<repository>"
@@ -176,7 +210,8 @@ def _check_page(url: str, shown: str) -> None:
         fix = (
             f"give the file itself, https://raw.githubusercontent.com/{home}/{'/'.join(part for part in rest if part)}"
         )
-    raise ConfigError(f"skill source {shown}: the URL is a page of GitHub, not a file; {fix}")
+    form = form or f"git+https://github.com/{home}.git@{branch}"
+    raise ConfigError(f"skill source {shown}: the URL is a page of GitHub, not a file; {fix}, or write {form}")
 
 
 def _local_path(url: str, shown: str) -> str:

@@ -475,3 +475,12 @@ async def test_it_can_need_a_yes(open_agent: OpenAgent, script: Script) -> None:
 async def test_without_a_sandbox_it_is_an_error_at_submission(open_agent: OpenAgent) -> None:
     with pytest.raises(PlanError, match=r"run_code: code runs in the sandbox, and skills\.shell\.enabled is false"):
         await open_agent(Coder, **{"skills.shell.enabled": "false"})
+
+
+def test_only_the_user_of_a_repository_is_secret() -> None:
+    url = f"git+https://me:{PLANTED}@host/ops.git@release#subdirectory=skills&commit={PIN[:40]}"
+    plan = compile_plan(Silent, job_scopes=[SkillScope("job", urls=[url])])
+    public, secrets = plan.seal()
+    assert PLANTED not in json.dumps(public.to_json())
+    assert str(public.scopes[0].urls[0]) == url.replace(f"me:{PLANTED}@", "")
+    assert set(secret_values(secrets)) == {PLANTED, f"me:{PLANTED}"}

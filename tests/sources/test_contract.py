@@ -23,6 +23,7 @@ from flink_skills.sources import (
     unregister_source,
 )
 from flink_skills.testing import SkillSourceContract
+from tests.sources.git_server import GitServer, Repository, needs_git
 from tests.sources.web import ALLOWED, Page, Web, zip_of
 
 THIRD_PARTY = '''
@@ -180,6 +181,56 @@ class TestSkillIndex(_OfWeb):
 
     def missing(self) -> str:
         return f"{self.web.url}/other/"
+
+
+@needs_git
+class TestGit(_OfTemporaryFolder, SkillSourceContract):
+    """A branch of a git server."""
+
+    kind = "url"
+    remote = True
+
+    @pytest.fixture(autouse=True)
+    def _server(self, _place: None) -> Iterator[None]:
+        self.repository, self.server = Repository(self.place), GitServer(self.place)
+        yield
+        self.server.close()
+
+    def publish(self, skills: Path) -> str:
+        self.repository.publish(skills)
+        return f"{self.server.url()}@main"
+
+    def missing(self) -> str:
+        return f"{self.server.url()}@other"
+
+    def impossible(self) -> list[str]:
+        return [
+            "git+https:///x.git", "git+ssh://git@host/x.git", "git+https://host/x.git#egg=x", "git+https://host",
+            "git+https://host/x.git#subdirectory=../y", "git+https://host/x.git@main#commit=12",
+            "git+https://github.com/o/r/tree/main/skills", "git+file://host/x.git",
+        ]  # fmt: skip
+
+    def with_secret(self, location: str) -> str:
+        return location.replace("//", f"//user:{self.secret}@")
+
+    def context(self, store: Path, *, refresh: bool = False) -> SourceContext:
+        return SourceContext(SkillConfig(ALLOWED), store_dir=str(store), refresh=refresh)
+
+
+class TestLocalGit(TestGit):
+    """A repository on this host."""
+
+    remote = False
+
+    def publish(self, skills: Path) -> str:
+        self.repository.publish(skills)
+        return f"git+file://{self.repository.path}@main"
+
+    def missing(self) -> str:
+        return "git+file:///nowhere/at/all.git@main"
+
+    def with_secret(self, location: str) -> None:
+        return None
 
 
 class TestMemory(_OfWeb):
