@@ -12,8 +12,13 @@ import tarfile
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from flink_skills.options import SkillConfig
+from flink_skills.sources import SourceContext, SourceTree
+from tests.sources.web import ALLOWED
 
 SKILL_TYPE = "application/vnd.agentskills.skill.v1"
 CONTENT_TYPE = "application/vnd.agentskills.skill.content.v1.tar+gzip"
@@ -49,8 +54,8 @@ class OciServer:
     """Serves ``blobs`` (digest -> bytes) and ``manifests`` ((repository, tag or digest) -> (type, bytes)).
 
     ``answers`` replaces an answer: path -> function that gets the request's handler. ``requests`` has method, path and
-    header ``Authorization`` of each request. ``login`` is required if it is set, by ``scheme``: ``basic``, or ``bearer`` with
-    the token server ``realm``.
+    header ``Authorization`` of each request. ``login`` is required if it is set. ``scheme`` is ``basic``, or ``bearer``
+    with the token server ``realm``.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
@@ -187,3 +192,17 @@ class OciServer:
             for one in (reference, digest_of(handler.body)):
                 self.manifests[repository, one] = (handler.headers["Content-Type"], handler.body)
             self.send(handler, 201)
+
+
+def address(registry: OciServer, name: str) -> str:
+    return f"oci://{registry.place}/{name}"
+
+
+def context(folder: Path, *, refresh: bool = False, **options: Any) -> SourceContext:
+    named = {f"skills.{name.replace('__', '.').replace('_', '-')}": value for name, value in options.items()}
+    return SourceContext(SkillConfig({**ALLOWED, **named}), store_dir=str(folder / "store"), refresh=refresh)
+
+
+def files_of(tree: SourceTree) -> dict[str, bytes]:
+    root = Path(tree.path)
+    return {file.relative_to(root).as_posix(): file.read_bytes() for file in root.rglob("*") if file.is_file()}

@@ -17,9 +17,11 @@ from urllib.parse import unquote
 
 import pytest
 
+from flink_skills.agents import AgentPlan
 from flink_skills.cli.app import run_app
 from flink_skills.errors import ConfigError, SourceError
-from flink_skills.manager import AgentSkillManager
+from flink_skills.flink.submit_checks import pin_sources
+from flink_skills.manager import AgentSkillManager, SkillScope
 from flink_skills.options import SkillConfig
 from flink_skills.skill import load_folder
 from flink_skills.sources import SourceContext, SourceSpec, SourceTree, open_source
@@ -31,7 +33,10 @@ from tests.sources.oci_server import (
     MANIFEST,
     TITLE,
     OciServer,
+    address,
+    context,
     digest_of,
+    files_of,
     tar_of,
 )
 from tests.sources.web import ALLOWED
@@ -41,42 +46,7 @@ OTHER = b"---\nname: other\ndescription: Says hello too.\n---\nHi\n"
 FILES = {"greet/SKILL.md": SKILL, "greet/scripts/a.sh": b"echo\n"}
 
 
-@pytest.fixture(autouse=True)
-def _no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_waits: None) -> None:
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    monkeypatch.delenv("REGISTRY_AUTH_FILE", raising=False)
-
-
-@pytest.fixture
-def registry() -> Iterator[OciServer]:
-    server = OciServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def opened(registry: OciServer, tmp_path: Path) -> Callable[..., SourceTree]:
-    """Open ``name`` of the registry, with options, and return its tree."""
-
-    def open_one(name: str, *, refresh: bool = False, **options: Any) -> SourceTree:
-        (tree,) = open_source("url", address(registry, name), context(tmp_path, refresh=refresh, **options)).resolve()
-        return tree
-
-    return open_one
-
-
-def address(registry: OciServer, name: str) -> str:
-    return f"oci://{registry.place}/{name}"
-
-
-def context(folder: Path, *, refresh: bool = False, **options: Any) -> SourceContext:
-    named = {f"skills.{name.replace('__', '.').replace('_', '-')}": value for name, value in options.items()}
-    return SourceContext(SkillConfig({**ALLOWED, **named}), store_dir=str(folder / "store"), refresh=refresh)
-
-
-def files_of(tree: SourceTree) -> dict[str, bytes]:
-    root = Path(tree.path)
-    return {file.relative_to(root).as_posix(): file.read_bytes() for file in root.rglob("*") if file.is_file()}
+pytestmark = pytest.mark.usefixtures("no_login")
 
 
 @pytest.mark.parametrize(
@@ -267,6 +237,22 @@ def test_a_moved_tag_is_seen_on_open_and_a_pin_stays(registry: OciServer, tmp_pa
     assert registry.requests == [], "a digest in the store is not requested"
 
 
+def test_a_tag_is_pinned_in_the_plan(registry: OciServer) -> None:
+    digest = registry.artifact("a/greet", "1", [registry.blob(tar_of(FILES), CONTENT_TYPE)])["digest"]
+    known, unknown = address(registry, "a/greet:1"), address(registry, "a/greet:2")
+
+    def pinned(url: str, **options: Any) -> list[str]:
+        scopes = (SkillScope.of("job", urls=[url]),)
+        plan = AgentPlan("a", {}, "", scopes, (), {}, (), None, {**ALLOWED, **options})
+        return [str(spec) for scope in pin_sources(plan, local=False).scopes for spec in scope.urls]
+
+    assert pinned(known) == [f"{known}?pin={digest}"]
+    assert pinned(unknown) == [unknown], "the operator reads what the client cannot"
+    assert pinned(known, **{"skills.validate-on-submit": "never"}) == [known]
+    with pytest.raises(SourceError, match="does not exist"):
+        pinned(unknown, **{"skills.validate-on-submit": "always"})
+
+
 def test_a_digest_decides_and_another_tag_is_a_note(registry: OciServer, opened: Callable[..., SourceTree]) -> None:
     old = registry.artifact("a/greet", "1", [registry.blob(tar_of(FILES), CONTENT_TYPE)])["digest"]
     new = registry.artifact("a/greet", "1", [registry.blob(tar_of({"o/SKILL.md": OTHER}), CONTENT_TYPE)])["digest"]
@@ -415,150 +401,6 @@ def test_addresses_obey_the_rules_of_web_servers(registry: OciServer, tmp_path: 
     with pytest.raises(SourceError):  # which does not speak TLS
         open_source("url", address(registry, "a/x:1"), SourceContext(private, store_dir=str(tmp_path))).resolve()
     assert registry.requests == []
-
-
-def hang(registry: OciServer) -> Callable[[Any], None]:
-    return lambda handler: registry.closing.wait(60)
-
-
-def drip(registry: OciServer) -> Callable[[Any], None]:
-    """An answer that never ends."""
-
-    def answer(handler: Any) -> None:
-        handler.send_response(200)
-        handler.send_header("Connection", "close")
-        handler.end_headers()
-        while not registry.closing.is_set():
-            handler.wfile.write(b"\0" * 65536)
-
-    return answer
-
-
-def cut(registry: OciServer, data: bytes) -> Callable[[Any], None]:
-    def answer(handler: Any) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data[:-1])
-        handler.close_connection = True
-
-    return answer
-
-
-@pytest.mark.parametrize("what", ["manifest", "blob"])
-@pytest.mark.parametrize(
-    ("fault", "reason", "retryable"),
-    [
-        ("hang", "was not read within|sent nothing", True),
-        ("drip", "more than", False),
-        ("cut", "try again", True),
-        ("other", "instead of", False),
-        ("long", "instead of|more than", False),
-        ("missing", "does not exist", False),
-        ("busy", "returned 503; try again", True),
-    ],
-)
-def test_faults_of_a_registry_are_errors_in_time(
-    registry: OciServer, opened: Callable[..., SourceTree], what: str, fault: str, reason: str, retryable: bool
-) -> None:
-    data = tar_of(FILES)
-    digest = registry.artifact("a/greet", "1", [registry.blob(data, CONTENT_TYPE)])["digest"]
-    path = f"/v2/a/greet/manifests/{digest}" if what == "manifest" else f"/v2/a/greet/blobs/{digest_of(data)}"
-    content = registry.manifests["a/greet", "1"][1] if what == "manifest" else data
-    registry.answers[path] = {
-        "hang": hang(registry),
-        "drip": drip(registry),
-        "cut": cut(registry, content),
-        "other": lambda handler: registry.send(handler, 200, content[::-1], Content_Type=MANIFEST),
-        "long": lambda handler: registry.send(handler, 200, content + b" ", Content_Type=MANIFEST),
-        "missing": lambda handler: registry.send(handler, 404),
-        "busy": lambda handler: registry.send(handler, 503),
-    }[fault]
-    began = time.monotonic()
-    with pytest.raises(SourceError, match=reason) as caught:
-        opened(f"a/greet@{digest}", source__timeout="3 s")
-    assert caught.value.retryable is retryable
-    assert time.monotonic() - began < 10
-    registry.answers.clear()
-    assert files_of(opened(f"a/greet@{digest}")) == FILES
-
-
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "a\\..\\..\\x", "C:/x", "a/\0b", "greet/" + 50 * "d/" + "x"])
-def test_hostile_names_are_refused(registry: OciServer, opened: Callable[..., SourceTree], name: str) -> None:
-    registry.artifact("a/files", "1", [registry.file("SKILL.md", SKILL), registry.file(name, b"x")])
-    with pytest.raises(SourceError, match="the artifact is refused"):
-        opened("a/files:1")
-    if "\0" not in name:  # which ends a name in a tar
-        registry.artifact("a/tar", "1", [registry.blob(tar_of({**FILES, name: b"x"}), CONTENT_TYPE)])
-        with pytest.raises(SourceError, match="the artifact is refused"):
-            opened("a/tar:1")
-
-
-def test_links_bombs_and_large_content_are_refused(registry: OciServer, opened: Callable[..., SourceTree]) -> None:
-    zeros = {"greet/zeros": bytes(30 << 20)}
-    for tag, layer, options, reason in (
-        ("link", tar_of({**FILES, "greet/l": "/etc"}), {}, "is a link"),
-        ("bomb", tar_of({**FILES, **zeros}), {}, "times the archive"),
-        ("large", tar_of(FILES), {"limits__total": 10}, "larger than 10 bytes"),
-        ("blob", tar_of(FILES), {"limits__download": 10}, "exceed the limit of 10 bytes"),
-        ("many", tar_of(FILES), {"limits__entries": 1}, "more than 1 entries"),
-        ("damaged", tar_of(FILES)[:-20], {}, "damaged|truncated"),
-    ):
-        registry.artifact("a/x", tag, [registry.blob(layer, CONTENT_TYPE)])
-        with pytest.raises(SourceError, match=reason):
-            opened(f"a/x:{tag}", **options)
-        registry.image("a/i", tag, [layer, layer])
-        if tag != "many":
-            with pytest.raises(SourceError, match=reason):
-                opened(f"a/i:{tag}", **options)
-
-
-def test_hostile_manifests_are_refused(registry: OciServer, opened: Callable[..., SourceTree]) -> None:
-    good = registry.blob(tar_of(FILES), CONTENT_TYPE)
-    for number, (layers, reason) in enumerate(
-        (
-            ([{**good, "size": -1}], "size of .* is not a number"),
-            ([{**good, "size": True}], "size of .* is not a number"),
-            ([{**good, "digest": "sha256:../../x"}], "a digest in the manifest"),
-            ([{**good, "digest": 7}], "a digest in the manifest"),
-            (["x"], "is not an object"),
-            ([], "has 0 layers"),
-            ([{**good, "size": good["size"] + 1}], "bytes came of the"),
-            ([{**good, "size": good["size"] - 1}], "more than"),
-        )
-    ):
-        registry.artifact("a/x", str(number), layers)
-        with pytest.raises(SourceError, match=reason):
-            opened(f"a/x:{number}")
-    deep = b"[" * 100_000
-    for number, data in enumerate((deep, b"{", b"7", b" " * (5 << 20))):
-        registry.manifests["a/y", str(number)] = registry.manifests["a/y", digest_of(data)] = (MANIFEST, data)
-        with pytest.raises(SourceError, match=r"not a JSON object|more than 4194304 bytes"):
-            opened(f"a/y:{number}")
-
-
-def test_indexes_in_indexes_end(registry: OciServer, opened: Callable[..., SourceTree]) -> None:
-    member = registry.artifact("a/all", "g", [registry.blob(tar_of(FILES), CONTENT_TYPE)])
-    for level in range(10):
-        member = registry.index("a/all", f"level-{level}", [member])
-    with pytest.raises(SourceError, match="more than 4 indexes in each other"):
-        opened("a/all:level-9")
-    assert files_of(opened("a/all:level-2"))
-    # An index that names itself has not the digest that it names.
-    cycle = {"mediaType": member["mediaType"], "digest": digest_of(b"cycle"), "size": 5}
-    registry.index("a/all", "cycle", [cycle])
-    registry.manifests["a/all", cycle["digest"]] = registry.manifests["a/all", "cycle"]
-    with pytest.raises(SourceError, match="no member of the index can be used"):
-        opened("a/all:cycle")
-
-
-def test_ten_thousand_members_have_a_limit(registry: OciServer, opened: Callable[..., SourceTree]) -> None:
-    good = registry.artifact("a/all", "g", [registry.blob(tar_of(FILES), CONTENT_TYPE)])
-    absent = [{**good, "digest": digest_of(str(number).encode())} for number in range(10_000)]
-    registry.index("a/all", "1", [good, *absent])
-    tree = opened("a/all:1", limits__tree_directories=20)
-    assert len(files_of(tree)) == len(FILES)
-    assert [note.left_out for note in tree.notes if note.code == "D01"] == [9_981]
 
 
 def skill_folder(tmp_path: Path) -> Path:
