@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from flink_skills.endpoint import oci_parts
 from flink_skills.errors import ConfigError, SourceError
 from flink_skills.options import SkillOptions
-from flink_skills.skill import Diagnostic, load_folder
+from flink_skills.skill import Diagnostic, Limits, load_folder
 from flink_skills.sources.entries import ArchiveRefusedError
 from flink_skills.sources.fetching import is_answered, noted
 from flink_skills.sources.oci_content import Artifact, Descriptor, UnknownFormError, read_document, unpack_layers
@@ -97,8 +97,8 @@ class _Member:
 class OciSource(SkillSource):
     """An artifact, an image or a collection in an OCI registry.
 
-    Several processes that open the same source at once pull it once. ``skills.store.check`` specifies when the registry
-    is queried for the digest of a tag. A digest that is in the store is not requested.
+    Several processes that open the same source at the same time pull it one time. ``skills.store.check`` specifies when
+    the registry is queried for the digest of a tag. A digest that is in the store is not requested.
     """
 
     kind = "oci"
@@ -191,6 +191,7 @@ class _Pull:
     deadline: float
     notes: list[Diagnostic] = field(default_factory=list)
     _is_complete: bool = True
+    _left: Limits | None = None
     _manifests: set[str] = field(default_factory=set)
 
     def tree(self, digest: str) -> tuple[StoredTree, bool]:
@@ -210,7 +211,7 @@ class _Pull:
             raise self.registry.error(f"{refused}; the artifact is refused") from None
         if not content:
             reasons = "".join(f"\n- {note.message}" for note in self.notes[:_SHOWN])
-            raise self.registry.error(f"no member of the index can be used{reasons}")
+            raise self.registry.error(f"no member of the index can be used; push the collection again{reasons}")
 
         def fill(folder: str) -> Mapping[str, tuple[int, str]]:
             for name in os.listdir(made):
@@ -305,7 +306,7 @@ class _Pull:
         except Exception as error:
             failure = self.registry.translated(error)
             parts = oci_parts(f"oci://{entry.reference}") if entry.reference else None
-            if "does not exist" not in str(failure) or parts is None or parts["user"]:
+            if getattr(error, "status", 0) != 404 or parts is None or parts["user"]:
                 raise failure from None
         other = Repository(parts["host"].lower(), parts["name"])
         if not _NAME.fullmatch(other.name):
@@ -317,7 +318,7 @@ class _Pull:
 
     def _unpacked(self, member: _Member, made: str) -> dict[str, tuple[int, str]]:
         """Unpack a member. A refused member of a collection is a note."""
-        limits, place = self.context.limits, os.path.join(made, member.folder)
+        limits, place = self._left or self.context.limits, os.path.join(made, member.folder)
         os.makedirs(place, exist_ok=not member.folder)
         paths = {layer.digest: self._path(layer.digest) for layer in member.artifact.layers}
         try:
@@ -328,6 +329,9 @@ class _Pull:
             remove_tree(place)
             self._note(f"a member of the index is refused: {refused}", "", "error")
             return {}
+        # All members together have the limits of one archive.
+        size = sum(size for size, _ in found.values())
+        self._left = replace(limits, total=limits.total - size, entries=limits.entries - len(found))
         if links:
             self._note(f"{links} links and devices of the image are omitted", "push an image FROM scratch", "info")
         if not member.folder:

@@ -39,7 +39,7 @@ _FORMS = "push a skill with 'flink-skills push', or an image with skills in its 
 
 
 class UnknownFormError(Exception):
-    """The content is no form of a skill, or not valid. The message has its types and the fix."""
+    """Error for content of an unknown form. The message has its types and the fix."""
 
 
 class Layer(NamedTuple):

@@ -312,7 +312,7 @@ class Registry(RemoteSystem):
             if not ((name == "login-file" and isinstance(value, str)) or _is_login(value)):
                 example = '{"oci": {"registry.example.org": {"key": "me", "secret": "${env:TOKEN}"}}}'
                 raise ConfigError(
-                    f"option {_OPTION}, for oci: {name[:80]!r} is no host with its login; write {example}"
+                    f"option {_OPTION}, for oci: {name[:80]!r} needs a host and its login; write {example}"
                 )
         return options
 
@@ -360,8 +360,10 @@ def _login_in(path: str, host: str, name: str) -> _Login:
         # A key is a host or a URL such as https://index.docker.io/v1/, and can have the beginning of a name.
         logins = {re.sub(r"\A\w+://|/v[12]/?\Z", "", key): login for key, login in (found.get("auths") or {}).items()}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a JSON object with 'auths'"
-        return _Login(problem=f"the login file {path} cannot be used: {reason}")
+        name = type(error).__name__
+        return _Login(
+            problem=f"the login file {path} is not a readable JSON object with 'auths' ({name}); log in again"
+        )
     parts = name.split("/")
     places = ["/".join((host, *parts[:count])) for count in range(len(parts), -1, -1)]
     places += _HUB if host in _HUB else ()

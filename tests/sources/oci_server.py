@@ -35,7 +35,7 @@ def digest_of(data: bytes) -> str:
 
 
 def tar_of(files: Mapping[str, bytes | str | None], *, packed: bool = True) -> bytes:
-    """A tar; None is a folder, and a text the target of a symbolic link."""
+    """Return a tar. None is a folder, and a text is the target of a symbolic link."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, data in files.items():
@@ -106,7 +106,7 @@ class OciServer:
         return [path for seen, path, _ in self.requests if seen == method]
 
     def blob(self, data: bytes, media_type: str, **more: Any) -> dict[str, Any]:
-        """Keep a blob; its descriptor."""
+        """Keep a blob. Return its descriptor."""
         self.blobs[digest_of(data)] = data
         return {"mediaType": media_type, "digest": digest_of(data), "size": len(data), **more}
 
@@ -114,7 +114,7 @@ class OciServer:
         return self.blob(data, media_type, annotations={TITLE: path})
 
     def put(self, repository: str, tag: str, document: dict[str, Any]) -> dict[str, Any]:
-        """Keep a manifest or an index; its descriptor."""
+        """Keep a manifest or an index. Return its descriptor."""
         document = {"schemaVersion": 2, **document}
         data, media_type = json.dumps(document).encode(), document["mediaType"]
         for reference in (tag, digest_of(data)):

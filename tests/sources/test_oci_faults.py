@@ -8,13 +8,33 @@ from typing import Any
 
 import pytest
 
-from flink_skills.errors import SourceError
-from flink_skills.sources import SourceTree
+from flink_skills.errors import ConfigError, SourceError
+from flink_skills.sources import SourceContext, SourceTree, open_source
 from tests.sources.oci_server import CONTENT_TYPE, MANIFEST, OciServer, digest_of, files_of, tar_of
 
 SKILL = b"---\nname: greet\ndescription: Says hello.\n---\nHi\n"
 FILES = {"greet/SKILL.md": SKILL, "greet/scripts/a.sh": b"echo\n"}
 pytestmark = pytest.mark.usefixtures("no_login")
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("oci://host/Team/x:1", "'Team/x' is not a valid repository"),
+        ("oci://host/x:", None),
+        ("oci://host/x:a/b", "not the address"),
+        ("oci://host/x@sha256:12", "not the address"),
+        ("oci://host", "not the address"),
+        ("oci:///x", "not the address"),
+        (f"oci://host/x@sha256:{64 * 'a'}#sha256={64 * 'b'}", "another digest"),
+    ],
+)
+def test_invalid_addresses_fail_at_once(location: str, reason: str | None) -> None:
+    if reason is None:
+        open_source("url", location, SourceContext())
+        return
+    with pytest.raises(ConfigError, match=reason):
+        open_source("url", location, SourceContext())
 
 
 def hang(registry: OciServer) -> Callable[[Any], None]:
@@ -159,3 +179,15 @@ def test_ten_thousand_members_have_a_limit(registry: OciServer, opened: Callable
     tree = opened("a/all:1", limits__tree_directories=20)
     assert len(files_of(tree)) == len(FILES)
     assert [note.left_out for note in tree.notes if note.code == "D01"] == [9_981]
+
+
+def test_members_have_the_limits_of_one_archive(registry: OciServer, opened: Callable[..., SourceTree]) -> None:
+    members = [
+        registry.artifact("a/all", name, [registry.blob(tar_of({f"{name}/SKILL.md": SKILL}), CONTENT_TYPE)])
+        for name in ("greet", "other", "third")
+    ]
+    registry.index("a/all", "1", members)
+    for options in ({"limits__entries": 2}, {"limits__total": 2 * len(SKILL)}):
+        tree = opened("a/all:1", **options)
+        assert len(files_of(tree)) == 2
+        assert ["a member of the index is refused" in note.message for note in tree.notes] == [True]
