@@ -211,7 +211,7 @@ class _Pull:
             raise self.registry.error(f"{refused}; the artifact is refused") from None
         if not content:
             reasons = "".join(f"\n- {note.message}" for note in self.notes[:_SHOWN])
-            raise self.registry.error(f"no member of the index can be used; push the collection again{reasons}")
+            raise self.registry.error(f"the index has no usable member{reasons}")
 
         def fill(folder: str) -> Mapping[str, tuple[int, str]]:
             for name in os.listdir(made):

@@ -361,9 +361,7 @@ def _login_in(path: str, host: str, name: str) -> _Login:
         logins = {re.sub(r"\A\w+://|/v[12]/?\Z", "", key): login for key, login in (found.get("auths") or {}).items()}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         name = type(error).__name__
-        return _Login(
-            problem=f"the login file {path} is not a readable JSON object with 'auths' ({name}); log in again"
-        )
+        return _Login(problem=f"the login file {path} is not a readable object with 'auths' ({type(error).__name__})")
     parts = name.split("/")
     places = ["/".join((host, *parts[:count])) for count in range(len(parts), -1, -1)]
     places += _HUB if host in _HUB else ()

@@ -188,7 +188,6 @@ class TestSkillIndex(_OfWeb):
 class TestGit(_OfTemporaryFolder, SkillSourceContract):
     """A branch of a git server."""
 
-class _OfRegistry(SkillSourceContract):
     kind = "url"
     remote = True
 
@@ -211,6 +210,35 @@ class _OfRegistry(SkillSourceContract):
             "git+https://host/x.git#subdirectory=../y", "git+https://host/x.git@main#commit=12",
             "git+https://github.com/o/r/tree/main/skills", "git+file://host/x.git",
         ]  # fmt: skip
+
+    def with_secret(self, location: str) -> str:
+        return location.replace("//", f"//user:{self.secret}@")
+
+    def context(self, store: Path, *, refresh: bool = False) -> SourceContext:
+        return SourceContext(SkillConfig(ALLOWED), store_dir=str(store), refresh=refresh)
+
+
+class TestLocalGit(TestGit):
+    """A repository on this host."""
+
+    remote = False
+
+    def publish(self, skills: Path) -> str:
+        self.repository.publish(skills)
+        return f"git+file://{self.repository.path}@main"
+
+    def missing(self) -> str:
+        return "git+file:///nowhere/at/all.git@main"
+
+    def with_secret(self, location: str) -> None:
+        return None
+
+
+class _OfRegistry(SkillSourceContract):
+    kind = "url"
+    remote = True
+
+    @pytest.fixture(autouse=True)
     def _registry(self) -> Iterator[None]:
         self.registry = OciServer()
         yield
@@ -235,20 +263,6 @@ class _OfRegistry(SkillSourceContract):
         return SourceContext(SkillConfig(ALLOWED), store_dir=str(store), refresh=refresh)
 
 
-class TestLocalGit(TestGit):
-    """A repository on this host."""
-
-    remote = False
-
-    def publish(self, skills: Path) -> str:
-        self.repository.publish(skills)
-        return f"git+file://{self.repository.path}@main"
-
-    def missing(self) -> str:
-        return "git+file:///nowhere/at/all.git@main"
-
-    def with_secret(self, location: str) -> None:
-        return None
 class TestOciArtifact(_OfRegistry):
     pass
 

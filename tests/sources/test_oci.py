@@ -314,7 +314,7 @@ def test_identity_token_is_exchanged(registry: OciServer, opened: Callable[..., 
         ({}, "access without credentials is refused .401.; set 'key' and 'secret'"),
         ({"credsStore": "desktop"}, "names the credential helper 'desktop', which is not started; write the login"),
         ({"auths": {"127.0.0.1": {"auth": "eDp5"}}}, "access without credentials is refused"),
-        ([], "is not a readable JSON object"),
+        ([], "is not a readable object"),
     ],
 )
 def test_refused_access_names_the_fix(
