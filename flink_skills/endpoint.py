@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["check_endpoint", "git_parts", "links_of", "redact", "redact_text", "user_of"]
+__all__ = ["check_endpoint", "git_parts", "links_of", "oci_parts", "redact", "redact_text", "user_of"]
 
 _HIDDEN = "…"
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*")
@@ -27,6 +27,13 @@ _HOST = re.compile(
 _GIT = re.compile(
     rf"git\+[a-z]{{1,10}}://(?:(?P<user>(?:{_REFERENCE.pattern}|[^/?#@])*)@)?(?P<host>(?:{_REFERENCE.pattern}|[^/?#@])*)"
     r"(?P<path>/[^?#@]*)(?:@(?P<ref>[^?#]*))?(?:#(?P<rest>(?:subdirectory|commit)=[^?#]*))?",
+    re.IGNORECASE,
+)
+# An artifact in a registry: user, host, repository, tag, digest, and the digest that a plan pins.
+_OCI = re.compile(
+    rf"oci://(?:(?P<user>(?:{_REFERENCE.pattern}|[^/?#@])*)@)?(?P<host>(?:{_REFERENCE.pattern}|[^/?#@])+)/"
+    r"(?P<name>[^:?#@]*)(?::(?P<tag>[^/:?#@]*))?(?:@(?P<digest>[a-z0-9]+:[0-9A-Fa-f]{32,128}))?"
+    r"(?:\?pin=(?P<pin>sha256:[0-9a-f]{64}))?",
     re.IGNORECASE,
 )
 _NAME = re.compile(r"(?:[A-Za-z0-9_-]+\.)+[A-Za-z]{2,}\.?")
@@ -84,6 +91,16 @@ def git_parts(url: str) -> tuple[str, str, str, str, str] | None:
     return found["user"] or "", found["host"], found["path"], found["ref"] or "", found["rest"] or ""
 
 
+def oci_parts(url: str) -> dict[str, str] | None:
+    """Return user, host, name, tag, digest and pin of the address of an artifact. Return None if it has other parts.
+
+    >>> oci_parts("oci://me@host:5000/team/ops:1.2")
+    {'user': 'me', 'host': 'host:5000', 'name': 'team/ops', 'tag': '1.2', 'digest': '', 'pin': ''}
+    """
+    found = _OCI.fullmatch(url)
+    return None if found is None else found.groupdict(default="")
+
+
 def links_of(url: str) -> list[str]:
     """Return the URLs of a chain such as ``simplecache::https://…``, in order."""
     return _CHAIN.split(url)
@@ -97,6 +114,8 @@ def user_of(url: str) -> str:
     """
     if parts := git_parts(url):
         return parts[0]
+    if artifact := oci_parts(url):
+        return artifact["user"]
     scheme, rest = _parts(_chain(url)[1])
     end = rest.rfind("@")
     return rest[:end] if end >= 0 and not _is_public(scheme, rest) else ""
@@ -211,6 +230,8 @@ def _redact_one(url: str) -> str:
         user, host, path, ref, fragment = parts
         hidden = f"{_HIDDEN}@" if user == _HIDDEN else ""
         return f"{scheme}{hidden}{host}{path}{ref and '@'}{ref}{fragment and '#'}{fragment}"
+    if artifact := oci_parts(url):
+        return scheme + (rest.removeprefix(artifact["user"]).removeprefix("@") if "@" in rest else rest)
     begins = [0, *(found.end() for found in re.finditer("@", rest))]
     readings = [begin for begin in begins if _HOST.match(rest, begin)]
     start = begins[-1]

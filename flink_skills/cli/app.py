@@ -95,6 +95,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "pack": CommandEntry(
         "ops.release:pack", "Pack skills into one archive for jobs.", {1: "Rejected content. No archive is written."}
     ),
+    "push": CommandEntry(
+        "ops.release:push", "Push a skill to an OCI registry.", {1: "Rejected content. Nothing is pushed."}
+    ),
     "lock": CommandEntry(
         "ops.release:lock",
         "Write a lock file with the digest of each skill.",

@@ -195,7 +195,7 @@ def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
 
 
 def pin_sources(plan: AgentPlan, *, local: bool) -> AgentPlan:
-    """Return the plan with the commits of the branches and tags that it names.
+    """Return the plan with the versions that branches and tags in its sources have now.
 
     Raises :class:`SourceError` for a source that must be readable here and is not.
     """
@@ -208,7 +208,7 @@ def pin_sources(plan: AgentPlan, *, local: bool) -> AgentPlan:
         except SourceError as error:
             if mode == "always" or local:
                 raise
-            _log.warning("The plan pins no commit, so TaskManagers can use different ones: %s", error)
+            _log.warning("The plan pins no version, so TaskManagers can use different ones: %s", error)
             return url
 
     scopes = tuple(replace(scope, urls=tuple(map(pinned, scope.urls))) for scope in plan.scopes)

@@ -203,7 +203,7 @@ def unpack(path: str, kind: ArchiveKind, target: str, limits: Limits) -> Mapping
         file.seek(0)
         size = os.fstat(file.fileno()).st_size
         extraction = Extraction(target, size, limits)
-        with _damage_refused():
+        with damage_refused():
             if kind == "zip":
                 unpack_zip(file, size, extraction, limits)
             elif kind == "tar":
@@ -221,7 +221,8 @@ def _kind_of_content(head: bytes) -> ArchiveKind | None:
 
 
 @contextmanager
-def _damage_refused() -> Iterator[None]:
+def damage_refused() -> Iterator[None]:
+    """Turn the errors of libraries for damaged archives into :class:`ArchiveRefusedError`."""
     try:
         yield
     except _DAMAGE as error:

@@ -54,16 +54,24 @@ class Extraction:
         self._entries += 1
         if self._entries > self._limits.entries:
             raise ArchiveRefusedError(f"there are more than {self._limits.entries} entries")
-        parts = _checked_parts(name)
+        parts = checked_parts(name)
         if size < 0 or size > self._limits.file:
             raise ArchiveRefusedError(f"{shown(name)} has {size} bytes; the limit for a file is {self._limits.file}")
         self._check_total(self._written + size)
-        if not parts or any(map(is_generated, parts)):
+        if not parts or self.is_left_out(parts, is_folder=is_folder):
             return None
         for depth in range(1, len(parts)):
             self._claim(parts[:depth], is_folder=True, declared=False)
         self._claim(parts, is_folder=is_folder, declared=True)
         return parts
+
+    def is_left_out(self, parts: tuple[str, ...], *, is_folder: bool) -> bool:
+        """Return True for an entry that is not written."""
+        return any(map(is_generated, parts))
+
+    def special(self, name: str) -> None:
+        """Handle a link, a device or a sparse file. Raises :class:`ArchiveRefusedError`."""
+        raise ArchiveRefusedError(f"{shown(name)} is a link, a device or a sparse file")
 
     def write_folder(self, parts: tuple[str, ...]) -> None:
         self._make_folder(parts)
@@ -133,7 +141,8 @@ class Extraction:
         return path
 
 
-def _checked_parts(name: str) -> tuple[str, ...]:
+def checked_parts(name: str) -> tuple[str, ...]:
+    """Return the parts of the name of an entry. Raises :class:`ArchiveRefusedError`."""
     plain = name.replace("\\", "/")  # zips made on Windows
     if len(plain) > _MAX_PATH:
         raise ArchiveRefusedError(f"the name {shown(name)} is too long or too deep")

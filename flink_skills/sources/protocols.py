@@ -372,4 +372,7 @@ _PROTOCOLS = (
     ),
     Protocol(("sftp", "ssh"), "paramiko"),
     Protocol(("git+https", "git+http", "git+file"), "'flink-skills[git]'"),
+    Protocol(
+        ("oci",), "'flink-skills[http]'", "'key' and 'secret' of its host under 'oci', or a login file with 'auths'"
+    ),
 )

@@ -330,6 +330,7 @@ _OWN = {
     "path": _Kind("flink_skills.sources.path:PathSource"),
     "resource": _Kind("flink_skills.sources.path:ResourceSource"),
     "url": _Kind("flink_skills.sources.url:UrlSource"),
+    "oci": _Kind("flink_skills.sources.oci:OciSource"),
 }
 _registered: dict[str, _Kind] = {}
 

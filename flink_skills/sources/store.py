@@ -146,7 +146,7 @@ class Store:
                 raise ArchiveRefusedError("the archive changed while it was read")
             return hashes
 
-        return self._open_or_make(sha256, fill, origin, deadline)
+        return self.open_or_make(sha256, fill, origin, deadline)
 
     def add_file(self, data: bytes, file_name: str, origin: str, *, deadline: float | None = None) -> StoredTree:
         """Store a single skill file, in a folder with its skill's name. Return its tree.
@@ -162,7 +162,7 @@ class Store:
             os.chmod(path, 0o444)
             return {file_name: (len(data), sha256)}
 
-        return self._open_or_make(sha256, fill, origin, deadline)
+        return self.open_or_make(sha256, fill, origin, deadline)
 
     def add_skill(self, skill: AgentSkill, origin: str, *, deadline: float | None = None) -> StoredTree:
         """Store a skill's files, in a folder with its name, under the skill's digest. Return its tree.
@@ -189,7 +189,7 @@ class Store:
             return {f"{name}/{path}": entry for path, entry in files.items()}
 
         try:
-            return self._open_or_make(sha256, fill, origin, deadline)
+            return self.open_or_make(sha256, fill, origin, deadline)
         except ResourceError as error:
             raise SourceError(f"skill source {origin}: {error}", source=origin) from None
 
@@ -249,9 +249,15 @@ class Store:
         message = f"{text}; {fix}, or set {SkillOptions.STORE_DIR.key} to another folder"
         return SourceError(message, source=origin, retryable=number in MACHINE_FULL)
 
-    def _open_or_make(
+    def open_or_make(
         self, sha256: str, fill: Callable[[str], Mapping[str, tuple[int, str]]], origin: str, deadline: float | None
     ) -> StoredTree:
+        """Return the tree with the key ``sha256``, which only depends on its content. Make it if the store has none.
+
+        ``fill`` writes its files to an empty folder, and returns size and sha256 of each.
+
+        Raises :class:`SourceError` for files that are refused or do not fit on the disk.
+        """
         deadline = time.monotonic() + SkillOptions.SOURCE_TIMEOUT.default if deadline is None else deadline
         if tree := self.open_tree(sha256, origin):
             return tree
@@ -298,7 +304,7 @@ class Store:
         try:
             made = os.path.join(work, "tree")
             os.mkdir(made, 0o755)
-            hashes = self._wrapped(made, fill(made))
+            hashes = self.wrapped(made, fill(made))
             for folder, _, _ in os.walk(made, topdown=False):
                 if folder != made:  # the top stays writable until it has been renamed
                     os.chmod(folder, 0o555)  # noqa: S103 - read-only, and readable by all
@@ -346,7 +352,7 @@ class Store:
     def _index_path(self, sha256: str) -> str:
         return os.path.join(self.folder, INDEXES, sha256, index_name(self._limits))
 
-    def _wrapped(self, folder: str, hashes: Mapping[str, tuple[int, str]]) -> Mapping[str, tuple[int, str]]:
+    def wrapped(self, folder: str, hashes: Mapping[str, tuple[int, str]]) -> Mapping[str, tuple[int, str]]:
         """Move a skill at the root into a folder with its name. Return the hashes for the new paths."""
         skill_file = skill_file_in(os.listdir(folder))
         if not skill_file:

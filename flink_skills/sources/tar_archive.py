@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO, NamedTuple
 
 from flink_skills.skill import Limits
-from flink_skills.sources.entries import ArchiveRefusedError, Extraction, Readable, shown
+from flink_skills.sources.entries import ArchiveRefusedError, Extraction, Readable
 
 _CHUNK = 1 << 18
 # Maximum bytes in one entry's headers (a path, an owner and some attributes take a few kilobytes), and the budget
@@ -179,7 +179,8 @@ def unpack_tar(file: Readable, extraction: Extraction, limits: Limits) -> None:
 def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, extraction: Extraction) -> None:
     is_file = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
     if not (is_file or member.isdir()):
-        raise ArchiveRefusedError(f"{shown(member.name)} is a link, a device or a sparse file")
+        extraction.special(member.name)
+        return
     size = member.size if is_file else 0
     parts = extraction.entry(member.name, is_folder=not is_file, size=size)
     if parts is None:

@@ -24,6 +24,7 @@ from flink_skills.sources import (
 )
 from flink_skills.testing import SkillSourceContract
 from tests.sources.git_server import GitServer, Repository, needs_git
+from tests.sources.oci_server import CONTENT_TYPE, OciServer, tar_of
 from tests.sources.web import ALLOWED, Page, Web, zip_of
 
 THIRD_PARTY = '''
@@ -231,6 +232,69 @@ class TestLocalGit(TestGit):
 
     def with_secret(self, location: str) -> None:
         return None
+
+
+class _OfRegistry(SkillSourceContract):
+    kind = "url"
+    remote = True
+
+    @pytest.fixture(autouse=True)
+    def _registry(self) -> Iterator[None]:
+        self.registry = OciServer()
+        yield
+        self.registry.close()
+
+    def publish(self, skills: Path) -> str:
+        files = {f"{skills.name}/{file.relative_to(skills)}": file for file in skills.rglob("*") if file.is_file()}
+        layer = tar_of({name: file.read_bytes() for name, file in sorted(files.items())})
+        self.registry.artifact("team/skills", "1", [self.registry.blob(layer, CONTENT_TYPE)])
+        return f"oci://{self.registry.place}/team/skills:1"
+
+    def missing(self) -> str:
+        return f"oci://{self.registry.place}/team/other:1"
+
+    def impossible(self) -> list[str]:
+        return ["oci://", "oci://host", "oci://host/UPPER:1", "oci://host/a:1@sha256:12", "oci://host/a:1?x=y"]
+
+    def with_secret(self, location: str) -> str:
+        return location.replace("//", f"//user:{self.secret}@")
+
+    def context(self, store: Path, *, refresh: bool = False) -> SourceContext:
+        return SourceContext(SkillConfig(ALLOWED), store_dir=str(store), refresh=refresh)
+
+
+class TestOciArtifact(_OfRegistry):
+    pass
+
+
+class TestOciByItsOwnKind(_OfRegistry):
+    kind = "oci"
+
+
+class TestOciCollection(_OfRegistry):
+    """An artifact for each skill, with a layer for each file."""
+
+    def publish(self, skills: Path) -> str:
+        members = []
+        for folder in sorted(skills.iterdir()):
+            files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()}
+            layers = [self.registry.file(name, file.read_bytes()) for name, file in sorted(files.items())]
+            members.append(self.registry.artifact("team/skills", folder.name, layers))
+        self.registry.index("team/skills", "1", members)
+        return f"oci://{self.registry.place}/team/skills:1"
+
+
+class TestOciImage(_OfRegistry):
+    """An image with a layer for each skill."""
+
+    def publish(self, skills: Path) -> str:
+        files = {folder: [file for file in folder.rglob("*") if file.is_file()] for folder in sorted(skills.iterdir())}
+        layers = [
+            tar_of({file.relative_to(skills).as_posix(): file.read_bytes() for file in found})
+            for found in files.values()
+        ]
+        self.registry.image("team/skills", "1", layers)
+        return f"oci://{self.registry.place}/team/skills:1"
 
 
 class TestMemory(_OfWeb):

@@ -1,4 +1,4 @@
-"""``flink-skills pack`` and ``flink-skills lock``: archives and lock files of skills for jobs."""
+"""``flink-skills pack``, ``push`` and ``lock``: archives, artifacts and lock files of skills for jobs."""
 
 from __future__ import annotations
 
@@ -108,6 +108,45 @@ def pack(
         )
     _print(packing, output, table=format_ is Format.TEXT)
     raise typer.Exit(0 if packing.sha256 else FAILED)
+
+
+def push(
+    folder: Annotated[str, typer.Argument(metavar="DIR", show_default=False, help="Folder of one skill.")],
+    location: Annotated[
+        str,
+        typer.Argument(metavar="URL", show_default=False, help="Address to write, oci://REGISTRY/REPOSITORY:TAG."),
+    ],
+    *,
+    allow_secrets: Annotated[
+        bool,
+        typer.Option("--allow-secrets", help="Push files that look like secrets, with a warning instead of an error."),
+    ] = False,
+    strict: Strict = False,
+    format_: OutputFormat = Format.TEXT,
+    set_: Assignments = None,
+) -> None:
+    """Push a skill to an OCI registry.
+
+    The artifact has the type application/vnd.agentskills.skill.v1, and one layer with the files of the skill. The same
+    skill always has the same digest. A skill that a job would reject is not pushed. The command prints the address with
+    the digest, which a job can use.
+
+    Examples:
+
+        flink-skills push ./skills/log-triage oci://registry.example.org/team/log-triage:1.0
+    """
+    from flink_skills.sources import SourceContext
+    from flink_skills.sources.oci import push_skill
+
+    source = absolute_source(parse_source(folder))
+    context = SourceContext(configuration(set_, strict=strict))
+    packing, pushed = push_skill(source, location, context, strict=strict, allow_secrets=allow_secrets)
+    if format_ is Format.JSON:
+        skills = [{name: getattr(skill, name) for name in _SKILL_FIELDS} for skill in packing.skills]
+        diagnostics = [diagnostic_json(diagnostic) for diagnostic in packing.diagnostics]
+        print_json({"address": pushed or None, "skills": skills, "diagnostics": diagnostics})
+    _print(packing, pushed or location, table=format_ is Format.TEXT)
+    raise typer.Exit(0 if pushed else FAILED)
 
 
 def _print(packing: Packing, output: str, *, table: bool) -> None:
