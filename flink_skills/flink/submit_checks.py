@@ -279,6 +279,7 @@ def resolve_skills(
                 raise
             _log.info("skill names are checked when the operator opens: %s", error)
             return plan
+        plan = replace(plan, scopes=manager.pinned_scopes())
         effective = {model.name: effective_view(plan, manager, model).names for model in plan.models}
         servers = server_names(config, manager)
     return replace(plan.with_effective_skills(effective), plugin_servers=servers)

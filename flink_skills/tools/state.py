@@ -35,6 +35,7 @@ class LoadedSkill:
         tools: The selected tools. None: those in the ``Tools:`` section of the skill.
         bundled: Descriptions of the tools that the skill brings. ``exposed`` is the name in this conversation.
         shown: True if a request to the model had its content. With the lifetime ``once``, the skill is then unloaded.
+        server: The label of the MCP server that it is from, or an empty string.
     """
 
     digest: str
@@ -42,6 +43,7 @@ class LoadedSkill:
     tools: Selection | None = None
     bundled: tuple[Mapping[str, Any], ...] = ()
     shown: bool = False
+    server: str = ""
 
     def to_json(self, skill: str) -> dict[str, Any]:
         found: dict[str, Any] = {"skill": skill, "digest": self.digest}
@@ -53,6 +55,8 @@ class LoadedSkill:
             found["bundled"] = [dict(spec) for spec in self.bundled]
         if self.shown:
             found["shown"] = True
+        if self.server:
+            found["server"] = self.server
         return found
 
     @classmethod
@@ -63,6 +67,7 @@ class LoadedSkill:
             None if data.get("tools") is None else _selection(data["tools"]),
             tuple(data.get("bundled", ())),
             bool(data.get("shown", False)),
+            str(data.get("server", "")),
         )
 
 
@@ -73,9 +78,10 @@ def load_effect(
     docs: Selection = (),
     tools: Selection | None = None,
     bundled: Sequence[Mapping[str, Any]] = (),
+    server: str = "",
 ) -> dict[str, Any]:
     """Return the effect that loads ``skill`` in the version ``digest``, with a selection of documents and tools."""
-    return {"op": "load", **LoadedSkill(digest, docs, tools, tuple(bundled)).to_json(skill)}
+    return {"op": "load", **LoadedSkill(digest, docs, tools, tuple(bundled), server=server).to_json(skill)}
 
 
 def touch_effect(skill: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.text import clean_line
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
+from flink_skills.tools.commands.folders import check_commands
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.dynamic.skill_programs import (
     UNUSABLE_PYTHON,
@@ -328,6 +329,7 @@ class BundledTools:
                 f"{exposed} is a tool of skill {skill_name}, which is not loaded: load it.", is_error=True
             )
         try:
+            check_commands(context.skills, context.skill_state, skill_name)
             declared, _ = await asyncio.to_thread(_declared, skill)
             entry = (declared or {}).get(name)
             if declared is not None and entry is None:

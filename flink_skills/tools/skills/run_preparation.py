@@ -25,7 +25,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.telemetry.activity import observe
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.commands.folders import stage_skills, standard_input, with_copies
+from flink_skills.tools.commands.folders import check_commands, stage_skills, standard_input, with_copies
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.runs.prepared_run import (
     NO_ARTIFACTS,
@@ -205,6 +205,7 @@ async def prepare(
     view = caller_view(services, context)
     skill = known_skill(asked.skill, view)
     _check_loaded(skill, services, context, tool)
+    check_commands(view, context.skill_state, skill)
     clashing = [name for name in _EDITOR_VARIABLES if asked.editor_text is not None and name in asked.env]
     if clashing:
         raise ArgumentError(f"editor_text sets EDITOR and VISUAL, and env has {clashing[0]} too: leave one out.")

@@ -22,6 +22,7 @@ from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import (
     STDIN_DESCRIPTION,
+    check_commands,
     resolve_cwd,
     stage_skills,
     standard_input,
@@ -95,6 +96,7 @@ class ExecuteShellCommand(SkillTool[_ShellArguments]):
         self._spec = replace(self._spec, description=about)
 
     async def _run(self, request: _ShellArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        check_commands(view, context.skill_state)
         workspace = await self._workspace(context)
         staged = await asyncio.to_thread(stage_skills, workspace, context.skill_state or (), view)
         last = next(reversed(staged), None)
@@ -233,6 +235,7 @@ class RunCode(CheckedTool):
             raise ArgumentError("This job runs no commands: skills.shell.enabled is false. Answer without code.")
         if "\0" in asked.code:
             raise ArgumentError("The code holds a NUL character. Write it without.")
+        check_commands(context.skills, context.skill_state)
         workspace = await context.get_workspace()
         code = asked.code
         if context.skills is not None:

@@ -15,6 +15,7 @@ from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
+from flink_skills.tools.commands.folders import check_commands
 from flink_skills.tools.runs.prepared_run import PreparedRun
 from flink_skills.tools.runs.process_sessions import Caller, ProcessSessions
 from flink_skills.tools.runs.run_arguments import ExecArguments, SessionArguments, WriteArguments
@@ -120,6 +121,7 @@ class SkillWriteStdin(_SessionTool):
         text = asked.chars + enter
         if not text:
             return await super()._use(process, asked, context)
+        check_commands(caller_view(self._services, context), context.skill_state)
         until = _deadline(asked.yield_ms, _YIELD_MS)
         warnings = ("the process had exited, so nothing was written",) if process.ended else ()
         ends = not process.tty and text.endswith(_END_OF_INPUT)

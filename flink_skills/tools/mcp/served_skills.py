@@ -1,0 +1,438 @@
+"""Skills of MCP servers: the source that lists them, and their files, which are read when they are needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from flink_skills.errors import ConfigError, ResourceError, SourceError, UnknownNameError
+from flink_skills.options import SkillOptions
+from flink_skills.skill import AgentSkill, Diagnostic, LoadResult, Report
+from flink_skills.skill.file_rules import is_excluded, resource_parts
+from flink_skills.skill.skill_fields import read_fields
+from flink_skills.skill.skill_files import Chunk, SkillFiles, excluded_error
+from flink_skills.skill.text import clean_line
+from flink_skills.sources import AddressPolicy, SkillSource, SourceContext, SourceSpec, SourceTree
+from flink_skills.sources.secrets import expand
+from flink_skills.tools.mcp.parameters import ConnectionParams, McpStdioServerParameters, StdioConnectionParams
+from flink_skills.tools.mcp.server_mapping import connection_params
+from flink_skills.tools.mcp.skill_client import SkillClient
+from flink_skills.tools.mcp.skill_entries import (
+    SkillEntry,
+    front_matter_problem,
+    pack_entries,
+    read_entry,
+    unpack_entries,
+)
+from flink_skills.tools.mcp.transports import need_mcp
+
+_SETTINGS = ("label", "prefetch", "scripts", "dynamic", "skills", "timeout", "server", "entries")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FOLDER_NAME = re.compile(r"[a-z0-9-]{1,64}")
+_NOT_IN_LABEL = re.compile(r"[^A-Za-z0-9._-]+")
+_READ_SECONDS = 30.0
+_AT_ONCE = 4
+_EMPTY_SHA256 = hashlib.sha256().hexdigest()
+_MAX_NAME = 255
+
+
+@dataclass(frozen=True)
+class SkillSettings:
+    """The settings of a source ``mcp+…``, after the ``#`` of its declaration.
+
+    Attributes:
+        label: The name of the server in this job, which precedes the names of its skills.
+        prefetch: Whether all files are fetched when the source is opened.
+        scripts: Approved skills by name or URI, each with the digest of its entry (empty: the entry at submit).
+        dynamic: Whether skills without digests are accepted.
+        skills: URIs of skills that the server may not list.
+        timeout: Maximum seconds of a request.
+        server: More arguments of the connection, such as ``headers``.
+        entries: The entries at submit.
+    """
+
+    label: str
+    prefetch: bool
+    scripts: Mapping[str, str]
+    dynamic: bool
+    skills: tuple[str, ...]
+    timeout: float
+    server: Mapping[str, Any]
+    entries: str
+
+    @classmethod
+    def parse(cls, text: str, default_label: str, place: str) -> SkillSettings:
+        """Read settings. Raises :class:`ConfigError`, whose message starts with ``place``."""
+        values: dict[str, list[str]] = {}
+        for name, value in parse_qsl(text, keep_blank_values=True):
+            if name not in _SETTINGS:
+                raise ConfigError(str(UnknownNameError("setting", name, _SETTINGS, place=place)))
+            values.setdefault(name, []).append(value)
+        last = {name: of[-1] for name, of in values.items()}
+        label = last.get("label", default_label)
+        if not _LABEL.fullmatch(label):
+            raise ConfigError(
+                f"{place}: the label {label[:80]!r} is not valid. Write 1 to 64 letters, digits, '.', '_' and '-'."
+            )
+        scripts = {}
+        for item in _listed(values.get("scripts", ())):
+            name, _, digest = item.partition("@sha256:")
+            if digest and not re.fullmatch("[0-9a-f]{64}", digest):
+                raise ConfigError(f"{place}: scripts: the digest of {name!r} is not 64 hexadecimal digits.")
+            scripts[name] = digest
+        try:
+            timeout = float(last.get("timeout", _READ_SECONDS))
+            server = json.loads(last.get("server", "{}"))
+            if not 0 < timeout < float("inf") or not isinstance(server, dict):
+                raise ValueError
+        except ValueError:
+            raise ConfigError(f"{place}: timeout is seconds, more than 0, and server a JSON object.") from None
+        flags = {name: _flag(last.get(name, "false"), f"{place}: {name}") for name in ("prefetch", "dynamic")}
+        skills = tuple(_listed(values.get("skills", ())))
+        return cls(
+            label, flags["prefetch"], scripts, flags["dynamic"], skills, timeout, server, last.get("entries", "")
+        )
+
+    def to_text(self) -> str:
+        """Return the settings in the form that :meth:`parse` reads."""
+        scripts = [f"{name}@sha256:{digest}" if digest else name for name, digest in self.scripts.items()]
+        values: list[tuple[str, str]] = [("label", self.label)]
+        values += [(name, "true") for name in ("prefetch", "dynamic") if getattr(self, name)]
+        values += [("scripts", item) for item in scripts] + [("skills", uri) for uri in self.skills]
+        values += [("timeout", f"{self.timeout:g}")] if self.timeout != _READ_SECONDS else []
+        values += [("server", json.dumps(self.server, sort_keys=True))] if self.server else []
+        values += [("entries", self.entries)] if self.entries else []
+        return urlencode(values)
+
+
+def _listed(values: Sequence[str]) -> list[str]:
+    return [item.strip() for value in values for item in value.split(",") if item.strip()]
+
+
+def _flag(text: str, place: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"{place} is {text[:40]!r}. Write true or false.")
+    return text.lower() == "true"
+
+
+class McpSource(SkillSource):
+    """A server with the skills extension: ``mcp+https://host/path`` or ``mcp+stdio:COMMAND``, and settings after ``#``.
+
+    A program is a plain process with the rights of this one, without its variables. Nothing but the list is read unless
+    ``prefetch`` is set. The entries of a plan are used until the source is refreshed.
+    """
+
+    kind = "mcp"
+
+    def __init__(self, spec: SourceSpec, context: SourceContext) -> None:
+        super().__init__(spec, context)
+        need_mcp()
+        place = f"skill source {self.origin}"
+        if spec.sha256 or spec.format != "skill":
+            raise ConfigError(f"{place}: a server has no sha256 and no format. Remove them: digests pin its files.")
+        scheme, _, rest = spec.location.partition(":")
+        if scheme == "mcp+stdio":
+            command = _words(rest, place)
+            default = os.path.basename(command[0])
+        else:
+            command = []
+            default = rest.removeprefix("//").partition("/")[0].rpartition("@")[2].partition(":")[0]
+        self.settings = SkillSettings.parse(spec.settings, _NOT_IN_LABEL.sub("-", default).strip("-._")[:64], place)
+        server = dict(self.settings.server)
+        try:
+            if command:
+                params: ConnectionParams = StdioConnectionParams(
+                    McpStdioServerParameters(command[0], command[1:], server.pop("env", {}), server.pop("cwd", "")),
+                    **{"sandbox": False, **server},
+                )
+            else:
+                url = f"{scheme.removeprefix('mcp+')}:{rest}"
+                AddressPolicy(context.config).check_url(url)
+                params = connection_params({"url": url, **server})
+        except (ConfigError, TypeError) as error:
+            raise ConfigError(str(error) if place in str(error) else f"{place}: {error}") from None
+        self._url = "" if command else url
+        self._client = SkillClient(self.settings.label, params, self.settings.timeout)
+
+    @property
+    def label(self) -> str:
+        """The name of the server in the job."""
+        return self.settings.label
+
+    @property
+    def origin(self) -> str:
+        return self.spec.shown
+
+    def resolve(self) -> list[SourceTree]:
+        settings, limits, notes = self.settings, self.context.limits, list[Diagnostic]()
+        if settings.entries and not self.context.refresh:
+            try:
+                entries = unpack_entries(settings.entries, limits)
+            except ValueError as error:
+                raise SourceError(
+                    f"skill source {self.origin}: the entries of the plan cannot be read: {error}", source=self.origin
+                ) from None
+        else:
+            if self._url:
+                AddressPolicy(self.context.config).check_url(expand(self._url))
+            try:
+                entries = self._listed(notes)
+            except SourceError as error:
+                message = f"skill source {self.origin}: {error}"
+                raise SourceError(message, source=self.origin, retryable=error.retryable) from None
+        entries.sort(key=lambda entry: entry.uri)
+        digests = {entry.uri: entry.digest for entry in entries}
+        scripts = self._approvals(entries, digests, notes)
+        results = self._skills(entries, digests, scripts)
+        if settings.prefetch:
+            self._prefetch([result.skill for result in results if result.skill is not None])
+        pinned = replace(settings, scripts=scripts, entries=pack_entries(entries))
+        version = hashlib.sha256(json.dumps([sorted(digests.items()), scripts], sort_keys=True).encode()).hexdigest()
+        folder = self.context.store.served_folder(settings.label)
+        tree = SourceTree(folder, self.origin, remote=True, version=version, notes=tuple(notes), results=tuple(results))
+        return [replace(tree, pinned=replace(self.spec, kind="url", settings=pinned.to_text()))]
+
+    def _listed(self, notes: list[Diagnostic]) -> list[SkillEntry]:
+        """Return the entries that the server lists, and those of ``skills``. ``notes`` receives what is wrong."""
+        found: dict[str, SkillEntry] = {}
+        most = self.context.limits.tree_directories
+        left_out = 0
+        seen: Counter[str] = Counter()
+        for page in self._client.pages(self.context.config.get(SkillOptions.SOURCE_TIMEOUT)):
+            skills = page.get("skills")
+            if not isinstance(skills, list):
+                raise SourceError(f"{self._client.shown}: skills/list failed: 'skills' is missing", source=self.origin)
+            if "ttlMs" not in page:
+                seen["the protocol is older than 2026-07-28: lists have no ttlMs"] += 1
+            for raw in skills:
+                if len(found) >= most:
+                    left_out += 1
+                else:
+                    self._add(raw, found, notes, seen)
+            if left_out:
+                break
+        for uri in self.settings.skills:
+            if uri not in found:
+                self._add(self._client.entry(uri).get("skill"), found, notes, seen, uri)
+        notes += [Diagnostic("M01", "info", text, path=self.origin) for text in seen]
+        if left_out:
+            key = SkillOptions.LIMIT_TREE_DIRECTORIES.key
+            text = f"the server lists more than {most:,} skills: the others are omitted"
+            notes.append(Diagnostic("D01", "warning", text, path=self.origin, fix=f"raise {key}", left_out=left_out))
+        return list(found.values())
+
+    def _add(
+        self,
+        raw: Any,
+        found: dict[str, SkillEntry],
+        notes: list[Diagnostic],
+        seen: Counter[str],
+        wanted: str = "",
+    ) -> None:
+        entry = read_entry(raw, self.context.limits)
+        problem = entry if isinstance(entry, str) else ""
+        if isinstance(entry, SkillEntry):
+            if wanted and entry.uri != wanted:
+                problem = f"the server returned {entry.uri} for {wanted}"
+            elif entry.uri in found:
+                problem = f"{entry.uri} is listed twice"
+            elif not entry.files and not self.settings.dynamic:
+                problem = f"the content of {entry.uri} is dynamic, so it has no digests. Set dynamic: true to accept it"
+            else:
+                found[entry.uri] = entry
+                if any(file.size is None for file in entry.files.values()):
+                    seen["entries without 'size': only the digests are compared"] += 1
+                return
+        if len(notes) < 100:
+            name = raw.get("frontmatter", {}) if isinstance(raw, dict) else {}
+            name = name.get("name") if isinstance(name, dict) else ""
+            name = clean_line(name)[:64] if isinstance(name, str) else ""
+            text, fix = f"a skill of the server is omitted: {problem}", "correct the skill on the server"
+            notes.append(Diagnostic("M02", "warning", text, name, self.origin, fix=fix))
+
+    def _approvals(
+        self, entries: Sequence[SkillEntry], digests: Mapping[str, str], notes: list[Diagnostic]
+    ) -> dict[str, str]:
+        """Return the approved skills with the digests of their entries. The first listing binds a name."""
+        bound = {}
+        for name, digest in self.settings.scripts.items():
+            uris = [entry.uri for entry in entries if name in (entry.name, entry.uri, f"{self.label}:{entry.name}")]
+            if not digest and len(uris) != 1:
+                problem = "names no skill of the server" if not uris else "names several skills: write the URI of one"
+                notes.append(Diagnostic("M02", "warning", f"scripts: {name[:80]!r} {problem}", path=self.origin))
+                continue
+            bound[name] = digest or digests[uris[0]]
+        return bound
+
+    def _skills(
+        self, entries: Sequence[SkillEntry], digests: Mapping[str, str], scripts: Mapping[str, str]
+    ) -> list[LoadResult]:
+        names = Counter(entry.name for entry in entries)
+        approved = {digest: name for name, digest in scripts.items()}
+        found = []
+        for entry in entries:
+            digest = digests[entry.uri]
+            called = {entry.name, entry.uri, f"{self.label}:{entry.name}"}
+            refusal = ""
+            if not entry.files or digest not in approved or approved[digest] not in called:
+                why = "its files have changed since the job approved it" if called & scripts.keys() else ""
+                refusal = why or "the job has not approved its commands"
+            # Skills of one name are distinguished by their paths on the server.
+            plugin = f"{self.label}/{entry.place}" if names[entry.name] > 1 and entry.place else self.label
+            found.append(self._skill(entry, digest, plugin, refusal))
+        return found
+
+    def _skill(self, entry: SkillEntry, digest: str, plugin: str, refusal: str) -> LoadResult:
+        limits = self.context.limits
+        report = Report(entry.uri, skill=entry.name)
+        fields, _ = read_fields(entry.head(), report, limits, folder=entry.name, heading=False)
+        if fields is None or report.has_errors:
+            return LoadResult(None, tuple(report.diagnostics), report.strict_valid)
+        name = quote(entry.uri, safe="")
+        if len(name) > _MAX_NAME:
+            name = hashlib.sha256(entry.uri.encode()).hexdigest()
+        base = fields.name if _FOLDER_NAME.fullmatch(fields.name) else "skill"
+        folder = os.path.join(self.context.store.served_folder(self.label), name, digest[:32], base)
+        skill = AgentSkill.from_folder(
+            folder if entry.files else None,
+            fields,
+            root=folder,
+            origin=f"MCP server {self.label}",
+            remote=True,
+            limits=limits,
+            plugin=plugin,
+            server=self.label,
+            refusal=refusal,
+            files=ServedFiles(self._client, entry, folder, self.context),
+        )
+        return LoadResult(skill, tuple(report.diagnostics), report.strict_valid)
+
+    def _prefetch(self, skills: Sequence[AgentSkill]) -> None:
+        """Fetch all files. Raises :class:`SourceError`."""
+        try:
+            with ThreadPoolExecutor(_AT_ONCE, "flink-skills-prefetch") as pool:
+                for job in [pool.submit(skill.files.fetch) for skill in skills]:
+                    job.result()
+        except ResourceError as error:
+            message = f"skill source {self.origin}: prefetch failed: {error}"
+            raise SourceError(message, source=self.origin, retryable=True) from None
+
+
+def _words(command: str, place: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"{place}: the command cannot be read: {error}. Write mcp+stdio:PROGRAM ARGUMENTS.") from None
+    if not words:
+        raise ConfigError(f"{place}: the command is missing. Write mcp+stdio:PROGRAM ARGUMENTS.")
+    return words
+
+
+class ServedFiles(SkillFiles):
+    """Files of a skill of a server. A file is fetched once, verified, and stored; each read verifies it again.
+
+    The files of dynamic content have no digests: only ``SKILL.md`` and files next to it that a text names can be read,
+    and nothing is stored.
+    """
+
+    def __init__(self, client: SkillClient, entry: SkillEntry, folder: str, context: SourceContext) -> None:
+        self._client = client
+        self._entry = entry
+        self._folder = folder
+        self._context = context
+        # The size is 0 if the server does not state it.
+        self._manifest = {
+            path: (file.size or 0, file.sha256) for path, file in sorted(entry.files.items()) if not is_excluded(path)
+        }
+        self._lock = threading.Lock()
+
+    @property
+    def on_demand(self) -> bool:
+        return True
+
+    def paths(self) -> tuple[str, ...]:
+        return tuple(self._manifest) or (self.skill_file,)
+
+    def manifest(self) -> Mapping[str, tuple[int, str]]:
+        return self._manifest
+
+    def digest(self) -> str:
+        return super().digest() if self._manifest else self._entry.digest
+
+    def read(self, path: str, offset: int, limit: int) -> Chunk:
+        try:
+            plain = "/".join(resource_parts(path))
+        except ValueError as error:
+            raise ResourceError(f"cannot read {path!r}: {error}") from None
+        if not self._manifest:
+            data = self._fetched(plain, f"{self._entry.uri.removesuffix(self.skill_file)}{quote(plain)}")
+        elif plain not in self._manifest:
+            raise excluded_error(path, plain) or self.missing(path)
+        else:
+            data = self._content(plain)
+        return Chunk(data[offset : offset + limit], len(data))
+
+    def fetch(self) -> None:
+        for path in self._manifest:
+            self._content(path)
+
+    def _content(self, path: str) -> bytes:
+        """Return a file from the store, or else from the server."""
+        if (data := self._stored(path)) is not None:
+            return data
+        store = self._context.store
+        try:
+            # Other processes of this machine wait for the first one.
+            deadline = time.monotonic() + self._client.timeout
+            key = hashlib.sha256(f"{self._folder}\0{path}".encode()).hexdigest()
+            with self._lock, store.locked(key, deadline, self._client.shown):
+                if (data := self._stored(path)) is None:
+                    data = self._fetched(path, self._entry.files[path].uri)
+                    store.add_served(os.path.join(self._folder, path), data, self._client.shown)
+        except SourceError as error:
+            raise ResourceError(str(error)) from None
+        return data
+
+    def _stored(self, path: str) -> bytes | None:
+        with suppress(OSError), open(os.path.join(self._folder, path), "rb") as file:
+            data = file.read()
+            if self._problem(path, data) == "":
+                return data
+        return None
+
+    def _fetched(self, path: str, uri: str) -> bytes:
+        try:
+            data = self._client.read(uri)
+        except SourceError as error:
+            raise ResourceError(str(error)) from None
+        problem = self._problem(path, data)
+        if not problem and path == self.skill_file:
+            problem = front_matter_problem(data, self._entry, self._context.limits)
+        if problem:
+            raise ResourceError(
+                f"{path!r} of {self._client.shown} does not match its entry: {problem}. It is not used: refresh the "
+                "skills (skills.refresh.interval), or correct the server."
+            )
+        return data
+
+    def _problem(self, path: str, data: bytes) -> str:
+        """Return how content differs from the entry. Empty: it does not, or the content is dynamic."""
+        if path not in self._manifest:
+            return ""
+        size, sha256 = self._manifest[path]
+        if len(data) != size and (size or sha256 == _EMPTY_SHA256):
+            return f"it has {len(data)} bytes instead of {size}"
+        found = hashlib.sha256(data).hexdigest()
+        return "" if found == sha256 else f"its sha256 is {found} instead of {sha256}"
