@@ -7,7 +7,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill.file_rules import Role, inside, is_excluded, is_foreign, resource_parts, role_of, walk_files
@@ -55,6 +55,10 @@ class SkillFiles(ABC):
     def fetch(self) -> None:
         """Make all files available in the skill's folder. Raises :class:`ResourceError`."""
         return
+
+    def pins(self) -> Mapping[str, Any]:
+        """Return more values of the skill's entry in a lock file."""
+        return {}
 
     @abstractmethod
     def paths(self) -> tuple[str, ...]:

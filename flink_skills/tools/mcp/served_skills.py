@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import threading
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ from flink_skills.skill.file_rules import is_excluded, resource_parts
 from flink_skills.skill.skill_fields import read_fields
 from flink_skills.skill.skill_files import Chunk, SkillFiles, excluded_error
 from flink_skills.skill.text import clean_line
-from flink_skills.sources import AddressPolicy, SkillSource, SourceContext, SourceSpec, SourceTree
+from flink_skills.sources import AddressPolicy, SkillSource, SourceContext, SourceSpec, SourceTree, host_of
 from flink_skills.sources.secrets import expand
 from flink_skills.tools.mcp.parameters import ConnectionParams, McpStdioServerParameters, StdioConnectionParams
 from flink_skills.tools.mcp.server_mapping import connection_params
@@ -164,7 +165,7 @@ class McpSource(SkillSource):
         except (ConfigError, TypeError) as error:
             raise ConfigError(str(error) if place in str(error) else f"{place}: {error}") from None
         self._url = "" if command else url
-        self._client = SkillClient(self.settings.label, params, self.settings.timeout)
+        self._client = SkillClient(self.settings.label, params, self.settings.timeout, self._check_address)
 
     @property
     def label(self) -> str:
@@ -185,8 +186,6 @@ class McpSource(SkillSource):
                     f"skill source {self.origin}: the entries of the plan cannot be read: {error}", source=self.origin
                 ) from None
         else:
-            if self._url:
-                AddressPolicy(self.context.config).check_url(expand(self._url))
             try:
                 entries = self._listed(notes)
             except SourceError as error:
@@ -203,6 +202,16 @@ class McpSource(SkillSource):
         folder = self.context.store.served_folder(settings.label)
         tree = SourceTree(folder, self.origin, remote=True, version=version, notes=tuple(notes), results=tuple(results))
         return [replace(tree, pinned=replace(self.spec, kind="url", settings=pinned.to_text()))]
+
+    def _check_address(self) -> None:
+        """Raise :class:`ConfigError` or :class:`SourceError` for an address that the options of sources forbid."""
+        if not self._url:
+            return
+        policy, url = AddressPolicy(self.context.config), expand(self._url)
+        policy.check_url(url)
+        with suppress(OSError):  # the connection reports an unknown host
+            found = socket.getaddrinfo(host_of(url), None, type=socket.SOCK_STREAM)
+            policy.check_addresses([str(address[4][0]) for address in found], self.origin)
 
     def _listed(self, notes: list[Diagnostic]) -> list[SkillEntry]:
         """Return the entries that the server lists, and those of ``skills``. ``notes`` receives what is wrong."""
@@ -367,6 +376,9 @@ class ServedFiles(SkillFiles):
 
     def manifest(self) -> Mapping[str, tuple[int, str]]:
         return self._manifest
+
+    def pins(self) -> Mapping[str, Any]:
+        return {"server": self._client.label, "entry": self._entry.to_json()}
 
     def digest(self) -> str:
         return super().digest() if self._manifest else self._entry.digest

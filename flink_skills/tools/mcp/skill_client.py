@@ -40,10 +40,12 @@ class SkillClient:
         label: The name of the server in messages.
         params: The connection.
         timeout: Maximum time of a request in seconds, including retries.
+        check: Called before each request. It raises an error to prevent it.
     """
 
-    def __init__(self, label: str, params: ConnectionParams, timeout: float) -> None:
+    def __init__(self, label: str, params: ConnectionParams, timeout: float, check: Callable[[], None]) -> None:
         self.label = label
+        self._check = check
         self.timeout = timeout
         self._params = params
         self._connection: McpConnection | None = None
@@ -103,6 +105,7 @@ class SkillClient:
             if left <= 0:
                 raise self._error(method, f"the server did not answer within {timeout:g} s", retryable=True)
             try:
+                self._check()
                 result = self._run(functools.partial(_send, method, parameters), left)
             except (asyncio.TimeoutError, TimeoutError, FutureTimeoutError):
                 raise self._error(method, f"the server did not answer within {timeout:g} s", retryable=True) from None
