@@ -257,7 +257,8 @@ class Store:
             except BaseException:
                 remove_tree(new)
                 raise
-            if self._max_size:
+            # Once for each skill: to measure the store takes longer than to write a file.
+            if self._max_size and os.path.basename(path) == "SKILL.md":
                 evict(self.folder, self._max_size, time.monotonic() + SkillOptions.SOURCE_TIMEOUT.default)
         except OSError as error:
             raise self.disk_error(error, origin) from None

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -150,7 +149,9 @@ class McpSource(SkillSource):
         else:
             command = []
             default = rest.removeprefix("//").partition("/")[0].rpartition("@")[2].partition(":")[0]
-        self.settings = SkillSettings.parse(spec.settings, _NOT_IN_LABEL.sub("-", default).strip("-._")[:64], place)
+        self.settings = SkillSettings.parse(
+            spec.settings, _NOT_IN_LABEL.sub("-", default).strip("-._")[:64] or "server", place
+        )
         server = dict(self.settings.server)
         try:
             if command:
@@ -331,9 +332,8 @@ class McpSource(SkillSource):
     def _prefetch(self, skills: Sequence[AgentSkill]) -> None:
         """Fetch all files. Raises :class:`SourceError`."""
         try:
-            with ThreadPoolExecutor(_AT_ONCE, "flink-skills-prefetch") as pool:
-                for job in [pool.submit(skill.files.fetch) for skill in skills]:
-                    job.result()
+            for skill in skills:
+                skill.files.fetch()
         except ResourceError as error:
             message = f"skill source {self.origin}: prefetch failed: {error}"
             raise SourceError(message, source=self.origin, retryable=True) from None
@@ -365,7 +365,6 @@ class ServedFiles(SkillFiles):
         self._manifest = {
             path: (file.size or 0, file.sha256) for path, file in sorted(entry.files.items()) if not is_excluded(path)
         }
-        self._lock = threading.Lock()
 
     @property
     def on_demand(self) -> bool:
@@ -397,8 +396,9 @@ class ServedFiles(SkillFiles):
         return Chunk(data[offset : offset + limit], len(data))
 
     def fetch(self) -> None:
-        for path in self._manifest:
-            self._content(path)
+        with ThreadPoolExecutor(_AT_ONCE, "flink-skills-files") as pool:
+            for job in [pool.submit(self._content, path) for path in self._manifest]:
+                job.result()
 
     def _content(self, path: str) -> bytes:
         """Return a file from the store, or else from the server."""
@@ -409,7 +409,7 @@ class ServedFiles(SkillFiles):
             # Other processes of this machine wait for the first one.
             deadline = time.monotonic() + self._client.timeout
             key = hashlib.sha256(f"{self._folder}\0{path}".encode()).hexdigest()
-            with self._lock, store.locked(key, deadline, self._client.shown):
+            with store.locked(key, deadline, self._client.shown):
                 if (data := self._stored(path)) is None:
                     data = self._fetched(path, self._entry.files[path].uri)
                     store.add_served(os.path.join(self._folder, path), data, self._client.shown)

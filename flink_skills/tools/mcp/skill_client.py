@@ -142,6 +142,9 @@ class SkillClient:
             async with self._opening:
                 connection = await self._connected()
             return await connection.ask(request)
+        except McpLostError:
+            self._close()  # the next request opens another one, without the pauses of a reconnect
+            raise
         finally:
             self._users -= 1
             if not self._users:
