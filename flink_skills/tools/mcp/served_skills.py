@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote, urlencode
 
-from flink_skills.errors import ConfigError, ResourceError, SourceError, UnknownNameError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from flink_skills.errors import ConfigError, ResourceError, SourceError
 from flink_skills.options import SkillOptions
 from flink_skills.skill import AgentSkill, Diagnostic, LoadResult, Report
 from flink_skills.skill.file_rules import is_excluded, resource_parts
@@ -38,93 +40,59 @@ from flink_skills.tools.mcp.skill_entries import (
 )
 from flink_skills.tools.mcp.transports import need_mcp
 
-_SETTINGS = ("label", "prefetch", "scripts", "dynamic", "skills", "timeout", "server", "entries")
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FOLDER_NAME = re.compile(r"[a-z0-9-]{1,64}")
 _NOT_IN_LABEL = re.compile(r"[^A-Za-z0-9._-]+")
-_READ_SECONDS = 30.0
 _AT_ONCE = 4
 _EMPTY_SHA256 = hashlib.sha256().hexdigest()
 _MAX_NAME = 255
 
 
-@dataclass(frozen=True)
-class SkillSettings:
+class SkillSettings(BaseModel):
     """The settings of a source ``mcp+…``, after the ``#`` of its declaration.
 
     Attributes:
         label: The name of the server in this job, which precedes the names of its skills.
         prefetch: Whether all files are fetched when the source is opened.
-        scripts: Approved skills by name or URI, each with the digest of its entry (empty: the entry at submit).
         dynamic: Whether skills without digests are accepted.
+        scripts: Approved skills by name or URI, with ``@sha256:`` and the digest of the entry, or that at submit.
         skills: URIs of skills that the server may not list.
         timeout: Maximum seconds of a request.
         server: More arguments of the connection, such as ``headers``.
         entries: The entries at submit.
     """
 
-    label: str
-    prefetch: bool
-    scripts: Mapping[str, str]
-    dynamic: bool
-    skills: tuple[str, ...]
-    timeout: float
-    server: Mapping[str, Any]
-    entries: str
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    prefetch: bool = False
+    dynamic: bool = False
+    scripts: tuple[Annotated[str, Field(pattern=r"^[^@]+(@sha256:[0-9a-f]{64})?$")], ...] = ()
+    skills: tuple[str, ...] = ()
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
+    server: Annotated[dict[str, Any], BeforeValidator(lambda value: json.loads(value or "{}"))] = {}
+    entries: str = ""
 
     @classmethod
-    def parse(cls, text: str, default_label: str, place: str) -> SkillSettings:
-        """Read settings. Raises :class:`ConfigError`, whose message starts with ``place``."""
-        values: dict[str, list[str]] = {}
+    def parse(cls, text: str, label: str, place: str) -> SkillSettings:
+        """Read settings. ``label`` is the default. Raises :class:`ConfigError`, whose message starts with ``place``."""
+        values: dict[str, Any] = {"label": label}
         for name, value in parse_qsl(text, keep_blank_values=True):
-            if name not in _SETTINGS:
-                raise ConfigError(str(UnknownNameError("setting", name, _SETTINGS, place=place)))
-            values.setdefault(name, []).append(value)
-        last = {name: of[-1] for name, of in values.items()}
-        label = last.get("label", default_label)
-        if not _LABEL.fullmatch(label):
-            raise ConfigError(
-                f"{place}: the label {label[:80]!r} is not valid. Write 1 to 64 letters, digits, '.', '_' and '-'."
-            )
-        scripts = {}
-        for item in _listed(values.get("scripts", ())):
-            name, _, digest = item.partition("@sha256:")
-            if digest and not re.fullmatch("[0-9a-f]{64}", digest):
-                raise ConfigError(f"{place}: scripts: the digest of {name!r} is not 64 hexadecimal digits.")
-            scripts[name] = digest
+            listed = [part.strip() for part in value.split(",") if part.strip()]
+            values[name] = (*values.get(name, ()), *listed) if name in ("scripts", "skills") else value
         try:
-            timeout = float(last.get("timeout", _READ_SECONDS))
-            server = json.loads(last.get("server", "{}"))
-            if not 0 < timeout < float("inf") or not isinstance(server, dict):
-                raise ValueError
-        except ValueError:
-            raise ConfigError(f"{place}: timeout is seconds, more than 0, and server a JSON object.") from None
-        flags = {name: _flag(last.get(name, "false"), f"{place}: {name}") for name in ("prefetch", "dynamic")}
-        skills = tuple(_listed(values.get("skills", ())))
-        return cls(
-            label, flags["prefetch"], scripts, flags["dynamic"], skills, timeout, server, last.get("entries", "")
-        )
+            return cls(**values)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)[0]
+            known = ", ".join(name for name in cls.model_fields if name != "entries")
+            where = ".".join(map(str, found["loc"]))
+            raise ConfigError(
+                f"{place}: {where[:80]} is not valid: {found['msg']}. The settings are {known}."
+            ) from None
 
     def to_text(self) -> str:
         """Return the settings in the form that :meth:`parse` reads."""
-        scripts = [f"{name}@sha256:{digest}" if digest else name for name, digest in self.scripts.items()]
-        values: list[tuple[str, str]] = [("label", self.label)]
-        values += [(name, "true") for name in ("prefetch", "dynamic") if getattr(self, name)]
-        values += [("scripts", item) for item in scripts] + [("skills", uri) for uri in self.skills]
-        values += [("timeout", f"{self.timeout:g}")] if self.timeout != _READ_SECONDS else []
-        values += [("server", json.dumps(self.server, sort_keys=True))] if self.server else []
-        values += [("entries", self.entries)] if self.entries else []
-        return urlencode(values)
-
-
-def _listed(values: Sequence[str]) -> list[str]:
-    return [item.strip() for value in values for item in value.split(",") if item.strip()]
-
-
-def _flag(text: str, place: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ConfigError(f"{place} is {text[:40]!r}. Write true or false.")
-    return text.lower() == "true"
+        values = self.model_dump(exclude_defaults=True)
+        return urlencode({**values, **({"server": json.dumps(self.server)} if self.server else {})}, doseq=True)
 
 
 class McpSource(SkillSource):
@@ -198,7 +166,8 @@ class McpSource(SkillSource):
         results = self._skills(entries, digests, scripts)
         if settings.prefetch:
             self._prefetch([result.skill for result in results if result.skill is not None])
-        pinned = replace(settings, scripts=scripts, entries=pack_entries(entries))
+        approved = tuple(f"{name}@sha256:{digest}" for name, digest in scripts.items())
+        pinned = settings.model_copy(update={"scripts": approved, "entries": pack_entries(entries)})
         version = hashlib.sha256(json.dumps([sorted(digests.items()), scripts], sort_keys=True).encode()).hexdigest()
         folder = self.context.store.served_folder(settings.label)
         tree = SourceTree(folder, self.origin, remote=True, version=version, notes=tuple(notes), results=tuple(results))
@@ -277,7 +246,7 @@ class McpSource(SkillSource):
     ) -> dict[str, str]:
         """Return the approved skills with the digests of their entries. The first listing binds a name."""
         bound = {}
-        for name, digest in self.settings.scripts.items():
+        for name, _, digest in (item.partition("@sha256:") for item in self.settings.scripts):
             uris = [entry.uri for entry in entries if name in (entry.name, entry.uri, f"{self.label}:{entry.name}")]
             if not digest and len(uris) != 1:
                 problem = "names no skill of the server" if not uris else "names several skills: write the URI of one"

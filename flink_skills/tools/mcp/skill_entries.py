@@ -9,8 +9,10 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flink_skills.skill import Limits, Report
 from flink_skills.skill.file_rules import comparison_key, name_problem, resource_parts
@@ -19,7 +21,6 @@ from flink_skills.skill.text import clean_line
 from flink_skills.skill.yaml_values import Node, Untyped
 
 _SKILL_FILE = "SKILL.md"
-_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _MAX_URI = 2_048
 # The limits of the extension, which each host supports.
 _MAX_FILES, _MAX_BYTES = 512, 16 << 20
@@ -34,6 +35,20 @@ class ServedFile(NamedTuple):
     uri: str
     size: int | None
     sha256: str
+
+
+class _Resource(BaseModel):
+    model_config = ConfigDict(strict=True)
+    uri: Annotated[str, Field(max_length=_MAX_URI)]
+    digest: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=0)] | None = None
+
+
+class _Skill(BaseModel):
+    model_config = ConfigDict(strict=True)
+    uri: str
+    frontmatter: dict[str, Any]
+    resources: Literal["dynamic"] | Annotated[list[_Resource], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -80,13 +95,14 @@ class SkillEntry:
 
 def read_entry(raw: Any, limits: Limits) -> SkillEntry | str:
     """Return the entry that a server sent, or what is wrong with it."""
-    if not isinstance(raw, dict):
-        return "the entry is not an object"
-    uri, front_matter, resources = raw.get("uri"), raw.get("frontmatter"), raw.get("resources")
+    try:
+        skill = _Skill.model_validate(raw)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(part) for part in found['loc'])[:120]} is not valid: {found['msg']}"
+    uri, front_matter, resources = skill.uri, skill.frontmatter, skill.resources
     if not _is_uri(uri) or not uri.endswith(f"/{_SKILL_FILE}") or "://" not in uri:
         return f"'uri' is {_shown(uri)} instead of the URI of a {_SKILL_FILE}"
-    if not isinstance(front_matter, dict):
-        return "'frontmatter' is not an object"
     for key in ("name", "description"):
         if not isinstance(front_matter.get(key), str) or not front_matter[key].strip():
             return f"'frontmatter' has no string {key!r}"
@@ -94,23 +110,21 @@ def read_entry(raw: Any, limits: Limits) -> SkillEntry | str:
     name = front_matter["name"]
     if name in (".", "..") or "/" in name or unquote(root.partition("://")[2].rpartition("/")[2]) != name:
         return f"the URI {uri} does not end with the name {_shown(name)} and /{_SKILL_FILE}"
-    if resources == "dynamic":
+    if isinstance(resources, str):
         return _encodable(SkillEntry(uri, front_matter, {}), limits)
-    if not isinstance(resources, list) or not resources:
-        return "'resources' is neither a list of files nor 'dynamic'"
     if len(resources) > max(_MAX_FILES, limits.skill_files):
         return f"the skill has {len(resources):,} files, more than skills.limits.skill-files"
     files: dict[str, ServedFile] = {}
     keys: set[str] = set()
     for resource in resources:
-        read = _file(resource, root)
-        if isinstance(read, str):
-            return read
-        path, file = read
+        try:
+            path = _path(resource.uri, root)
+        except ValueError as error:
+            return f"the file {_shown(resource.uri)} has an invalid path: {error}"
         if (key := comparison_key(path)) in keys:
             return f"the file {_shown(path)} is listed twice"
         keys.add(key)
-        files[path] = file
+        files[path] = ServedFile(resource.uri, resource.size, resource.digest.removeprefix("sha256:"))
     for key in keys:
         parents = key.split("/")[:-1]
         if any("/".join(parents[:end]) in keys for end in range(1, len(parents) + 1)):
@@ -135,32 +149,21 @@ def _encodable(entry: SkillEntry, limits: Limits) -> SkillEntry | str:
     return entry
 
 
-def _is_uri(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _MAX_URI and value.isprintable() and not set("?#\\ ") & {*value}
+def _is_uri(value: str) -> bool:
+    return len(value) <= _MAX_URI and value.isprintable() and not set("?#\\ ") & {*value}
 
 
-def _file(resource: Any, root: str) -> tuple[str, ServedFile] | str:
-    """Return path and file, or what is wrong."""
-    uri = resource.get("uri") if isinstance(resource, dict) else None
-    if not isinstance(uri, str) or len(uri) > _MAX_URI or not uri.startswith(f"{root}/"):
-        return f"the file {_shown(uri)} is not in the directory of the skill"
-    try:
-        parts = [unquote(part, errors="strict") for part in uri[len(root) + 1 :].split("/")]
-        path = "/".join(parts)
-        if any("/" in part for part in parts) or resource_parts(path) != tuple(parts):
-            raise ValueError("it is not a plain path")
-        if problem := next(filter(None, map(name_problem, parts)), ""):
-            raise ValueError(problem)
-    except ValueError as error:
-        return f"the file {_shown(uri)} has an invalid path: {error}"
-    digest = resource.get("digest")
-    match = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
-    if match is None:
-        return f"the digest of {_shown(path)} is not 'sha256:' and 64 lowercase hexadecimal digits"
-    size = resource.get("size")
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-        return f"the size of {_shown(path)} is not a number of bytes"
-    return path, ServedFile(uri, size, match[1])
+def _path(uri: str, root: str) -> str:
+    """Return the path of a file in the skill. Raises :class:`ValueError`."""
+    if not uri.startswith(f"{root}/"):
+        raise ValueError("it is not in the directory of the skill")
+    parts = [unquote(part, errors="strict") for part in uri[len(root) + 1 :].split("/")]
+    path = "/".join(parts)
+    if any("/" in part for part in parts) or resource_parts(path) != tuple(parts):
+        raise ValueError("it is not a plain path")
+    if problem := next(filter(None, map(name_problem, parts)), ""):
+        raise ValueError(problem)
+    return path
 
 
 def _shown(value: Any) -> str:

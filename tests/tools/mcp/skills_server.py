@@ -36,7 +36,7 @@ def entry_of(folder: Path, uri: str) -> dict[str, Any]:
 
 
 class SkillsServer:
-    """The answers of a server. ``faults`` can be changed while it runs; ``requests`` has (method, uri) of each request."""
+    """The answers of a server. ``faults`` can change while it runs. ``requests`` has the method and URI of each one."""
 
     def __init__(self, folder: Path, faults: dict[str, Any] | None = None, log: Path | None = None) -> None:
         self.folder = folder

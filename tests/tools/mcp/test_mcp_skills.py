@@ -112,7 +112,7 @@ def notes_of(manager: AgentSkillManager) -> str:
 # ---- Listing
 
 
-@pytest.mark.row("B18")
+@pytest.mark.row("B25")
 @pytest.mark.parametrize("is_modern", [True, False])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_skills_are_listed_and_read_over_each_transport(site: Site, transport: str, is_modern: bool) -> None:
@@ -128,6 +128,7 @@ def test_skills_are_listed_and_read_over_each_transport(site: Site, transport: s
     assert ("older than 2026-07-28" in notes_of(manager)) is not is_modern
 
 
+@pytest.mark.row("B25")
 def test_a_host_reads_nothing_before_it_is_needed_and_each_file_once(site: Site) -> None:
     manager = site.manager()
     manager.load_skills()
@@ -153,6 +154,7 @@ def test_the_digest_is_that_of_the_same_skill_elsewhere(site: Site) -> None:
     assert manager.view().activate("refunds").digest
 
 
+@pytest.mark.row("B25")
 def test_ten_thousand_skills_on_pages_are_listed(site: Site) -> None:
     site.faults["many"] = 10_000
     manager = site.manager(config={"skills.source.timeout": "60 s"})
@@ -191,15 +193,16 @@ def test_a_faulty_list_is_an_error_of_its_source_only(
 @pytest.mark.parametrize(
     ("faults", "message"),
     [
-        ({"entry": {"resources": None}}, "'resources' is neither"),
-        ({"entry": {"resources": []}}, "'resources' is neither"),
+        ({"entry": {"resources": None}}, "resources"),
+        ({"entry": {"resources": []}}, "resources"),
         ({"entry": {"resources": "dynamic"}}, "is dynamic"),
         ({"entry": {"uri": "skill://acme/other/SKILL.md"}}, "does not end with the name"),
         ({"entry": {"uri": "skill://acme/refunds/skill.txt"}}, "instead of the URI"),
         ({"front_matter": {"name": ".."}}, "does not end with the name"),
         ({"front_matter": {"description": ""}}, "no string 'description'"),
-        ({"resource": {"digest": "md5:0"}}, "is not 'sha256:'"),
-        ({"resource": {"size": -1}}, "is not a number of bytes"),
+        ({"resource": {"digest": "md5:0"}}, "digest is not valid"),
+        ({"resource": {"size": -1}}, "size is not valid"),
+        ({"resource": {"size": True}}, "size is not valid"),
         ({"resource": {"uri": "skill://acme/refunds/../x"}}, "invalid path"),
         ({"resource": {"uri": "skill://acme/refunds/%2e%2e/x"}}, "invalid path"),
         ({"resource": {"uri": "skill://acme/refunds/a%2Fb"}}, "invalid path"),
@@ -261,7 +264,7 @@ def test_content_that_differs_from_its_entry_is_not_used(site: Site, faults: dic
         manager.view().activate("refunds")
     assert "acme" in str(caught.value)
     assert time.monotonic() - began < 20
-    assert not [path for path in site.store.rglob("SKILL.md")]
+    assert not list(site.store.rglob("SKILL.md"))
     # The next call succeeds when the server does.
     site.faults.clear()
     if "cut" in faults or "slow" in faults or "results" in faults or "content" in faults:
@@ -384,6 +387,7 @@ def test_commands_are_refused_while_a_skill_without_approval_is_loaded(site: Sit
         check_commands(view, state)
 
 
+@pytest.mark.row("B25")
 def test_an_approval_is_bound_to_the_digests_and_ends_with_a_change(site: Site) -> None:
     manager = site.manager(site.source(scripts=["refunds"]))
     state = loaded(manager)
@@ -429,6 +433,7 @@ def test_dynamic_skills_need_the_job_and_are_never_approved(site: Site) -> None:
 # ---- Pins, prefetch, lock
 
 
+@pytest.mark.row("B25")
 def test_a_plan_pins_the_entries_and_a_dead_server_costs_the_call_only(site: Site, tmp_path: Path) -> None:
     manager = site.manager(paths=[local(tmp_path, "mine")])
     manager.load_skills()
@@ -478,9 +483,9 @@ def test_a_lock_has_the_entries_and_rejects_a_change(site: Site) -> None:
         ("mcp+stdio:'a", "the command cannot be read"),
         ("mcp+https://h.example/mcp#labl=x", "label"),
         ("mcp+https://h.example/mcp#label=a/b", "is not valid"),
-        ("mcp+https://h.example/mcp#label=x&prefetch=maybe", "true or false"),
+        ("mcp+https://h.example/mcp#label=x&prefetch=maybe", "prefetch is not valid"),
         ("mcp+https://h.example/mcp#timeout=0", "timeout"),
-        ("mcp+https://h.example/mcp#scripts=a@sha256:0", "hexadecimal"),
+        ("mcp+https://h.example/mcp#scripts=a@sha256:0", "scripts"),
     ],
 )
 def test_a_declaration_that_cannot_work_is_an_error(location: str, message: str) -> None:
