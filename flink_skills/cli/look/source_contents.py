@@ -364,7 +364,7 @@ class _Reader:
         """Add a skill, or yield a diagnostic if an earlier skill of its plugin, or of none, has the same name."""
         plugin = skill.skill.plugin
         others = self._winners.setdefault(skill.name, {})
-        if skill.skill.server:  # It neither overrides nor is overridden.
+        if skill.skill.server:  # Such a skill has its own name.
             plugin = _SERVED + plugin
             winner = others.get(plugin)
         else:

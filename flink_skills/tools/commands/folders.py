@@ -19,7 +19,6 @@ from flink_skills.execution.workspace.workspace_paths import has_invalid_charact
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
-    from flink_skills.tools.state import SkillState
 
 #: Description for models: what :func:`standard_input` accepts.
 STDIN_DESCRIPTION = "$EVENT: the event"
@@ -78,26 +77,6 @@ async def standard_input(text: str | None, workspace: Workspace) -> bytes:
         return (text or "").encode("utf-8", "replace")
     event = (await asyncio.to_thread(workspace.read_part, f"inputs/{EVENT_FILE}", 0, _MAX_EVENT)).data
     return str(json.loads(event)).encode("utf-8", "replace") if event.startswith(b'"') else event
-
-
-def check_commands(view: SkillView | None, state: SkillState | None, *names: str) -> None:
-    """Raise :class:`ExecutionError` if a skill of an MCP server without approval is in context, or among ``names``.
-
-    The approval is valid for the version that the job approved.
-    """
-    loaded = {name: state[name] for name in state} if state is not None else {}
-    for name in dict.fromkeys((*loaded, *names)):
-        skill, before = view.get(name) if view is not None else None, loaded.get(name)
-        server = skill.server if skill is not None else before.server if before is not None else ""
-        reason = "the job no longer has it" if skill is None else skill.refusal
-        if server and not reason and before is not None and skill is not None and before.digest != skill.digest:
-            reason = "it has changed since it was loaded"
-        if server and reason:
-            raise ExecutionError(
-                f"Commands are refused while skill {name!r} of the MCP server {server} is in use: {reason}. Continue "
-                "without commands, or unload the skill. The operator of the job approves it with 'scripts' of the "
-                "server's skills."
-            )
 
 
 def stage_skills(workspace: Workspace, names: Iterable[str], view: SkillView) -> dict[str, tuple[str, Path]]:

@@ -23,7 +23,6 @@ from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.skill.text import clean_line
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import Tool, ToolContext, ToolResult, ToolSpec
-from flink_skills.tools.commands.folders import check_commands
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.dynamic.skill_programs import (
     UNUSABLE_PYTHON,
@@ -46,6 +45,7 @@ from flink_skills.tools.dynamic.specs import (
 )
 from flink_skills.tools.result_text import describe as describe_result
 from flink_skills.tools.schemas import fit_schema
+from flink_skills.tools.state import check_commands
 
 if TYPE_CHECKING:
     from flink_skills.execution.execution_backend import LiveProcess, OnOutput

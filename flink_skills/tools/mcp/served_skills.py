@@ -43,6 +43,8 @@ from flink_skills.tools.mcp.transports import need_mcp
 _FOLDER_NAME = re.compile(r"[a-z0-9-]{1,64}")
 _NOT_IN_LABEL = re.compile(r"[^A-Za-z0-9._-]+")
 _AT_ONCE = 4
+_CHANGED = "the files have changed since the job approved it"
+_NOT_APPROVED = "the job has not approved its commands"
 _EMPTY_SHA256 = hashlib.sha256().hexdigest()
 _MAX_NAME = 255
 
@@ -98,7 +100,7 @@ class SkillSettings(BaseModel):
 class McpSource(SkillSource):
     """A server with the skills extension: ``mcp+https://host/path`` or ``mcp+stdio:COMMAND``, and settings after ``#``.
 
-    A program is a plain process with the rights of this one, without its variables. Nothing but the list is read unless
+    A program is a plain process with the rights of this one, without its variables. Only the list is read unless
     ``prefetch`` is set. The entries of a plan are used until the source is refreshed.
     """
 
@@ -120,6 +122,7 @@ class McpSource(SkillSource):
         self.settings = SkillSettings.parse(
             spec.settings, _NOT_IN_LABEL.sub("-", default).strip("-._")[:64] or "server", place
         )
+        self.label = self.settings.label
         server = dict(self.settings.server)
         try:
             if command:
@@ -135,15 +138,6 @@ class McpSource(SkillSource):
             raise ConfigError(str(error) if place in str(error) else f"{place}: {error}") from None
         self._url = "" if command else url
         self._client = SkillClient(self.settings.label, params, self.settings.timeout, self._check_address)
-
-    @property
-    def label(self) -> str:
-        """The name of the server in the job."""
-        return self.settings.label
-
-    @property
-    def origin(self) -> str:
-        return self.spec.shown
 
     def resolve(self) -> list[SourceTree]:
         settings, limits, notes = self.settings, self.context.limits, list[Diagnostic]()
@@ -249,8 +243,9 @@ class McpSource(SkillSource):
         for name, _, digest in (item.partition("@sha256:") for item in self.settings.scripts):
             uris = [entry.uri for entry in entries if name in (entry.name, entry.uri, f"{self.label}:{entry.name}")]
             if not digest and len(uris) != 1:
-                problem = "names no skill of the server" if not uris else "names several skills: write the URI of one"
-                notes.append(Diagnostic("M02", "warning", f"scripts: {name[:80]!r} {problem}", path=self.origin))
+                text = f"scripts: {name[:80]!r} names {len(uris)} skills of the server, and an approval is for one"
+                fix = "write the URI of the skill"
+                notes.append(Diagnostic("M02", "warning", text, path=self.origin, fix=fix))
                 continue
             bound[name] = digest or digests[uris[0]]
         return bound
@@ -266,8 +261,7 @@ class McpSource(SkillSource):
             called = {entry.name, entry.uri, f"{self.label}:{entry.name}"}
             refusal = ""
             if not entry.files or digest not in approved or approved[digest] not in called:
-                why = "its files have changed since the job approved it" if called & scripts.keys() else ""
-                refusal = why or "the job has not approved its commands"
+                refusal = _CHANGED if called & scripts.keys() else _NOT_APPROVED
             # Skills of one name are distinguished by their paths on the server.
             plugin = f"{self.label}/{entry.place}" if names[entry.name] > 1 and entry.place else self.label
             found.append(self._skill(entry, digest, plugin, refusal))
@@ -414,6 +408,6 @@ class ServedFiles(SkillFiles):
             return ""
         size, sha256 = self._manifest[path]
         if len(data) != size and (size or sha256 == _EMPTY_SHA256):
-            return f"it has {len(data)} bytes instead of {size}"
+            return f"the file has {len(data)} bytes instead of {size}"
         found = hashlib.sha256(data).hexdigest()
-        return "" if found == sha256 else f"its sha256 is {found} instead of {sha256}"
+        return "" if found == sha256 else f"the sha256 is {found} instead of {sha256}"

@@ -62,7 +62,7 @@ class SkillClient:
     def pages(self, timeout: float) -> Iterator[Mapping[str, Any]]:
         """Yield the pages of ``skills/list``, within ``timeout`` seconds for all of them.
 
-        Raises :class:`SourceError`, also for a cursor that was returned before, and for more than 10,000 pages.
+        Raises :class:`SourceError`, including for a cursor that was returned before and for more than 10,000 pages.
         """
         deadline = time.monotonic() + timeout
         cursors: set[str] = set()
@@ -238,8 +238,8 @@ async def _check_extension(client: Any) -> None:
             older = [str(one.uri) for one in (await client.list_resources()).resources if _is_skill(str(one.uri))]
     if older:
         raise ConfigError(
-            f"the server has skills in an older form, as resources such as {clean_line(older[0])[:120]}, and not the "
-            f"extension {EXTENSION}. Update the server (FastMCP's skills provider has this form), or copy the skills "
+            f"the server has skills in an older form, as resources such as {clean_line(older[0])[:120]}. The extension "
+            f"{EXTENSION} is required. Update the server (FastMCP's skills provider has this form), or copy the skills "
             "to a folder, an archive or a repository"
         )
     raise ConfigError(

@@ -98,7 +98,8 @@ def read_entry(raw: Any, limits: Limits) -> SkillEntry | str:
     try:
         skill = _Skill.model_validate(raw)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)[0]
+        # The deepest error is that of the alternative that the value resembles most.
+        found = max(error.errors(include_url=False, include_input=False), key=lambda one: len(one["loc"]))
         return f"{'.'.join(str(part) for part in found['loc'])[:120]} is not valid: {found['msg']}"
     uri, front_matter, resources = skill.uri, skill.frontmatter, skill.resources
     if not _is_uri(uri) or not uri.endswith(f"/{_SKILL_FILE}") or "://" not in uri:
@@ -156,11 +157,11 @@ def _is_uri(value: str) -> bool:
 def _path(uri: str, root: str) -> str:
     """Return the path of a file in the skill. Raises :class:`ValueError`."""
     if not uri.startswith(f"{root}/"):
-        raise ValueError("it is not in the directory of the skill")
+        raise ValueError("the file is outside the skill")
     parts = [unquote(part, errors="strict") for part in uri[len(root) + 1 :].split("/")]
     path = "/".join(parts)
     if any("/" in part for part in parts) or resource_parts(path) != tuple(parts):
-        raise ValueError("it is not a plain path")
+        raise ValueError("the path is not plain")
     if problem := next(filter(None, map(name_problem, parts)), ""):
         raise ValueError(problem)
     return path
@@ -192,7 +193,7 @@ def front_matter_problem(data: bytes, entry: SkillEntry, limits: Limits) -> str:
     block = find_block(data, Report(), limits)
     fields = read_front_matter(block, Report(), limits) if block else None
     if fields is None:
-        return "its front matter cannot be read"
+        return "the front matter of the file cannot be read"
     for name in dict.fromkeys((*fields, *entry.front_matter)):
         if name not in fields or name not in entry.front_matter:
             return f"the field {_shown(name)} is only in {'the entry' if name not in fields else 'the file'}"
@@ -211,7 +212,7 @@ def _is_same(node: Node, value: Any) -> bool:
         return isinstance(value, list) and len(node) == len(value) and all(map(_is_same, node, value))
     if isinstance(node, Untyped):
         typed = isinstance(value, bool) == isinstance(node.value, bool) and value == node.value
-        return typed or value == node.text
+        return bool(typed or value == node.text)
     if isinstance(value, str):
         return node == value or bool(_DATE.fullmatch(node) and value.startswith(f"{node}T00:00:00"))
     return isinstance(value, bool) and _BOOLEANS.get(node.lower()) is value

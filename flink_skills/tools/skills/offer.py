@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flink_skills.errors import ExecutionError, SkillsError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.commands.folders import check_commands
 from flink_skills.tools.profiles import COMMAND_TOOLS, TOOL_NAMES, brings_tools
-from flink_skills.tools.state import ALL, LoadedSkill, SkillState, load_effect
+from flink_skills.tools.state import ALL, LoadedSkill, SkillState, check_commands, load_effect
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView

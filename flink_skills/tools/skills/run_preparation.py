@@ -25,7 +25,7 @@ from flink_skills.options import SkillOptions
 from flink_skills.telemetry.activity import observe
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext
-from flink_skills.tools.commands.folders import check_commands, stage_skills, standard_input, with_copies
+from flink_skills.tools.commands.folders import stage_skills, standard_input, with_copies
 from flink_skills.tools.commands.runner import ShellRunner
 from flink_skills.tools.runs.prepared_run import (
     NO_ARTIFACTS,
@@ -41,7 +41,7 @@ from flink_skills.tools.runs.prepared_run import (
 from flink_skills.tools.runs.run_arguments import RunArguments, RunInput
 from flink_skills.tools.skills.skill_face import ToolServices, caller_view, known_skill
 from flink_skills.tools.skills.skill_paths import check_staged, relative_path, skill_file
-from flink_skills.tools.state import pin_effect, touch_effect
+from flink_skills.tools.state import check_commands, pin_effect, touch_effect
 
 _SNIFFED = 8192
 

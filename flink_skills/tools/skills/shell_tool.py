@@ -22,7 +22,6 @@ from flink_skills.tools.arguments import ArgumentError, Arguments
 from flink_skills.tools.base import CheckedTool, ToolContext, ToolResult, ToolSpec
 from flink_skills.tools.commands.folders import (
     STDIN_DESCRIPTION,
-    check_commands,
     resolve_cwd,
     stage_skills,
     standard_input,
@@ -31,6 +30,7 @@ from flink_skills.tools.commands.folders import (
 from flink_skills.tools.commands.policy import NO_SHELL, CommandPolicy
 from flink_skills.tools.result_text import describe
 from flink_skills.tools.skills.skill_face import SkillTool
+from flink_skills.tools.state import check_commands
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView

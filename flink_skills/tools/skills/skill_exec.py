@@ -15,7 +15,6 @@ from flink_skills.manager.view import SkillView
 from flink_skills.options import SkillOptions
 from flink_skills.tools.arguments import ArgumentError
 from flink_skills.tools.base import ToolContext, ToolResult
-from flink_skills.tools.commands.folders import check_commands
 from flink_skills.tools.runs.prepared_run import PreparedRun
 from flink_skills.tools.runs.process_sessions import Caller, ProcessSessions
 from flink_skills.tools.runs.run_arguments import ExecArguments, SessionArguments, WriteArguments
@@ -23,6 +22,7 @@ from flink_skills.tools.runs.skill_process import Process
 from flink_skills.tools.skills.run_preparation import prepare
 from flink_skills.tools.skills.skill_face import SkillTool, ToolServices, caller_view
 from flink_skills.tools.skills.skill_run import MAX_OUTPUT, finish, for_model, without_varying
+from flink_skills.tools.state import check_commands
 
 # Milliseconds that the start and later calls wait for output.
 _START_YIELD_MS = 1_000.0

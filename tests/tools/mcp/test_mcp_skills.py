@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,57 +17,12 @@ from flink_skills import AgentSkillManager, ConfigError, SkillConfig
 from flink_skills.errors import ExecutionError, ResourceError, SkillLockError, SourceError, UnknownNameError
 from flink_skills.manager import SkillLock, SkillScope
 from flink_skills.sources import SourceContext, open_source
-from flink_skills.tools.commands.folders import check_commands
-from flink_skills.tools.state import SkillState, load_effect
-from tests.tools.mcp.skills_server import SkillsServer, http_server
+from flink_skills.tools.state import SkillState, check_commands, load_effect
+from tests.tools.mcp.skills_site import OPEN, Site, write_skill
 
 PROGRAM = Path(__file__).with_name("skills_server.py")
-OPEN = {"skills.source.allow-http": "true", "skills.source.allow-private": "true"}
 REFUNDS = "skill://acme/refunds/SKILL.md"
 NOTES = "skill://acme/refunds/refs/notes.md"
-MARKDOWN = "---\nname: {name}\ndescription: Does {name}.\n{more}---\n\n# {name}\n\nRead refs/notes.md\n"
-
-
-def write_skill(folder: Path, more: str = "") -> Path:
-    """Write a skill with a reference and a script."""
-    for name, text in {
-        "SKILL.md": MARKDOWN.format(name=folder.name, more=more),
-        "refs/notes.md": f"Notes of {folder.name}\n",
-        "scripts/run.sh": "#!/bin/sh\necho run\n",
-    }.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
-
-
-class Site:
-    """A server of skills over HTTP in this process, and managers that use it."""
-
-    def __init__(self, folder: Path, store: Path) -> None:
-        self.folder = folder
-        self.store = store
-        self.faults: dict[str, Any] = {}
-        self.server = SkillsServer(folder, self.faults)
-        self._http = http_server(self.server)
-        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"mcp+http://127.0.0.1:{self._http.server_port}/mcp"
-
-    def source(self, label: str = "acme", **settings: Any) -> dict[str, Any]:
-        return {"url": self.url, "label": label, "timeout": 5, **settings}
-
-    def manager(self, *sources: Any, **options: Any) -> AgentSkillManager:
-        config = SkillConfig({**OPEN, "skills.store.dir": str(self.store), **options.pop("config", {})})
-        return AgentSkillManager(urls=list(sources) or [self.source()], config=config, **options)
-
-    def asked(self, method: str) -> list[str]:
-        return [uri for name, uri in self.server.requests if name == method]
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
 
 
 @pytest.fixture
@@ -206,7 +160,7 @@ def test_a_faulty_list_is_an_error_of_its_source_only(
         ({"resource": {"uri": "skill://acme/refunds/../x"}}, "invalid path"),
         ({"resource": {"uri": "skill://acme/refunds/%2e%2e/x"}}, "invalid path"),
         ({"resource": {"uri": "skill://acme/refunds/a%2Fb"}}, "invalid path"),
-        ({"resource": {"uri": "skill://acme/else/SKILL.md"}}, "not in the directory"),
+        ({"resource": {"uri": "skill://acme/else/SKILL.md"}}, "outside the skill"),
         ({"resource": {"uri": NOTES}}, "listed twice"),
         ({"resource": {"size": 1 << 40}}, "skills.limits"),
         ({"changed_uri": "notes.md", "resource": {"uri": "skill://acme/refunds/SKILL.md/x"}}, "below a file"),
@@ -246,7 +200,7 @@ def test_a_skill_that_is_not_listed_is_loaded_by_its_uri(site: Site) -> None:
     ("faults", "problem"),
     [
         ({"content": {REFUNDS: "short"}}, "bytes instead of"),
-        ({"resource": {"digest": f"sha256:{0:064x}"}}, "its sha256 is"),
+        ({"resource": {"digest": f"sha256:{0:064x}"}}, "the sha256 is"),
         ({"resource": {"size": 3}}, "bytes instead of 3"),
         ({"front_matter": {"description": "Something else."}}, "'description' differs"),
         ({"front_matter": {"license": "MIT"}}, "'license' is only in the entry"),
@@ -380,7 +334,7 @@ def test_commands_are_refused_while_a_skill_without_approval_is_loaded(site: Sit
         with pytest.raises(ExecutionError, match="server acme is in use: the job has not approved"):
             check_commands(view, state, *names)
     # A skill that the server no longer has is still in the conversation.
-    with pytest.raises(ExecutionError, match="no longer has it"):
+    with pytest.raises(ExecutionError, match="no longer has the skill"):
         check_commands(view.only(["mine"]), loaded(manager))
     state = SkillState.from_json(loaded(manager).to_json())
     with pytest.raises(ExecutionError):
