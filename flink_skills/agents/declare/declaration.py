@@ -151,7 +151,11 @@ class Declaration:
         """Add the tools of a server, and its skills if they are wanted. None: the server is disabled."""
         if server is not None:
             self.toolsets.append(server)
-            if (source := server.skill_source()) is not None:
+            try:
+                source = server.skill_source()
+            except ConfigError as error:
+                raise PlanError(f"{place}: {error}") from error
+            if source is not None:
                 self.add_skills({"urls": [source]}, place)
 
     def add_agent(self, name: str, callee: DeclaredAgent, place: str) -> None:
