@@ -24,7 +24,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     found.close()
 
 
-def run(site: Site, skills: Any) -> Any:
+def run(site: Site, skills: Any, **more: str) -> Any:
     """Return what a command writes while the skill of the server is loaded."""
     url = site.url.removeprefix("mcp+")
 
@@ -41,7 +41,7 @@ def run(site: Site, skills: Any) -> Any:
 
     agents_env = AgentsExecutionEnvironment.get_execution_environment()
     options = {**OPEN, "skills.store.dir": str(site.store), "skills.shell.enabled": True}
-    for key, value in {**options, "skills.shell.min-isolation": "HYGIENE"}.items():
+    for key, value in {**options, "skills.shell.min-isolation": "HYGIENE", **more}.items():
         agents_env.get_config().set(key, value)
     return agents_env.from_list(["x"]).apply(Clerk).to_list()
 
@@ -62,6 +62,13 @@ def test_without_approval_the_command_is_refused_and_only_the_skill_file_was_rea
     assert run(site, True) == []
     assert "Commands are refused while skill 'refunds' of the MCP server acme is in use" in caplog.text
     assert site.asked("resources/read") == ["skill://acme/refunds/SKILL.md"]
+
+
+def test_an_approval_without_digest_is_an_error_if_the_client_read_nothing(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Exception, match="approved without a digest"):
+        run(site, {"scripts": ["refunds"]}, **{"skills.validate-on-submit": "never"})
 
 
 def test_skills_of_a_program_in_the_sandbox_are_an_error() -> None:

@@ -340,7 +340,8 @@ class ServedFiles(SkillFiles):
         return self._manifest
 
     def pins(self) -> Mapping[str, Any]:
-        return {"server": self._client.label, "entry": self._entry.to_json()}
+        approval = f"{self._entry.uri}@sha256:{self._entry.digest}"
+        return {"server": self._client.label, "approval": approval, "entry": self._entry.to_json()}
 
     def digest(self) -> str:
         return super().digest() if self._manifest else self._entry.digest

@@ -416,6 +416,8 @@ def test_a_lock_has_the_entries_and_rejects_a_change(site: Site) -> None:
     lock = SkillLock.of(site.manager().load_skills())
     entry = lock.skills["refunds"]
     assert entry["server"] == "acme"
+    approved = site.manager(site.source(scripts=[entry["approval"]]))
+    check_commands(approved.view(), loaded(approved))
     assert entry["entry"]["uri"] == REFUNDS
     assert entry["entry"]["frontmatter"]["name"] == "refunds"
     site.manager(lock=SkillLock.from_json(lock.to_json())).load_skills()
