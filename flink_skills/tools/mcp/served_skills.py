@@ -180,8 +180,8 @@ class McpSource(SkillSource):
     def _listed(self, notes: list[Diagnostic]) -> list[SkillEntry]:
         """Return the entries that the server lists, and those of ``skills``. ``notes`` receives what is wrong."""
         found: dict[str, SkillEntry] = {}
-        most = self.context.limits.tree_directories
-        left_out = 0
+        most, most_bytes = self.context.limits.tree_directories, self.context.limits.download
+        left_out = size = 0
         seen: Counter[str] = Counter()
         for page in self._client.pages(self.context.config.get(SkillOptions.SOURCE_TIMEOUT)):
             skills = page.get("skills")
@@ -190,7 +190,8 @@ class McpSource(SkillSource):
             if "ttlMs" not in page:
                 seen["the protocol is older than 2026-07-28: lists have no ttlMs"] += 1
             for raw in skills:
-                if len(found) >= most:
+                size += len(repr(raw))
+                if len(found) >= most or size > most_bytes:
                     left_out += 1
                 else:
                     self._add(raw, found, notes, seen)
@@ -201,9 +202,9 @@ class McpSource(SkillSource):
                 self._add(self._client.entry(uri).get("skill"), found, notes, seen, uri)
         notes += [Diagnostic("M01", "info", text, path=self.origin) for text in seen]
         if left_out:
-            key = SkillOptions.LIMIT_TREE_DIRECTORIES.key
-            text = f"the server lists more than {most:,} skills: the others are omitted"
-            notes.append(Diagnostic("D01", "warning", text, path=self.origin, fix=f"raise {key}", left_out=left_out))
+            fix = f"raise {SkillOptions.LIMIT_TREE_DIRECTORIES.key} or {SkillOptions.LIMIT_DOWNLOAD.key}"
+            text = f"the server lists more than {most:,} skills or {most_bytes:,} bytes: the others are omitted"
+            notes.append(Diagnostic("D01", "warning", text, path=self.origin, fix=fix, left_out=left_out))
         return list(found.values())
 
     def _add(

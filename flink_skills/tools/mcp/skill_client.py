@@ -25,8 +25,8 @@ EXTENSION = "io.modelcontextprotocol/skills"
 T = TypeVar("T")
 
 _IDLE_SECONDS = 30.0
-_ATTEMPTS = 3
-_PAUSE = 0.5
+# Seconds before another attempt. 0: there is none.
+_PAUSES = (0.5, 1.0, 0.0)
 _MAX_PAGES = 10_000
 _METHOD_NOT_FOUND, _INVALID_PARAMS = -32601, -32602
 # Time for the end of a request that ran out of time.
@@ -99,29 +99,21 @@ class SkillClient:
     def _request(self, method: str, parameters: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
         """Send a request, and again if the connection is lost. Raises :class:`SourceError`."""
         deadline = time.monotonic() + timeout
-        pause = _PAUSE
-        for attempt in range(1, _ATTEMPTS + 1):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self._error(method, f"the server did not answer within {timeout:g} s", retryable=True)
+        result: Mapping[str, Any] = {}
+        for pause in _PAUSES:
             try:
                 self._check()
-                result = self._run(functools.partial(_send, method, parameters), left)
+                result = self._run(functools.partial(_send, method, parameters), deadline - time.monotonic())
+                break
             except (asyncio.TimeoutError, TimeoutError, FutureTimeoutError):
                 raise self._error(method, f"the server did not answer within {timeout:g} s", retryable=True) from None
-            except McpLostError as error:
-                if attempt == _ATTEMPTS or time.monotonic() + pause > deadline:
-                    raise self._error(method, str(error), retryable=True) from None
-                time.sleep(pause)
-                pause *= 2
-                continue
             except SkillsError as error:
-                raise self._error(method, str(error), retryable=getattr(error, "retryable", False)) from None
-            kind = result.get("resultType", "complete")
-            if kind != "complete":
-                raise self._error(method, f"the result has resultType {clean_line(str(kind))[:40]!r}, not 'complete'")
-            return result
-        raise AssertionError("unreachable")
+                if not isinstance(error, McpLostError) or not pause or time.monotonic() + pause > deadline:
+                    raise self._error(method, str(error), retryable=getattr(error, "retryable", False)) from None
+                time.sleep(pause)
+        if (kind := result.get("resultType", "complete")) != "complete":
+            raise self._error(method, f"the result has resultType {clean_line(str(kind))[:40]!r}, not 'complete'")
+        return result
 
     def _error(self, method: str, reason: str, *, retryable: bool = False) -> SourceError:
         return SourceError(f"{self.shown}: {method} failed: {reason}", source=self.label, retryable=retryable)

@@ -109,7 +109,11 @@ def read_entry(raw: Any, limits: Limits) -> SkillEntry | str:
             return f"'frontmatter' has no string {key!r}"
     root = uri.removesuffix(f"/{_SKILL_FILE}")
     name = front_matter["name"]
-    if name in (".", "..") or "/" in name or unquote(root.partition("://")[2].rpartition("/")[2]) != name:
+    # ':' would make it the name of a skill of another origin.
+    if (
+        not all(char.isalnum() or char == "-" for char in name)
+        or unquote(root.partition("://")[2].rpartition("/")[2]) != name
+    ):
         return f"the URI {uri} does not end with the name {_shown(name)} and /{_SKILL_FILE}"
     if isinstance(resources, str):
         return _encodable(SkillEntry(uri, front_matter, {}), limits)

@@ -117,6 +117,15 @@ def test_ten_thousand_skills_on_pages_are_listed(site: Site) -> None:
     assert site.asked("resources/read") == []
 
 
+@pytest.mark.parametrize("limit", [{"skills.limits.tree-directories": "5"}, {"skills.limits.download": "2 kb"}])
+def test_a_list_has_limits(site: Site, limit: dict[str, str]) -> None:
+    site.faults.update(many=1_000, page=10)
+    manager = site.manager(config=limit)
+    assert 5 <= len(manager.load_skills()) < 15
+    assert "the others are omitted" in notes_of(manager)
+    assert len(site.asked("skills/list")) <= 2
+
+
 @pytest.mark.parametrize(
     ("faults", "message"),
     [
@@ -153,6 +162,7 @@ def test_a_faulty_list_is_an_error_of_its_source_only(
         ({"entry": {"uri": "skill://acme/other/SKILL.md"}}, "does not end with the name"),
         ({"entry": {"uri": "skill://acme/refunds/skill.txt"}}, "instead of the URI"),
         ({"front_matter": {"name": ".."}}, "does not end with the name"),
+        ({"entry": {"uri": "skill://x/b:c/SKILL.md"}, "front_matter": {"name": "b:c"}}, "does not end with the name"),
         ({"front_matter": {"description": ""}}, "no string 'description'"),
         ({"resource": {"digest": "md5:0"}}, "digest is not valid"),
         ({"resource": {"size": -1}}, "size is not valid"),
