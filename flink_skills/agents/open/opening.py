@@ -52,7 +52,7 @@ def open_skills(
     """
     config = SkillConfig(plan.options)
     for url in (url for scope in plan.scopes for url in scope.urls):
-        # Otherwise each restart would approve what the server has then.
+        # Otherwise each restart would approve the current files of the server.
         names = [one for name, value in parse_qsl(url.settings) if name == "scripts" for one in value.split(",")]
         if not all("@sha256:" in name for name in names):
             raise ConfigError(

@@ -217,7 +217,7 @@ def test_the_skills_of_a_server_that_others_have_written(tmp_path: Path) -> None
         config = SkillConfig({**OPEN, "skills.store.dir": str(tmp_path / "store")})
         with AgentSkillManager(urls=[f"mcp+http://127.0.0.1:{port}/mcp#label=hf"], config=config) as manager:
             assert [skill.full_name for skill in manager.load_skills()] == ["hf:refunds"], manager.failures
-            # It sends no sizes.
+            # The server sends no sizes.
             assert [one.code for one in manager.diagnostics] == ["M01"]
             assert "# refunds" in manager.view().activate("refunds").text
             assert manager.view().read_resource("refunds", "refs/notes.md").text == "Notes of refunds\n"
