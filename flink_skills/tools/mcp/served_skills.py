@@ -28,7 +28,6 @@ from flink_skills.skill.skill_files import Chunk, SkillFiles, excluded_error
 from flink_skills.skill.text import clean_line
 from flink_skills.sources import AddressPolicy, SkillSource, SourceContext, SourceSpec, SourceTree, host_of
 from flink_skills.sources.secrets import expand
-from flink_skills.tools.mcp.parameters import ConnectionParams, McpStdioServerParameters, StdioConnectionParams
 from flink_skills.tools.mcp.server_mapping import connection_params
 from flink_skills.tools.mcp.skill_client import SkillClient
 from flink_skills.tools.mcp.skill_entries import (
@@ -123,37 +122,25 @@ class McpSource(SkillSource):
             spec.settings, _NOT_IN_LABEL.sub("-", default).strip("-._")[:64] or "server", place
         )
         self.label = self.settings.label
-        server = dict(self.settings.server)
+        self._url = "" if command else f"{scheme.removeprefix('mcp+')}:{rest}"
         try:
             if command:
-                params: ConnectionParams = StdioConnectionParams(
-                    McpStdioServerParameters(command[0], command[1:], server.pop("env", {}), server.pop("cwd", "")),
-                    **{"sandbox": False, **server},
-                )
+                params = connection_params({"command": command, "sandbox": False, **self.settings.server})
             else:
-                url = f"{scheme.removeprefix('mcp+')}:{rest}"
-                AddressPolicy(context.config).check_url(url)
-                params = connection_params({"url": url, **server})
+                AddressPolicy(context.config).check_url(self._url)
+                params = connection_params({"url": self._url, **self.settings.server})
         except (ConfigError, TypeError) as error:
             raise ConfigError(str(error) if place in str(error) else f"{place}: {error}") from None
-        self._url = "" if command else url
         self._client = SkillClient(self.settings.label, params, self.settings.timeout, self._check_address)
 
     def resolve(self) -> list[SourceTree]:
         settings, limits, notes = self.settings, self.context.limits, list[Diagnostic]()
-        if settings.entries and not self.context.refresh:
-            try:
-                entries = unpack_entries(settings.entries, limits)
-            except ValueError as error:
-                raise SourceError(
-                    f"skill source {self.origin}: the entries of the plan cannot be read: {error}", source=self.origin
-                ) from None
-        else:
-            try:
-                entries = self._listed(notes)
-            except SourceError as error:
-                message = f"skill source {self.origin}: {error}"
-                raise SourceError(message, source=self.origin, retryable=error.retryable) from None
+        try:
+            is_pinned = bool(settings.entries) and not self.context.refresh
+            entries = unpack_entries(settings.entries, limits) if is_pinned else self._listed(notes)
+        except (SourceError, ValueError) as error:  # a ValueError for entries of the plan
+            message, retryable = f"skill source {self.origin}: {error}", getattr(error, "retryable", False)
+            raise SourceError(message, source=self.origin, retryable=retryable) from None
         entries.sort(key=lambda entry: entry.uri)
         digests = {entry.uri: entry.digest for entry in entries}
         scripts = self._approvals(entries, digests, notes)
