@@ -46,7 +46,7 @@ def run(site: Site, skills: Any, **more: str) -> Any:
     return agents_env.from_list(["x"]).apply(Clerk).to_list()
 
 
-@pytest.mark.row("B25")
+@pytest.mark.row("B28")
 def test_an_approved_skill_of_a_server_runs_its_script(site: Site) -> None:
     (result,) = run(site, {"scripts": ["refunds"]})
     assert result["stdout"] == "run\n"
@@ -55,7 +55,7 @@ def test_an_approved_skill_of_a_server_runs_its_script(site: Site) -> None:
     assert len(site.asked("resources/read")) == 3
 
 
-@pytest.mark.row("B25")
+@pytest.mark.row("B28")
 def test_without_approval_the_command_is_refused_and_only_the_skill_file_was_read(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,4 +1,4 @@
-"""Skills of MCP servers: the source that lists them, and their files, which are read when they are needed."""
+"""Skills from MCP servers: the source that lists them, and their files, which are read when they are needed."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ _MAX_NAME = 255
 
 
 class SkillSettings(BaseModel):
-    """The settings of a source ``mcp+…``, after the ``#`` of its declaration.
+    """The settings for a source ``mcp+…``, after the ``#`` in its declaration.
 
     Attributes:
-        label: The name of the server in this job, which precedes the names of its skills.
+        label: The server's name in this job, the prefix in its skill names.
         prefetch: Whether all files are fetched when the source is opened.
         dynamic: Whether skills without digests are accepted.
-        scripts: Approved skills by name or URI, with ``@sha256:`` and the digest of the entry, or that at submit.
-        skills: URIs of skills that the server may not list.
-        timeout: Maximum seconds of a request.
-        server: More arguments of the connection, such as ``headers``.
+        scripts: Approved skills by name or URI, with ``@sha256:`` and the entry's digest, or that at submit.
+        skills: URIs that the server may not list.
+        timeout: Maximum seconds for a request.
+        server: More arguments for the connection, such as ``headers``.
         entries: The entries at submit.
     """
 
@@ -99,8 +99,8 @@ class SkillSettings(BaseModel):
 class McpSource(SkillSource):
     """A server with the skills extension: ``mcp+https://host/path`` or ``mcp+stdio:COMMAND``, and settings after ``#``.
 
-    A program is a plain process with the rights of this one, without its variables. Only the list is read unless
-    ``prefetch`` is set. The entries of a plan are used until the source is refreshed.
+    A program is a plain process with this one's rights, without its variables. Only the list is read unless
+    ``prefetch`` is set. A plan's entries are used until the source is refreshed.
     """
 
     kind = "mcp"
@@ -165,7 +165,7 @@ class McpSource(SkillSource):
             policy.check_addresses([str(address[4][0]) for address in found], self.origin)
 
     def _listed(self, notes: list[Diagnostic]) -> list[SkillEntry]:
-        """Return the entries that the server lists, and those of ``skills``. ``notes`` receives what is wrong."""
+        """Return the entries that the server lists, and those for ``skills``. ``notes`` receives what is wrong."""
         found: dict[str, SkillEntry] = {}
         most, most_bytes = self.context.limits.tree_directories, self.context.limits.download
         left_out = size = 0
@@ -226,7 +226,7 @@ class McpSource(SkillSource):
     def _approvals(
         self, entries: Sequence[SkillEntry], digests: Mapping[str, str], notes: list[Diagnostic]
     ) -> dict[str, str]:
-        """Return the approved skills with the digests of their entries. The first listing binds a name."""
+        """Return the approved skills with their entries' digests. The first listing binds a name."""
         bound = {}
         for name, _, digest in (item.partition("@sha256:") for item in self.settings.scripts):
             uris = [entry.uri for entry in entries if name in (entry.name, entry.uri, f"{self.label}:{entry.name}")]
@@ -250,7 +250,7 @@ class McpSource(SkillSource):
             refusal = ""
             if not entry.files or digest not in approved or approved[digest] not in called:
                 refusal = _CHANGED if called & scripts.keys() else _NOT_APPROVED
-            # Skills of one name are distinguished by their paths on the server.
+            # Paths on the server distinguish equal names.
             plugin = f"{self.label}/{entry.place}" if names[entry.name] > 1 and entry.place else self.label
             found.append(self._skill(entry, digest, plugin, refusal))
         return found
@@ -301,9 +301,9 @@ def _words(command: str, place: str) -> list[str]:
 
 
 class ServedFiles(SkillFiles):
-    """Files of a skill of a server. A file is fetched once, verified, and stored; each read verifies it again.
+    """Files of a served skill. A file is fetched once, verified, and stored; each read verifies it again.
 
-    The files of dynamic content have no digests: only ``SKILL.md`` and files next to it that a text names can be read,
+    Dynamic content has no digests: only ``SKILL.md`` and files next to it that a text names can be read,
     and nothing is stored.
     """
 
@@ -358,7 +358,7 @@ class ServedFiles(SkillFiles):
             return data
         store = self._context.store
         try:
-            # Other processes of this machine wait for the first one.
+            # Other processes on this machine wait for the first one.
             deadline = time.monotonic() + self._client.timeout
             key = hashlib.sha256(f"{self._folder}\0{path}".encode()).hexdigest()
             with store.locked(key, deadline, self._client.shown):

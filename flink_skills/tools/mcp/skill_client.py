@@ -1,4 +1,4 @@
-"""Client of a server's skills: requests of threads over one connection, which is closed when it is idle."""
+"""Client for a server's skills: threads share one connection, which is closed when it is idle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flink_skills.skill.text import clean_line
 from flink_skills.tools.mcp.parameters import ConnectionParams
 from flink_skills.tools.mcp.server_connection import McpConnection, McpLostError
 
-#: Identifier of the extension (modelcontextprotocol/ext-skills, ``specification/stable/skills.mdx``).
+#: The extension's identifier (modelcontextprotocol/ext-skills, ``specification/stable/skills.mdx``).
 EXTENSION = "io.modelcontextprotocol/skills"
 
 T = TypeVar("T")
@@ -37,9 +37,9 @@ class SkillClient:
     """Requests to one server about its skills. Threads can share it; no request waits for another one.
 
     Args:
-        label: The name of the server in messages.
+        label: The server's name in messages.
         params: The connection.
-        timeout: Maximum time of a request in seconds, including retries.
+        timeout: Maximum seconds for a request, including retries.
         check: Called before each request. It raises an error to prevent it.
     """
 
@@ -60,7 +60,7 @@ class SkillClient:
         return f"MCP server {self.label!r} ({self._params.shown})"
 
     def pages(self, timeout: float) -> Iterator[Mapping[str, Any]]:
-        """Yield the pages of ``skills/list``, within ``timeout`` seconds for all of them.
+        """Yield the ``skills/list`` pages, within ``timeout`` seconds together.
 
         Raises :class:`SourceError`, including for a cursor that was returned before and for more than 10,000 pages.
         """
@@ -80,11 +80,11 @@ class SkillClient:
         raise self._error("skills/list", f"the list has more than {_MAX_PAGES:,} pages")
 
     def entry(self, uri: str) -> Mapping[str, Any]:
-        """Return the result of ``skills/get``. Raises :class:`SourceError`."""
+        """Return the ``skills/get`` result. Raises :class:`SourceError`."""
         return self._request("skills/get", {"uri": uri}, self.timeout)
 
     def read(self, uri: str) -> bytes:
-        """Return the content of a resource. Raises :class:`SourceError`."""
+        """Return a resource's content. Raises :class:`SourceError`."""
         contents = self._request("resources/read", {"uri": uri}, self.timeout).get("contents")
         found = [one for one in contents if isinstance(one, dict)] if isinstance(contents, list) else []
         chosen = [one for one in found if one.get("uri") == uri] or found
@@ -192,7 +192,7 @@ class _NotReachedError(ExecutionError):
 
 @functools.lru_cache(maxsize=1)
 def _loop(pid: int) -> asyncio.AbstractEventLoop:
-    """Return the event loop of the process's requests, which runs in a thread."""
+    """Return the process's event loop for requests, which runs in a thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name=f"flink-skills-mcp-{pid}", daemon=True).start()
     return loop
@@ -218,7 +218,7 @@ async def _send(method: str, parameters: Mapping[str, Any], client: Any) -> Mapp
 
 
 async def _check_extension(client: Any) -> None:
-    """Raise :class:`ConfigError` for a server without the extension. An older form of skills is named."""
+    """Raise :class:`ConfigError` for a server without the extension. An older form is named."""
     from mcp.shared.exceptions import MCPError
 
     capabilities = client.server_capabilities

@@ -1,4 +1,4 @@
-"""Entries of a server's skills: checked, pinned and compared with the files that are read later."""
+"""Entries for a server's skills: checked, pinned and compared with the files that are read later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flink_skills.skill.yaml_values import Node, Untyped
 
 _SKILL_FILE = "SKILL.md"
 _MAX_URI = 2_048
-# The limits of the extension, which each host supports.
+# The extension's limits, which each host supports.
 _MAX_FILES, _MAX_BYTES = 512, 16 << 20
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 # Words that YAML 1.1 reads as booleans.
@@ -30,7 +30,7 @@ _BOOLEANS = {**dict.fromkeys(("yes", "on", "y"), True), **dict.fromkeys(("no", "
 
 
 class ServedFile(NamedTuple):
-    """A file of a skill: its URI, its size (None if the server does not state it) and its SHA-256."""
+    """A skill's file: its URI, its size (None if the server does not state it) and its SHA-256."""
 
     uri: str
     size: int | None
@@ -56,7 +56,7 @@ class SkillEntry:
     """A skill as its server describes it.
 
     Attributes:
-        uri: The URI of ``SKILL.md``.
+        uri: The ``SKILL.md`` URI.
         front_matter: Its front matter.
         files: The files by path. Empty: the content is dynamic.
     """
@@ -71,16 +71,16 @@ class SkillEntry:
 
     @property
     def place(self) -> str:
-        """The path of the skill on its server without the name, such as ``acme/billing``."""
+        """The skill's path on its server without the name, such as ``acme/billing``."""
         return self.uri.partition("://")[2].removesuffix(f"/{_SKILL_FILE}").rpartition("/")[0]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the URI, the front matter, and the URI, size and digest of each file."""
+        """SHA-256 over the URI, the front matter, and each file's URI, size and digest."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry in the form of the extension."""
+        """Return the entry in the extension's form."""
         files = [
             {"uri": file.uri, "digest": f"sha256:{file.sha256}"} | ({} if file.size is None else {"size": file.size})
             for file in self.files.values()
@@ -88,7 +88,7 @@ class SkillEntry:
         return {"uri": self.uri, "frontmatter": dict(self.front_matter), "resources": files or "dynamic"}
 
     def head(self) -> bytes:
-        """Return the front matter as the start of a skill file."""
+        """Return the front matter as a skill file's start."""
         texts = [[json.dumps(part, ensure_ascii=False) for part in item] for item in self.front_matter.items()]
         return "\n".join(["---", *(f"{key}: {value}" for key, value in texts), "---", ""]).encode()
 
@@ -159,7 +159,7 @@ def _is_uri(value: str) -> bool:
 
 
 def _path(uri: str, root: str) -> str:
-    """Return the path of a file in the skill. Raises :class:`ValueError`."""
+    """Return a file's path in the skill. Raises :class:`ValueError`."""
     if not uri.startswith(f"{root}/"):
         raise ValueError("the file is outside the skill")
     parts = [unquote(part, errors="strict") for part in uri[len(root) + 1 :].split("/")]
@@ -182,7 +182,7 @@ def pack_entries(entries: Iterable[SkillEntry]) -> str:
 
 
 def unpack_entries(text: str, limits: Limits) -> list[SkillEntry]:
-    """Return the entries of :func:`pack_entries`. Raises :class:`ValueError`."""
+    """Return the entries in :func:`pack_entries` output. Raises :class:`ValueError`."""
     found = []
     for raw in json.loads(zlib.decompress(base64.urlsafe_b64decode(text))):
         entry = read_entry(raw, limits)
@@ -193,7 +193,7 @@ def unpack_entries(text: str, limits: Limits) -> list[SkillEntry]:
 
 
 def front_matter_problem(data: bytes, entry: SkillEntry, limits: Limits) -> str:
-    """Return how the front matter of a ``SKILL.md`` differs from the entry. Empty: they are equal."""
+    """Return how the front matter in a ``SKILL.md`` differs from the entry. Empty: they are equal."""
     block = find_block(data, Report(), limits)
     fields = read_front_matter(block, Report(), limits) if block else None
     if fields is None:
@@ -207,7 +207,7 @@ def front_matter_problem(data: bytes, entry: SkillEntry, limits: Limits) -> str:
 
 
 def _is_same(node: Node, value: Any) -> bool:
-    """Return True if a YAML value and a JSON value are the same. YAML readers differ in the types of scalars."""
+    """Return True if a YAML value and a JSON value are the same. YAML readers differ in scalar types."""
     if isinstance(node, dict):
         if not isinstance(value, dict) or node.keys() != value.keys():
             return False

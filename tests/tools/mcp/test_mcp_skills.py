@@ -66,7 +66,7 @@ def notes_of(manager: AgentSkillManager) -> str:
 # ---- Listing
 
 
-@pytest.mark.row("B25")
+@pytest.mark.row("B28")
 @pytest.mark.parametrize("is_modern", [True, False])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_skills_are_listed_and_read_over_each_transport(site: Site, transport: str, is_modern: bool) -> None:
@@ -82,7 +82,7 @@ def test_skills_are_listed_and_read_over_each_transport(site: Site, transport: s
     assert ("older than 2026-07-28" in notes_of(manager)) is not is_modern
 
 
-@pytest.mark.row("B25")
+@pytest.mark.row("B28")
 def test_a_host_reads_nothing_before_it_is_needed_and_each_file_once(site: Site) -> None:
     manager = site.manager()
     manager.load_skills()
@@ -108,7 +108,7 @@ def test_the_digest_is_that_of_the_same_skill_elsewhere(site: Site) -> None:
     assert manager.view().activate("refunds").digest
 
 
-@pytest.mark.row("B25")
+@pytest.mark.row("B28")
 def test_ten_thousand_skills_on_pages_are_listed(site: Site) -> None:
     site.faults["many"] = 10_000
     manager = site.manager(config={"skills.source.timeout": "60 s"})
@@ -351,7 +351,7 @@ def test_commands_are_refused_while_a_skill_without_approval_is_loaded(site: Sit
         check_commands(view, state)
 
 
-@pytest.mark.row("B25")
+@pytest.mark.row("B28")
 def test_an_approval_is_bound_to_the_digests_and_ends_with_a_change(site: Site) -> None:
     manager = site.manager(site.source(scripts=["refunds"]))
     state = loaded(manager)
@@ -397,7 +397,7 @@ def test_dynamic_skills_need_the_job_and_are_never_approved(site: Site) -> None:
 # ---- Pins, prefetch, lock
 
 
-@pytest.mark.row("B25")
+@pytest.mark.row("B28")
 def test_a_plan_pins_the_entries_and_a_dead_server_costs_the_call_only(site: Site, tmp_path: Path) -> None:
     manager = site.manager(paths=[local(tmp_path, "mine")])
     manager.load_skills()
