@@ -195,7 +195,7 @@ def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
 
 
 def pin_sources(plan: AgentPlan, *, local: bool) -> AgentPlan:
-    """Return the plan with the commits of the branches and tags that it names.
+    """Return the plan with the commits of the branches and tags that it names, and the lists of MCP servers.
 
     Raises :class:`SourceError` for a source that must be readable here and is not.
     """
@@ -279,7 +279,6 @@ def resolve_skills(
                 raise
             _log.info("skill names are checked when the operator opens: %s", error)
             return plan
-        plan = replace(plan, scopes=manager.pinned_scopes())
         effective = {model.name: effective_view(plan, manager, model).names for model in plan.models}
         servers = server_names(config, manager)
     return replace(plan.with_effective_skills(effective), plugin_servers=servers)

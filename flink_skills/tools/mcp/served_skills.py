@@ -134,6 +134,16 @@ class McpSource(SkillSource):
         self._client = SkillClient(self.settings.label, params, self.settings.timeout, self._check_address)
 
     def resolve(self) -> list[SourceTree]:
+        tree = self._tree()
+        if self.settings.prefetch:
+            self._prefetch([result.skill for result in tree.results or () if result.skill is not None])
+        return [tree]
+
+    def pinned(self) -> SourceSpec:
+        """Return the declaration with the entries and the digests of approved skills. Raises :class:`SourceError`."""
+        return self._tree().pinned or self.spec
+
+    def _tree(self) -> SourceTree:
         settings, limits, notes = self.settings, self.context.limits, list[Diagnostic]()
         try:
             is_pinned = bool(settings.entries) and not self.context.refresh
@@ -145,14 +155,12 @@ class McpSource(SkillSource):
         digests = {entry.uri: entry.digest for entry in entries}
         scripts = self._approvals(entries, digests, notes)
         results = self._skills(entries, digests, scripts)
-        if settings.prefetch:
-            self._prefetch([result.skill for result in results if result.skill is not None])
         approved = tuple(f"{name}@sha256:{digest}" for name, digest in scripts.items())
         pinned = settings.model_copy(update={"scripts": approved, "entries": pack_entries(entries)})
         version = hashlib.sha256(json.dumps([sorted(digests.items()), scripts], sort_keys=True).encode()).hexdigest()
         folder = self.context.store.served_folder(settings.label)
         tree = SourceTree(folder, self.origin, remote=True, version=version, notes=tuple(notes), results=tuple(results))
-        return [replace(tree, pinned=replace(self.spec, kind="url", settings=pinned.to_text()))]
+        return replace(tree, pinned=replace(self.spec, kind="url", settings=pinned.to_text()))
 
     def _check_address(self) -> None:
         """Raise :class:`ConfigError` or :class:`SourceError` for an address that the options of sources forbid."""
