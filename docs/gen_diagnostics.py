@@ -49,6 +49,7 @@ _GROUPS = {
     "E": "Tests of a skill",
     "T": "Bundled tools",
     "U": "Unsupported features",
+    "M": "MCP servers",
     "P": "Prompt",
 }
 

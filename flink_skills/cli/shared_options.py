@@ -77,7 +77,7 @@ def configuration(assignments: list[str] | None, *, strict: bool = False, max_ch
 
 def is_url(source: str) -> bool:
     """Return True if ``source`` is a URL rather than a path."""
-    return "://" in source
+    return "://" in source or source.startswith("mcp+")
 
 
 def parse_source(source: str) -> SourceSpec:

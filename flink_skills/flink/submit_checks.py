@@ -195,7 +195,7 @@ def embed_lock(plan: AgentPlan, *, local: bool) -> AgentPlan:
 
 
 def pin_sources(plan: AgentPlan, *, local: bool) -> AgentPlan:
-    """Return the plan with the versions that branches and tags in its sources have now.
+    """Return the plan with the versions that branches, tags and lists of MCP servers have now.
 
     Raises :class:`SourceError` for a source that must be readable here and is not.
     """

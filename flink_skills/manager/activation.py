@@ -40,12 +40,16 @@ def doc_text(skill: AgentSkill, path: str, limits: Limits) -> str:
 
 
 class ResourceText(NamedTuple):
-    """Part of a file: ``next_offset`` is where the rest begins, None at the end; offsets are in bytes."""
+    """Part of a file: ``next_offset`` is where the rest begins, None at the end; offsets are in bytes.
+
+    ``origin`` is the server that sent it, or an empty string.
+    """
 
     text: str
     offset: int
     next_offset: int | None
     total_bytes: int
+    origin: str = ""
 
 
 def page_of(data: bytes, offset: int, total: int) -> ResourceText:
@@ -96,7 +100,7 @@ class Activation(NamedTuple):
 
 def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
     """Return the body in a wrapper that names the skill, its folder and its files (unread, at most 100)."""
-    parts = [f'<skill_content name="{attribute(skill.name)}">', safe(with_base_dir(body, skill.path)).strip("\n")]
+    parts = [f"<skill_content{opening_attributes(skill)}>", safe(with_base_dir(body, skill.path)).strip("\n")]
     if skill.path:
         folder = safe(skill.path).replace("\n", " ")
         parts.append(f"\nFolder of this skill: {folder} (paths in these instructions are relative to it)")
@@ -108,6 +112,12 @@ def activation_text(skill: AgentSkill, body: str, files: Sequence[str]) -> str:
         parts += ["<skill_files>", *listed, "</skill_files>"]
     parts.append("</skill_content>")
     return "\n".join(parts)
+
+
+def opening_attributes(skill: AgentSkill) -> str:
+    """Return the attributes of a tag with content of ``skill``: its name, and the origin if a server sent it."""
+    origin = f' origin="{attribute(skill.origin)}"' if skill.server else ""
+    return f' name="{attribute(skill.name)}"{origin}'
 
 
 def attribute(text: str) -> str:

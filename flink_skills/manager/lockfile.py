@@ -41,7 +41,8 @@ class SkillLock:
         for skill in sorted(skills, key=lambda skill: skill.name):
             manifest = skill.files.manifest()
             size = sum(size for size, _ in manifest.values())
-            entries[skill.name] = {"digest": skill.digest, "files": len(manifest), "bytes": size}
+            pins = skill.files.pins()
+            entries[skill.name] = {"digest": skill.digest, "files": len(manifest), "bytes": size, **pins}
         return cls(entries)
 
     @classmethod

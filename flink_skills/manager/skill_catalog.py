@@ -39,7 +39,7 @@ class Catalog:
     def of(cls, sources: Sequence[LoadedSource]) -> Catalog:
         """The catalog of ``sources``, those that win first."""
         catalog = cls(sources)
-        # By name, then by plugin.
+        # By name, then by plugin and server.
         winners: dict[str, dict[str, _Candidate]] = {}
         for source in sources:
             for tree in source.trees:
@@ -49,12 +49,17 @@ class Catalog:
                         catalog._entries[id(entry.skill)] = entry
                         challenger = _Candidate(entry, entry.skill, source.declared)
                         named = winners.setdefault(entry.skill.name, {})
-                        winner = named.setdefault(entry.skill.plugin, challenger)
+                        # A skill of a server neither overrides nor is overridden.
+                        key = f"{entry.skill.plugin}\0{entry.skill.server}"
+                        winner = named.setdefault(key, challenger)
                         if winner is not challenger:
-                            named[entry.skill.plugin] = catalog._choose(winner, challenger)
+                            named[key] = catalog._choose(winner, challenger)
                 catalog.diagnostics.extend(tree.diagnostics)
             catalog.diagnostics.extend(source.diagnostics)
         skills = [skill for named in winners.values() for skill in catalog._named(list(named.values()))]
+        # A server's skill with the name of a plugin's skill has the server as the first part.
+        taken = {skill.name for skill in skills if not skill.server}
+        skills = [catalog._apart(skill) if skill.server and skill.name in taken else skill for skill in skills]
         catalog.skills = {skill.name: skill for skill in sorted(skills, key=lambda skill: skill.name)}
         return catalog
 
@@ -62,19 +67,28 @@ class Catalog:
         """Yield the used skills of candidates with one name and different plugins, or none.
 
         Skills of several plugins have their full names. A skill without a plugin overrides, or is overridden, as in
-        :meth:`_choose`.
+        :meth:`_choose`. A skill of a server has its full name if there is any other, which keeps its name.
         """
         used: list[_Candidate] = []
+        served = [of for of in candidates if of.skill.server]
         for challenger in sorted(candidates, key=lambda of: bool(of.skill.plugin)):
+            if challenger.skill.server:
+                continue
             other = next((of for of in used if not of.skill.plugin or _same_content(of, challenger)), None)
             if other is None:
                 used.append(challenger)
             else:
                 used[used.index(other)] = self._choose(other, challenger)
-        for candidate in used:
-            skill = candidate.skill if len(used) == 1 else candidate.entry.full_named(candidate.skill)
+        for candidate in (*used, *served):
+            others = [*used, *served] if candidate.skill.server else used
+            skill = candidate.skill if len(others) == 1 else candidate.entry.full_named(candidate.skill)
             self._entries[id(skill)] = candidate.entry
             yield skill
+
+    def _apart(self, skill: AgentSkill) -> AgentSkill:
+        other = skill.with_full_name("mcp:")
+        self._entries[id(other)] = self._entries[id(skill)]
+        return other
 
     @property
     def failures(self) -> list[SourceError]:

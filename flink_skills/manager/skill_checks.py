@@ -85,7 +85,7 @@ def inspect_entries(
 
 def _inspect(entry: Entry, limits: Limits, strict: bool, support: Support, inspectors: Sequence[Inspector]) -> None:
     skill = entry.skill
-    if skill is None:
+    if skill is None or skill.files.on_demand:
         entry.findings = ()
         return
     try:

@@ -386,9 +386,20 @@ class AgentSkillManager(Resource):
                     _close_all(_trees(catalog.sources))
                     raise refused
                 self._install(catalog, self._hidden_of(catalog))
+                self._scopes = self.pinned_scopes()
                 self._generation = 1
                 return catalog
             return self._catalog
+
+    def pinned_scopes(self) -> tuple[SkillScope, ...]:
+        """Return the scopes with the loaded content pinned where a source can pin it."""
+        pins = {
+            source.declared.spec: tree.tree.pinned
+            for source in self._loaded().sources
+            for tree in source.trees
+            if tree.tree.pinned is not None
+        }
+        return tuple(replace(scope, urls=tuple(pins.get(url, url) for url in scope.urls)) for scope in self._scopes)
 
     def _read(self, context: SourceContext, before: Sequence[LoadedSource]) -> list[LoadedSource]:
         return read_sources(declared_sources(self._scopes), context, strict=self._strict, before=before)

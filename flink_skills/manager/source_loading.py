@@ -194,6 +194,7 @@ def read_sources(
     """
     # Every source is made before the first is read: a location that can never work fails at once.
     sources = [one.open(context) for one in declared]
+    _check_labels(sources)
     resolved = in_threads(lambda source: _resolve(source, again=bool(before)), sources, 8, "skill-sources")
     loaded: list[LoadedSource] = []
     done: set[tuple[str, str]] = set()
@@ -216,6 +217,16 @@ def read_sources(
             report.add("D04", message, fix="a skill is a folder with a SKILL.md")
         loaded.append(LoadedSource(one, tuple(trees), diagnostics=tuple(report.diagnostics)))
     return loaded
+
+
+def _check_labels(sources: Sequence[SkillSource]) -> None:
+    labels: dict[str, SkillSource] = {}
+    for source in sources:
+        other = labels.setdefault(source.label, source)
+        if source.label and other is not source and other.spec != source.spec:
+            raise ConfigError(
+                f"skill source {source.origin}: {other.origin} has the label {source.label!r} as well. Set another one."
+            )
 
 
 def _is_new(real: str, tree: SourceTree, done: set[tuple[str, str]]) -> bool:
@@ -247,7 +258,7 @@ def _read_tree(
             tree.lease.close()
         same = tree.notes == before.tree.notes
         return before if same else replace(before, tree=replace(before.tree, notes=tree.notes))
-    indexed = _indexed(tree, context, strict)
+    indexed = _indexed(tree, context, strict) if tree.results is None else (tree.results, ())
     if indexed is not None:
         limit = context.limits.skill_files
         results, remarks = indexed
@@ -262,7 +273,7 @@ def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> It
 
     ``report`` receives the diagnostics of the search.
     """
-    indexed = _indexed(tree, context, report.strict)
+    indexed = _indexed(tree, context, report.strict) if tree.results is None else (tree.results, ())
     if indexed is not None:
         results, remarks = indexed
         for one in remarks:
@@ -276,7 +287,7 @@ def iterate_tree(tree: SourceTree, context: SourceContext, report: Report) -> It
 
 def _indexed(
     tree: SourceTree, context: SourceContext, strict: bool
-) -> tuple[list[LoadResult], list[Diagnostic]] | None:
+) -> tuple[Sequence[LoadResult], Sequence[Diagnostic]] | None:
     """Return what the store's index has of a tree. Return None if there is none for this way of loading."""
     plain = not strict and not context.config.get(SkillOptions.STRICT_FIELDS)
     if tree.index is None or not plain or tree.format != "skill":

@@ -226,7 +226,7 @@ class SkillView:
         known = self._with_tools.get(skill.name)
         if known is None:
             try:
-                known = bool(skill.tools) or not files.isdisjoint(skill.files.paths())
+                known = not files.isdisjoint(skill.files.paths()) or (not skill.files.on_demand and bool(skill.tools))
             except ResourceError:
                 return True
             self._with_tools[skill.name] = known
@@ -324,7 +324,8 @@ class SkillView:
         if b"\0" in data:
             raise ResourceError(not_text(path, data, total))
         page = page_of(data, offset, total)
-        return page._replace(text=with_base_dir(clean(page.text), skill.path))
+        origin = skill.origin if skill.server else ""
+        return page._replace(text=with_base_dir(clean(page.text), skill.path), origin=origin)
 
     def _credential(self, skill: AgentSkill, path: str, data: bytes, offset: int, total: int) -> Credential | None:
         """Return what looks like a secret in the file, of which ``data`` is the part at ``offset``."""

@@ -59,7 +59,9 @@ class AgentSkill:
         extra: Fields of the front matter that the format does not define.
         allowed_tools: Names of tools. None: the skill names none.
         form: ``"skill"``, or ``"heading"`` for a file without front matter.
-        plugin: The name of its plugin, or an empty string.
+        plugin: The name of its plugin, or an empty string. For a skill of an MCP server, the label of the server.
+        server: The label of its MCP server, or an empty string.
+        refusal: Why commands are refused while a model uses the skill. Empty: they are allowed.
 
     Args:
         name: At most 64 characters: lowercase letters, digits and hyphens. Other letters are a diagnostic when a
@@ -80,7 +82,7 @@ class AgentSkill:
 
     __slots__ = (
         *Fields._fields,
-        *("path", "origin", "remote", "form", "plugin"),
+        *("path", "origin", "remote", "form", "plugin", "server", "refusal"),
         *("_digest", "_files", "_instructions", "_limits"),
     )
 
@@ -123,7 +125,7 @@ class AgentSkill:
         self.origin = origin
         self.remote = False
         self.form = "skill"
-        self.plugin = ""
+        self.plugin = self.server = self.refusal = ""
         self._limits = DEFAULT_LIMITS
         self._digest: str | None = None
         self._instructions: str | None = _exact(instructions or "")
@@ -151,6 +153,8 @@ class AgentSkill:
         limits: Limits | None = None,
         form: str = "skill",
         plugin: str = "",
+        server: str = "",
+        refusal: str = "",
         files: SkillFiles | None = None,
         digest: str | None = None,
     ) -> AgentSkill:
@@ -164,7 +168,8 @@ class AgentSkill:
         # Without the check of __setattr__, which took half of the time.
         put = object.__setattr__
         files = FolderFiles(folder or "", root, skill_file, limits) if files is None else files
-        values = (*fields, folder, origin or folder or "", remote, form, plugin, digest, files, None, limits)
+        source = (folder, origin or folder or "", remote, form, plugin, server, refusal)
+        values = (*fields, *source, digest, files, None, limits)
         for name, value in zip(AgentSkill.__slots__, values, strict=True):
             put(skill, name, value)
         return skill
@@ -175,10 +180,10 @@ class AgentSkill:
         prefix = f"{self.plugin}:" if self.plugin else ""
         return self.name if self.name.startswith(prefix) else prefix + self.name
 
-    def with_full_name(self) -> AgentSkill:
-        """Return the skill with :attr:`full_name` as its name. The files are shared."""
+    def with_full_name(self, prefix: str = "") -> AgentSkill:
+        """Return the skill with ``prefix`` and :attr:`full_name` as its name. The files are shared."""
         skill = self._same()
-        object.__setattr__(skill, "name", self.full_name)
+        object.__setattr__(skill, "name", prefix + self.full_name)
         return skill
 
     @property
@@ -214,7 +219,7 @@ class AgentSkill:
 
     def _readable(self, path: str) -> bool:
         # The paths come from a listing of the folder and need no check.
-        return self.path is None or os.access(f"{self.path}/{path}", os.R_OK)
+        return self.path is None or self._files.on_demand or os.access(f"{self.path}/{path}", os.R_OK)
 
     @property
     def resources(self) -> Mapping[str, str]:
@@ -366,6 +371,8 @@ class AgentSkill:
             "skill_file": self._files.skill_file,
             "form": self.form,
             "plugin": self.plugin,
+            "server": self.server,
+            "refusal": self.refusal,
             "instructions": self._instructions,
             "origin": self.origin,
             "remote": self.remote,
@@ -401,7 +408,7 @@ def _unpickled(kind: type[AgentSkill], state: Mapping[str, Any]) -> AgentSkill:
     fields = Fields(*state["fields"])
     fields = fields._replace(metadata=MappingProxyType(fields.metadata), extra=MappingProxyType(fields.extra))
     files = MemoryFiles(state["files"], state["skill_file"])
-    known = {name: state[name] for name in ("form", "plugin", "origin", "remote", "limits")}
+    known = {name: state[name] for name in ("form", "plugin", "server", "refusal", "origin", "remote", "limits")}
     skill = kind.from_folder(None, fields, root="", files=files, **known)
     skill._instructions = state["instructions"]
     return skill

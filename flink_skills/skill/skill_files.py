@@ -7,7 +7,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flink_skills.errors import ResourceError, near_misses
 from flink_skills.skill.file_rules import Role, inside, is_excluded, is_foreign, resource_parts, role_of, walk_files
@@ -46,6 +46,19 @@ class SkillFiles(ABC):
     __slots__ = ()
 
     skill_file: str = "SKILL.md"
+
+    @property
+    def on_demand(self) -> bool:
+        """Return True if reading a file can contact a server, so that no file is read before it is needed."""
+        return False
+
+    def fetch(self) -> None:
+        """Make all files available in the skill's folder. Raises :class:`ResourceError`."""
+        return
+
+    def pins(self) -> Mapping[str, Any]:
+        """Return more values of the skill's entry in a lock file."""
+        return {}
 
     @abstractmethod
     def paths(self) -> tuple[str, ...]:
@@ -97,7 +110,7 @@ class MemoryFiles(SkillFiles):
         plain = "/".join(_parts(path))
         data = self._files.get(plain)
         if data is None:
-            raise _excluded_error(path, plain) or self.missing(path)
+            raise excluded_error(path, plain) or self.missing(path)
         return Chunk(data[offset : offset + limit], len(data))
 
     def manifest(self) -> Mapping[str, tuple[int, str]]:
@@ -202,7 +215,7 @@ class FolderFiles(SkillFiles):
             raise ResourceError(f"{path!r} leaves the skill's source and is not read")
         folder = os.path.realpath(self.folder)
         for plain in ("/".join(parts), real[len(folder) + 1 :] if inside(real, folder) else ""):
-            if error := _excluded_error(path, plain):
+            if error := excluded_error(path, plain):
                 raise error
         below = self.folder
         for part in parts[:-1]:
@@ -235,7 +248,7 @@ def _manifest_of(files: Mapping[str, bytes]) -> dict[str, tuple[int, str]]:
     return {path: (len(data), hashlib.sha256(data).hexdigest()) for path, data in files.items()}
 
 
-def _excluded_error(path: str, plain: str) -> ResourceError | None:
+def excluded_error(path: str, plain: str) -> ResourceError | None:
     """Return the error for a file whose role excludes it from a skill. ``plain`` is its path in the skill's folder."""
     if not is_excluded(plain):
         return None

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qsl, urlencode
 
 from flink_skills.endpoint import redact
 from flink_skills.errors import ConfigError, UnknownNameError, near_misses
@@ -25,7 +26,7 @@ from flink_skills.sources.address import protocol_of
 from flink_skills.sources.secrets import expand_values
 
 if TYPE_CHECKING:
-    from flink_skills.skill import AgentSkill
+    from flink_skills.skill import AgentSkill, LoadResult
     from flink_skills.sources.locking import Lease
     from flink_skills.sources.store import Store, StoredTree
 
@@ -34,6 +35,7 @@ FORMATS = ("skill", "heading")
 _PINS = re.compile(r"#((?:sha256|format)=[^#]*)\Z", re.DOTALL)
 _OF_REPOSITORY = re.compile(r"\Agit\+[^#]*#(?:subdirectory|commit)=[^#]*\Z", re.IGNORECASE | re.DOTALL)
 _UNKNOWN_PIN = re.compile(r"#([\w-]+)=[^#/]*\Z")
+_SETTINGS = re.compile(r"#([a-z]+=[^#]*)\Z")
 _SHA256 = re.compile(r"(?:sha256:)?([0-9A-Fa-f]{64})")
 _WORDS = ("sha256", "format")
 _OF_CONFIG = Limits()
@@ -45,7 +47,8 @@ class SourceSpec:
     """One declared source.
 
     ``sha256`` pins the bytes of an archive or of a bare ``SKILL.md``. ``format`` is ``"skill"`` for ``SKILL.md``
-    files with front matter, ``"heading"`` for those that have only a first heading.
+    files with front matter, ``"heading"`` for those that have only a first heading. ``settings`` are those of a source
+    ``mcp+…``, as a query string.
 
     >>> SourceSpec.parse("path", "/opt/notes#format=heading").format
     'heading'
@@ -55,6 +58,7 @@ class SourceSpec:
     location: str
     sha256: str | None = None
     format: str = "skill"
+    settings: str = ""
 
     def __post_init__(self) -> None:
         for name in ("kind", "location"):
@@ -88,6 +92,8 @@ class SourceSpec:
             raise ConfigError(f"{message}; give a string or a mapping such as {{'{kind}': …, 'sha256': …}}")
         if kind not in ("path", "resource") and given[:4].lower() == "git+":
             given = _with_pins_last(given)
+        if _is_server(kind, given) and (settings := _SETTINGS.search(given)):
+            return cls(kind, given[: settings.start()], settings=settings[1])
         found = _PINS.search(given)
         if found is None:
             # A subdirectory and a commit are parts of the address of a repository.
@@ -112,6 +118,11 @@ class SourceSpec:
     @classmethod
     def _of_mapping(cls, kind: str, given: Mapping[str, Any]) -> SourceSpec:
         names = (kind, "location", *_WORDS)
+        location = given.get(kind, given.get("location"))
+        if isinstance(location, str) and _is_server(kind, location):
+            spec = cls.parse(kind, location)
+            more = [pair for name, value in given.items() if name not in names for pair in _pairs(name, value)]
+            return replace(spec, settings="&".join(filter(None, (spec.settings, urlencode(more)))))
         for name in given:
             if name not in names:
                 known = ", ".join(dict.fromkeys(names))
@@ -138,9 +149,12 @@ class SourceSpec:
         >>> str(SourceSpec.parse("url", "https://me:pw@host/a.zip?sig=1#format=heading").public)
         'https://host/a.zip#format=heading'
         """
-        return replace(self, location=self.shown)
+        settings = [pair for pair in parse_qsl(self.settings) if pair[0] not in ("server", "entries")]
+        return replace(self, location=self.shown, settings=urlencode(settings))
 
     def __str__(self) -> str:
+        if self.settings:
+            return f"{self.location}#{self.settings}"
         pins = [f"sha256={self.sha256}"] if self.sha256 else []
         # Said although it is the default where the location alone would be read as one with pins.
         ambiguous = _PINS.search(self.location) or _UNKNOWN_PIN.search(_OF_REPOSITORY.sub("", self.location))
@@ -152,7 +166,20 @@ class SourceSpec:
         return f"SourceSpec({self.kind!r}, {self.shown!r}, sha256={self.sha256!r}, format={self.format!r})"
 
 
+def _is_server(kind: str, location: str) -> bool:
+    return kind not in ("path", "resource") and location.startswith("mcp+")
+
+
+def _pairs(name: str, value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [(name, json.dumps(dict(value)))]
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [(name, str(one).lower() if isinstance(one, bool) else str(one)) for one in values]
+
+
 def _shown(kind: str, location: str) -> str:
+    if kind not in ("path", "resource") and location.startswith("mcp+stdio:"):
+        return " ".join(location.split()[:1])  # arguments may be secret
     return location if kind in ("path", "resource") and "://" not in location else redact(location)
 
 
@@ -178,6 +205,8 @@ class SourceTree:
     ``format`` is that of :class:`SourceSpec`. ``version`` changes with the content where that is known without
     reading it (the sha256 of what the store unpacked), else it is "". ``index`` is the store's index of the folder,
     ``lease`` keeps the folder in the store while it is open, and ``notes`` are what the source itself has to say.
+    ``results`` are the skills if the source lists them itself: nothing is read from the folder. ``pinned`` declares the
+    source with this content, for a plan.
     """
 
     path: str
@@ -188,6 +217,8 @@ class SourceTree:
     index: str | None = None
     lease: Lease | None = field(default=None, compare=False, repr=False)
     notes: tuple[Diagnostic, ...] = ()
+    results: tuple[LoadResult, ...] | None = field(default=None, compare=False, repr=False)
+    pinned: SourceSpec | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of_store(cls, stored: StoredTree, origin: str, *, remote: bool, format: str) -> SourceTree:
@@ -265,6 +296,8 @@ class SkillSource(ABC):
     """
 
     kind: ClassVar[str]
+    #: The name of a server in the job. No other source may have it.
+    label: str = ""
 
     def __init__(self, spec: SourceSpec, context: SourceContext) -> None:
         self.spec = spec
@@ -331,6 +364,7 @@ _OWN = {
     "resource": _Kind("flink_skills.sources.path:ResourceSource"),
     "url": _Kind("flink_skills.sources.url:UrlSource"),
     "oci": _Kind("flink_skills.sources.oci:OciSource"),
+    **dict.fromkeys(("mcp+https", "mcp+http", "mcp+stdio"), _Kind("flink_skills.tools.mcp.served_skills:McpSource")),
 }
 _registered: dict[str, _Kind] = {}
 
@@ -365,7 +399,7 @@ def open_source(kind: str, location: str | Mapping[str, Any] | SourceSpec, conte
     """
     spec = SourceSpec.parse(kind, location)
     if kind == "url":
-        scheme = protocol_of(spec.location)
+        scheme = spec.location.partition(":")[0] if _is_server(kind, spec.location) else protocol_of(spec.location)
         if scheme and scheme not in _OURS and (_known(scheme) or _entry_point(scheme)):
             spec = replace(spec, kind=scheme)
     made = _class_of(spec.kind)(spec, context)

@@ -7,6 +7,7 @@ Layout:
     .work/<key>             unfinished trees
     .locks/<key>            lock files
     .urls/<key>.json        the last download from each URL
+    .mcp/<label>/<uri>/…    files of skills of MCP servers, where no search for skills looks
 
 A rename publishes a tree after its files and its index are written. A process can therefore use every tree that it
 finds, with a lease while it does. The next process removes the remains that a killed process left.
@@ -42,7 +43,7 @@ from flink_skills.sources.locking import (
     os_error_hint,
     try_lock,
 )
-from flink_skills.sources.upkeep import INDEXES, LOCKS, RECORDS, WORK, evict, remove_tree, sweep, sweep_work
+from flink_skills.sources.upkeep import INDEXES, LOCKS, RECORDS, SERVED, WORK, evict, remove_tree, sweep, sweep_work
 
 __all__ = ["FOLDER_PREFIX", "Store", "StoredTree", "remove_tree", "usual_folder"]
 
@@ -234,6 +235,33 @@ class Store:
     def record_path(self, key: str) -> str:
         """Return the file in which the holder of the lock ``key`` records its download."""
         return os.path.join(self._own_folder(RECORDS), f"{key}.json")
+
+    def served_folder(self, label: str) -> str:
+        """Return the folder for the skills of an MCP server. It is created with the first file."""
+        return os.path.join(self.folder, SERVED, label)
+
+    def add_served(self, path: str, data: bytes, origin: str) -> None:
+        """Store a file of a skill of an MCP server. ``path`` is in :meth:`served_folder`. The caller holds a lock.
+
+        Raises :class:`SourceError` if it does not fit on the disk.
+        """
+        try:
+            self._own_folder(SERVED)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            new = f"{path}.{os.getpid()}.new"
+            try:
+                with open(new, "wb") as file:
+                    file.write(data)
+                os.chmod(new, 0o555 if data.startswith(b"#!") else 0o444)
+                os.replace(new, path)
+            except BaseException:
+                remove_tree(new)
+                raise
+            # Once for each skill: to measure the store takes longer than to write a file.
+            if self._max_size and os.path.basename(path) == "SKILL.md":
+                evict(self.folder, self._max_size, time.monotonic() + SkillOptions.SOURCE_TIMEOUT.default)
+        except OSError as error:
+            raise self.disk_error(error, origin) from None
 
     def disk_error(self, error: OSError, origin: str) -> SourceError:
         """Return the error for a failing disk. It is retryable if space can become free."""

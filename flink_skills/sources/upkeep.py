@@ -18,12 +18,23 @@ from flink_skills.options import SkillOptions
 from flink_skills.sources.catalog_index import allocated, size_on_disk
 from flink_skills.sources.locking import file_lock, try_lock, unleased
 
-__all__ = ["INDEXES", "LOCKS", "RECORDS", "WORK", "FetchRecord", "evict", "remove_tree", "sweep", "sweep_work"]
+__all__ = [
+    "INDEXES",
+    "LOCKS",
+    "RECORDS",
+    "SERVED",
+    "WORK",
+    "FetchRecord",
+    "evict",
+    "remove_tree",
+    "sweep",
+    "sweep_work",
+]
 
 _VERSION = 2
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_BYTES = 16 << 20
-WORK, LOCKS, INDEXES, RECORDS = ".work", ".locks", ".index", ".urls"
+WORK, LOCKS, INDEXES, RECORDS, SERVED = ".work", ".locks", ".index", ".urls", ".mcp"
 _TREE = re.compile(r"[0-9a-f]{64}")
 _ASIDE = "evicted-"
 _MAX_RECORDS = 10_000
@@ -88,13 +99,16 @@ def evict(store: str, max_size: int, deadline: float) -> None:
     # Whoever sweeps up takes what has no lock for the work of the dead.
     with try_lock(os.path.join(locks, name)):
         with file_lock(os.path.join(locks, "evict"), deadline, store):
-            found = sorted(_trees(store))
+            found = sorted((*_trees(store), *_served(store)))
             total = sum(tree.bytes for tree in found)
             for tree in found:
                 if total <= max_size:
                     break
-                if _set_aside(store, tree.name, aside):
-                    total -= tree.bytes
+                if tree.name.startswith(SERVED):
+                    remove_tree(os.path.join(store, tree.name))  # a reader fetches a missing file again
+                elif not _set_aside(store, tree.name, aside):
+                    continue
+                total -= tree.bytes
         if os.path.lexists(aside):
             _forget_evicted(store)
         remove_tree(aside)
@@ -117,6 +131,17 @@ def _trees(store: str) -> Iterator[_Tree]:
             with suppress(FileNotFoundError):  # gone meanwhile
                 path = os.path.join(store, name)
                 yield _Tree(os.stat(path).st_mtime_ns, name, _size(store, name))
+
+
+def _served(store: str) -> Iterator[_Tree]:
+    """Yield the versions of skills of MCP servers, each as a tree."""
+    for label in _names(os.path.join(store, SERVED)):
+        for uri in _names(os.path.join(store, SERVED, label)):
+            for version in _names(os.path.join(store, SERVED, label, uri)):
+                name = os.path.join(SERVED, label, uri, version)
+                path = os.path.join(store, name)
+                with suppress(FileNotFoundError):
+                    yield _Tree(os.stat(path).st_mtime_ns, name, allocated(path))
 
 
 def _size(store: str, name: str) -> int:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from flink_skills.errors import ConfigError
+from flink_skills.errors import ConfigError, ExecutionError
+
+if TYPE_CHECKING:
+    from flink_skills.manager.view import SkillView
 
 #: Selects everything, instead of a list of names.
 ALL: Literal["*"] = "*"
@@ -35,6 +38,7 @@ class LoadedSkill:
         tools: The selected tools. None: those in the ``Tools:`` section of the skill.
         bundled: Descriptions of the tools that the skill brings. ``exposed`` is the name in this conversation.
         shown: True if a request to the model had its content. With the lifetime ``once``, the skill is then unloaded.
+        server: The label of the MCP server that it is from, or an empty string.
     """
 
     digest: str
@@ -42,6 +46,7 @@ class LoadedSkill:
     tools: Selection | None = None
     bundled: tuple[Mapping[str, Any], ...] = ()
     shown: bool = False
+    server: str = ""
 
     def to_json(self, skill: str) -> dict[str, Any]:
         found: dict[str, Any] = {"skill": skill, "digest": self.digest}
@@ -53,6 +58,8 @@ class LoadedSkill:
             found["bundled"] = [dict(spec) for spec in self.bundled]
         if self.shown:
             found["shown"] = True
+        if self.server:
+            found["server"] = self.server
         return found
 
     @classmethod
@@ -63,6 +70,7 @@ class LoadedSkill:
             None if data.get("tools") is None else _selection(data["tools"]),
             tuple(data.get("bundled", ())),
             bool(data.get("shown", False)),
+            str(data.get("server", "")),
         )
 
 
@@ -73,9 +81,10 @@ def load_effect(
     docs: Selection = (),
     tools: Selection | None = None,
     bundled: Sequence[Mapping[str, Any]] = (),
+    server: str = "",
 ) -> dict[str, Any]:
     """Return the effect that loads ``skill`` in the version ``digest``, with a selection of documents and tools."""
-    return {"op": "load", **LoadedSkill(digest, docs, tools, tuple(bundled)).to_json(skill)}
+    return {"op": "load", **LoadedSkill(digest, docs, tools, tuple(bundled), server=server).to_json(skill)}
 
 
 def touch_effect(skill: str) -> dict[str, Any]:
@@ -301,6 +310,26 @@ class SkillState:
         return isinstance(other, SkillState) and self.to_json() == other.to_json()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def check_commands(view: SkillView | None, state: SkillState | None, *names: str) -> None:
+    """Raise :class:`ExecutionError` if a skill of an MCP server without approval is in context, or among ``names``.
+
+    The approval is valid for the version that the job approved.
+    """
+    loaded = {name: state[name] for name in state} if state is not None else {}
+    for name in dict.fromkeys((*loaded, *names)):
+        skill, before = view.get(name) if view is not None else None, loaded.get(name)
+        server = skill.server if skill is not None else before.server if before is not None else ""
+        reason = "the job no longer has the skill" if skill is None else skill.refusal
+        if server and not reason and before is not None and skill is not None and before.digest != skill.digest:
+            reason = "the skill has changed since the model loaded it"
+        if server and reason:
+            raise ExecutionError(
+                f"Commands are refused while skill {name!r} of the MCP server {server} is in use: {reason}. Continue "
+                "without commands, or unload the skill. The operator of the job approves it with 'scripts' of the "
+                "server's skills."
+            )
 
 
 def united(before: Selection, more: Selection) -> Selection:

@@ -288,9 +288,9 @@ async def test_two_servers_with_tools_of_one_name_give_each_tool_once(
 async def test_a_line_without_end_costs_the_connection_and_not_the_memory(
     sandboxed: type[Agent], open_agent: OpenAgent, script: Script
 ) -> None:
-    model = script([calls(call("shop_scream", text=str(17 << 20))), "done"])
+    model = script([calls(call("shop_scream", text=str(25 << 20))), "done"])
     await (await open_agent(sandboxed)).turn("x")
-    assert "the program writes a line of more than 16,777,216 bytes" in results(model)[0]
+    assert "the program writes a line of more than 25,165,824 bytes" in results(model)[0]
 
 
 async def test_other_keys_go_on_while_a_server_is_down(open_agent: OpenAgent, script: Script) -> None:

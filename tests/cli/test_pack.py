@@ -15,6 +15,8 @@ import pytest
 from tests.cli.command import ROOT
 from tests.cli.conftest import FlinkSkills
 from tests.kit.skills import write_skill
+from tests.tools.mcp.skills_site import OPEN, Site
+from tests.tools.mcp.skills_site import write_skill as write_served_skill
 
 KINDS = ["skills.zip", "skills.tar", "skills.tar.gz", "skills.tgz"]
 
@@ -271,3 +273,25 @@ def test_a_folder_behind_a_url_works_with_every_command(flink_skills: FlinkSkill
     assert missing.code != 0
     assert "memory://none/" in missing.stderr
     assert "Traceback" not in missing.stderr
+
+
+def test_lock_fetches_the_files_of_a_server(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    write_served_skill(tmp_path / "site" / "acme" / "refunds")
+    site = Site(tmp_path / "site", tmp_path / "store")
+    options = [
+        word for key, value in {**OPEN, "skills.store.dir": site.store}.items() for word in ("--set", f"{key}={value}")
+    ]
+    source = f"{site.url}#label=acme"
+    try:
+        assert [row["name"] for row in flink_skills("list", source, *options, "--format", "json").json] == ["refunds"]
+        assert flink_skills("lock", source, *options).code == 0
+        assert site.asked("resources/read") == []
+        assert flink_skills("lock", source, "--fetch", *options).code == 0
+        assert len(site.asked("resources/read")) == 3
+        assert flink_skills("lock", source, "--check", *options).code == 0
+        (tmp_path / "site/acme/refunds/refs/notes.md").write_text("Other\n")
+        said = flink_skills("lock", source, "--check", *options)
+        assert said.code == 1
+        assert "'refunds' of MCP server acme has the digest" in said.stderr
+    finally:
+        site.close()

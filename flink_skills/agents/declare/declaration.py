@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.decorators import MCP_DEFAULTS
@@ -23,6 +23,9 @@ from flink_skills.tools.dynamic.tool_pool import PoolItem, ToolPool, get_tool, t
 from flink_skills.tools.function import FunctionTool
 from flink_skills.tools.profiles import TOOL_NAMES
 from flink_skills.tools.toolset_base import BaseToolSet
+
+if TYPE_CHECKING:
+    from flink_skills.tools.mcp import McpToolSet
 
 _SESSIONS = ("event", "key")
 _NOT_SHARED = SharedResources()
@@ -143,6 +146,17 @@ class Declaration:
         if listed is not None:
             self.skill_filters.append(listed)
         return listed is not None
+
+    def add_mcp_server(self, server: McpToolSet | None, place: str) -> None:
+        """Add the tools of a server, and its skills if they are wanted. None: the server is disabled."""
+        if server is not None:
+            self.toolsets.append(server)
+            try:
+                source = server.skill_source()
+            except ConfigError as error:
+                raise PlanError(f"{place}: {error}") from error
+            if source is not None:
+                self.add_skills({"urls": [source]}, place)
 
     def add_agent(self, name: str, callee: DeclaredAgent, place: str) -> None:
         """Add an agent that is a tool. Raises :class:`PlanError` naming ``place``."""
@@ -345,7 +359,7 @@ def _read_tool_set(found: Declaration, agent: Agent, name: str, mark: Mark) -> N
 _MCP_NAMES = {"tools": "tool_filter"}
 
 
-def mcp_tool_set(name: str, server: Any, arguments: Mapping[str, Any], place: str) -> BaseToolSet | None:
+def mcp_tool_set(name: str, server: Any, arguments: Mapping[str, Any], place: str) -> McpToolSet | None:
     """The tools of an MCP server that an agent declares, None if it is disabled.
 
     A mapping can have the arguments as well. Raises :class:`PlanError` naming ``place``.
@@ -384,9 +398,7 @@ def _read_mcp_server(found: Declaration, agent: Agent, name: str, mark: Mark) ->
             )
         found.toolsets.append(value)
         return
-    toolset = mcp_tool_set(name, value, mark.arguments, place)
-    if toolset is not None:
-        found.toolsets.append(toolset)
+    found.add_mcp_server(mcp_tool_set(name, value, mark.arguments, place), place)
 
 
 def _read_pool(found: Declaration, agent: Agent, name: str, mark: Mark) -> None:

@@ -24,6 +24,7 @@ MCP_DEFAULTS: Mapping[str, Any] = {
     "interval": 60.0,
     "required": True,
     "approve": False,
+    "skills": False,
 }
 
 
@@ -202,6 +203,7 @@ def mcp_server(
     interval: float = 60.0,
     required: bool = True,
     approve: bool | Sequence[str] = False,
+    skills: bool | Mapping[str, Any] = False,
 ) -> Callable[[F], F]: ...
 @advised
 def mcp_server(
@@ -214,6 +216,7 @@ def mcp_server(
     interval: float = 60.0,
     required: bool = True,
     approve: bool | Sequence[str] = False,
+    skills: bool | Mapping[str, Any] = False,
 ) -> Any:
     """Mark a method that returns the address of an MCP server, whose tools models then have.
 
@@ -235,6 +238,7 @@ def mcp_server(
         "interval": interval,
         "required": required,
         "approve": approve if isinstance(approve, (bool, str)) else tuple(approve),
+        "skills": skills,
     }
     if target is None:
         return lambda function: _set(function, Mark("mcp_server", arguments=said))

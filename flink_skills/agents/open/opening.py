@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qsl
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration
@@ -50,6 +51,14 @@ def open_skills(
     have, all of them at once.
     """
     config = SkillConfig(plan.options)
+    for url in (url for scope in plan.scopes for url in scope.urls):
+        # Otherwise each restart would approve the current files of the server.
+        names = [one for name, value in parse_qsl(url.settings) if name == "scripts" for one in value.split(",")]
+        if not all("@sha256:" in name for name in names):
+            raise ConfigError(
+                f"skill source {url.shown}: scripts are approved without a digest, because the client did not read the "
+                "source at submit. Write NAME@sha256:DIGEST, as 'approval' in the lock file of 'flink-skills lock'."
+            )
     manager = AgentSkillManager.from_scopes(
         plan.scopes,
         config=config,

@@ -244,9 +244,7 @@ class DeclarativeAgent(Agent):
             found.add_tool(item, place)
         for name, value in _section(self.spec, "mcp_servers"):
             place = f"mcp_servers.{name}"
-            toolset = mcp_tool_set(name, _mapping(value, place), {}, place)
-            if toolset is not None:
-                found.toolsets.append(toolset)
+            found.add_mcp_server(mcp_tool_set(name, _mapping(value, place), {}, place), place)
         found.pool += [item for _, item in _tools(self.spec, "tool_pool")]
         for name, value in _section(self.spec, "agent_tools"):
             found.add_agent(name, _callee(_mapping(value, f"agent_tools.{name}"), name), f"agent_tools.{name}")

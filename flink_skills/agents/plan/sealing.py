@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_plus, urlsplit
 
 from flink_skills.endpoint import links_of, user_of
 from flink_skills.manager import SkillScope
@@ -88,7 +88,10 @@ def secret_values(secrets: Secrets) -> list[str]:
         found.update(secret_values(callee))
     for urls in secrets.get("urls", {}).values():
         for url in urls:
-            found.update(value for value, _ in replacements(url))
+            found.update(value for value, _ in replacements(unquote_plus(url)))
+            for name, value in parse_qsl(SourceSpec.parse("url", url).settings):
+                if name == "server":
+                    found.update(_values_of_options(json.loads(value), secret=False))
             # The pins at the end of the text change neither the user nor a query.
             found.update(_values_of_user(user_of(url)))
             for link in links_of(url):

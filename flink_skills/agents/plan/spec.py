@@ -37,6 +37,13 @@ class SourcePins(StrictPart):
     url: Text | None = Field(None, description="The URL of an archive, for `urls`.")
     sha256: Text | None = Field(None, description="SHA-256 of the archive's bytes, 64 hexadecimal digits.")
     format: Literal["skill", "heading"] | None = Field(None, description="How its skills are written.")
+    label: Text | None = Field(None, description="For an MCP server: its name in the job.")
+    prefetch: StrictBool | None = Field(None, description="For an MCP server: whether all files are fetched at open.")
+    scripts: list[Text] | None = Field(None, description="For an MCP server: skills whose commands are approved.")
+    dynamic: StrictBool | None = Field(None, description="For an MCP server: accept skills without digests.")
+    skills: list[Text] | None = Field(None, description="For an MCP server: URIs of skills that it may not list.")
+    timeout: StrictInt | StrictFloat | None = Field(None, description="For an MCP server: seconds of a request.")
+    server: dict[Text, Any] | None = Field(None, description="For an MCP server: more keys of its connection.")
 
 
 class SkillsSection(StrictPart):
@@ -44,7 +51,7 @@ class SkillsSection(StrictPart):
 
     paths: list[Text | SourcePins] = Field([], description="Folders or archives of skills on the TaskManagers.")
     resources: list[Text | SourcePins] = Field([], description="Folders or zips inside the job's jars.")
-    urls: list[Text | SourcePins] = Field([], description="URLs of archives of skills (https, s3, file …).")
+    urls: list[Text | SourcePins] = Field([], description="URLs of skills (https, s3, file, mcp+https …).")
 
 
 class AgentSkillsSection(SkillsSection):

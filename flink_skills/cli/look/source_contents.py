@@ -150,6 +150,10 @@ def report_problems(contents: SourceContents, diagnostics: list[Diagnostic] | No
         )
 
 
+# Starts the key of a skill of a server among those of plugins.
+_SERVED = "\0"
+
+
 class Depth(IntEnum):
     """Amount of a skill that is read: front matter; also files, for the digest; also body, with all checks."""
 
@@ -237,10 +241,10 @@ class _Reader:
     def sort(self) -> None:
         """Give skills of several plugins their full names, and sort the skills by name, source and path."""
         full = {
-            id(skill): f"{plugin}:{name}"
+            id(skill): f"{plugin.removeprefix(_SERVED)}:{name}"
             for name, winners in self._winners.items()
             for plugin, skill in winners.items()
-            if plugin and len(winners) > 1
+            if plugin and len([other for other in winners if plugin[:1] == _SERVED or other[:1] != _SERVED]) > 1
         }
         self.contents.strict_valid |= {full[id(skill)] for skill in self.contents.skills if id(skill) in full}
         for index, skill in enumerate(self.contents.skills):
@@ -360,10 +364,13 @@ class _Reader:
         """Add a skill, or yield a diagnostic if an earlier skill of its plugin, or of none, has the same name."""
         plugin = skill.skill.plugin
         others = self._winners.setdefault(skill.name, {})
-        same = next(
-            (found for found in others.values() if found.digest is not None and found.digest == skill.digest), None
-        )
-        winner = others.get(plugin) or others.get("") or same
+        if skill.skill.server:  # Such a skill has its own name.
+            plugin = _SERVED + plugin
+            winner = others.get(plugin)
+        else:
+            equal = (of for key, of in others.items() if key[:1] != _SERVED and of.digest == skill.digest)
+            same = next(equal, None) if skill.digest is not None else None
+            winner = others.get(plugin) or others.get("") or same
         if winner is None:
             stored: SourceSkill = skill
             if self._is_stream:  # Retain only the digest.

@@ -174,6 +174,9 @@ def lock(
     check: Annotated[
         bool, typer.Option("--check", help="Compare the skills with the lock file, and write no file.")
     ] = False,
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="Fetch all files of skills of MCP servers into the store of this host.")
+    ] = False,
     format_: OutputFormat = Format.TEXT,
     set_: Assignments = None,
 ) -> None:
@@ -203,6 +206,8 @@ def lock(
         problem = f"{target} is not {action}: a source or skill cannot be read. Fix or omit it."
     else:
         try:
+            for loaded in contents.loaded if fetch else ():
+                loaded.skill.files.fetch()
             skill_lock = SkillLock.of(loaded.skill for loaded in contents.loaded)
             if check and (outdated := SkillLock.read(output).check(loaded.skill for loaded in contents.loaded)):
                 print_error(outdated_message([loaded.skill for loaded in contents.loaded if loaded.name in outdated]))

@@ -80,7 +80,10 @@ def copy_skill(skill: StageableSkill, target: Path) -> None:
         _write_from_memory(skill, target)
         return
     files = getattr(skill, "files", None)
-    manifest: Mapping[str, tuple[int, str]] = files.manifest() if files is not None else {}
+    manifest: Mapping[str, tuple[int, str]] = {}
+    if files is not None:
+        files.fetch()
+        manifest = files.manifest()
     real_root = Path(os.path.realpath(skill.path))
     waiting = [(real_root, target, "")]
     while waiting:
@@ -101,7 +104,7 @@ def copy_skill(skill: StageableSkill, target: Path) -> None:
             elif entry.is_file(follow_symlinks=False):
                 found = _copy_file(entry.path, to)
                 known = manifest.get(prefix + entry.name)
-                if known is not None and tuple(known) != found:
+                if known is not None and known[1] != found[1]:
                     raise ExecutionError(
                         f"skill {skill.name!r}: the file {prefix + entry.name!r} in {folder} has changed since the "
                         "skill was loaded: refresh the skills (skills.refresh.interval) or restart the job"

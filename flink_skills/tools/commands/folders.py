@@ -82,10 +82,10 @@ async def standard_input(text: str | None, workspace: Workspace) -> bytes:
 def stage_skills(workspace: Workspace, names: Iterable[str], view: SkillView) -> dict[str, tuple[str, Path]]:
     """Copy skills to the workspace. Return original folder and copy by name, in the order of ``names``. Blocks.
 
-    A skill that was removed from the model's set since it was loaded is omitted.
+    A skill that was removed from the model's set since it was loaded is omitted, and one whose commands are refused.
     """
     workspace.ensure()
-    skills = {name: skill for name in names if (skill := view.get(name)) is not None}
+    skills = {name: skill for name in names if (skill := view.get(name)) is not None and not skill.refusal}
     return {name: (str(skill.path or ""), workspace.stage(skill)) for name, skill in skills.items()}
 
 

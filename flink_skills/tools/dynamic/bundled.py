@@ -45,6 +45,7 @@ from flink_skills.tools.dynamic.specs import (
 )
 from flink_skills.tools.result_text import describe as describe_result
 from flink_skills.tools.schemas import fit_schema
+from flink_skills.tools.state import check_commands
 
 if TYPE_CHECKING:
     from flink_skills.execution.execution_backend import LiveProcess, OnOutput
@@ -328,6 +329,7 @@ class BundledTools:
                 f"{exposed} is a tool of skill {skill_name}, which is not loaded: load it.", is_error=True
             )
         try:
+            check_commands(context.skills, context.skill_state, skill_name)
             declared, _ = await asyncio.to_thread(_declared, skill)
             entry = (declared or {}).get(name)
             if declared is not None and entry is None:

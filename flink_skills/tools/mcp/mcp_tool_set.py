@@ -8,9 +8,10 @@ import json
 import logging
 import os
 import re
+import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -18,7 +19,7 @@ from flink_skills.errors import ConfigError
 from flink_skills.hints import none_is_default
 from flink_skills.skill.text import hidden_characters
 from flink_skills.tools.base import Tool, ToolContext
-from flink_skills.tools.mcp.parameters import ConnectionParams, StdioConnectionParams
+from flink_skills.tools.mcp.parameters import ConnectionParams, SseConnectionParams, StdioConnectionParams
 from flink_skills.tools.mcp.server_connection import McpConnection, McpStartError
 from flink_skills.tools.mcp.server_mapping import TOOL_SET_KEYS, servers_of
 from flink_skills.tools.mcp.server_mapping import connection_params as params_of
@@ -62,6 +63,7 @@ class McpToolSet(BaseToolSet):
         interval: Seconds between two looks at the connection and its tools.
         required: Whether the agent fails to open if the server cannot be reached.
         approve: Which of its tools need the approval of the agent: their own names or patterns, or True for all.
+        skills: Whether its skills are a source of the agent, or a mapping with the settings of the source.
 
     Raises :class:`ConfigError` for parameters that cannot be, or without the extra ``mcp``.
 
@@ -80,6 +82,7 @@ class McpToolSet(BaseToolSet):
         interval: float = 60.0,
         required: bool = True,
         approve: bool | Sequence[str] = False,
+        skills: bool | Mapping[str, Any] = False,
     ) -> None:
         need_mcp()
         self._params: ConnectionParams = params_of(connection_params)
@@ -97,6 +100,9 @@ class McpToolSet(BaseToolSet):
             raise ConfigError(f"MCP server {self.name}: required={required!r}: write true or false")
         if isinstance(approve, str) or not (approve is True or approve is False or _are_names(approve)):
             raise ConfigError(f"MCP server {self.name}: approve={approve!r}: write true, false or a list of names")
+        if not isinstance(skills, (bool, Mapping)):
+            raise ConfigError(f"MCP server {self.name}: skills={skills!r}: write true, false or a mapping of settings")
+        self._skills = skills
         self.required = required
         self._approve: tuple[str, ...] = ("*",) if approve is True else tuple(approve or ())
         self._approves_all = approve is True
@@ -114,6 +120,29 @@ class McpToolSet(BaseToolSet):
         self._said: set[str] = set()
         self._omitted: dict[str, str] = {}
         self._was_listed = self._reports_changes = False
+
+    def skill_source(self) -> dict[str, Any] | None:
+        """Return the source of the server's skills, None if they are not wanted.
+
+        Raises :class:`ConfigError` for a program in the sandbox: sources are read without one.
+        """
+        if self._skills is False:
+            return None
+        values = asdict(self._params)
+        if isinstance(self._params, StdioConnectionParams):
+            if self._params.sandbox:
+                raise ConfigError(
+                    f"MCP server {self.name}: skills of a program in the sandbox cannot be read, because the client "
+                    "lists them. Set sandbox to false for a program that is trusted like the job's code."
+                )
+            program = values.pop("server_params")
+            location = f"mcp+stdio:{shlex.join([program['command'], *program['args']])}"
+            values |= {"env": program["env"], "cwd": program["cwd"]}
+        else:
+            location = f"mcp+{values.pop('url')}"
+            values |= {"transport": "sse"} if isinstance(self._params, SseConnectionParams) else {}
+        settings = {} if self._skills is True else dict(self._skills)
+        return {"url": location, "label": self.name, "server": values, **settings}
 
     def attach(self, services: JobServices) -> None:
         self._shell = services.shell

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("flink_skills.mcp")
 # As long as any job: the process belongs to the worker and not to a turn.
 _LIFE = 10 * 365 * 86_400.0
-_MAX_LINE_LENGTH = 16 << 20
+_MAX_LINE_LENGTH = 24 << 20
 _WAITING_MESSAGES = 64
 _MAX_LOGGED_LINE = 2_000
 _MAX_LINES_PER_PERIOD = 100

@@ -136,12 +136,13 @@ class McpConnection:
     def start_error(self) -> McpStartError:
         """The error of a required server whose first attempt failed. Its message has the cause."""
         return McpStartError(
-            f"the MCP server {self.name!r} ({self._params.shown}) cannot be started: {self._cause()}. Start it or "
+            f"the MCP server {self.name!r} ({self._params.shown}) cannot be started: {self.problem}. Start it or "
             "correct its declaration; with 'required' set to false the agent opens without its tools",
             retryable=self._retryable,
         )
 
-    def _cause(self) -> str:
+    @property
+    def problem(self) -> str:
         """The last problem, with the status of the server and the last lines that a program wrote to stderr."""
         problem = self._problem or "the server did not answer"
         if self._status is not None and str(self._status[0]) not in problem:
@@ -271,7 +272,7 @@ class McpConnection:
                 lost if was_up else unreachable,
                 self.name,
                 self._params.shown,
-                self._problem if was_up else self._cause(),
+                self._problem if was_up else self.problem,
                 pause,
             )
             # Jitter, so that workers which lost a server together do not come back together.

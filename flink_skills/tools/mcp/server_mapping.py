@@ -21,7 +21,7 @@ from flink_skills.tools.mcp.parameters import (
 
 _log = logging.getLogger("flink_skills.mcp")
 
-TOOL_SET_KEYS = ("prefix", "tools", "prompts", "resources", "interval", "required", "approve")
+TOOL_SET_KEYS = ("prefix", "tools", "prompts", "resources", "interval", "required", "approve", "skills")
 _OWN = (
     *("url", "headers", "command", "args", "env", "cwd", "auth", "transport", "timeout", "sse_read_timeout"),
     *("terminate_on_close", "sandbox"),

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import httpx2
 
 
-#: Bytes.
-MAX_ANSWER = 16 << 20
+#: Bytes. A file of a skill has up to 16 MiB, which are 22 MiB in base64.
+MAX_ANSWER = 24 << 20
 #: Objects and lists of one message: each takes 50 times the memory of its text.
 MAX_VALUES = 500_000
 # Line ends are of one or two bytes. A lone one at the end of a piece is completed by the next piece.
@@ -49,7 +49,7 @@ def limited_client(
 ) -> httpx2.AsyncClient:
     """A client for the transports of the package ``mcp``.
 
-    To read an answer that is longer than 16 MiB, that has more than 500,000 objects and lists, or that is compressed
+    To read an answer that is longer than 24 MiB, that has more than 500,000 objects and lists, or that is compressed
     although nothing of the kind was asked for, raises ``httpx2.StreamError``. Streams of events have no end: these are
     the limits of each event, with ``httpx2.SSEError``. ``on_status`` receives the number and the text of each status
     of ``url``, and not those of authorization servers.

@@ -24,12 +24,11 @@ from flink_skills.tools.mcp.parameters import (
     check_http_url,
 )
 from flink_skills.tools.mcp.programs import StderrLogger, program
-from flink_skills.tools.mcp.server_messages import checked_messages, limited_client
+from flink_skills.tools.mcp.server_messages import MAX_ANSWER, checked_messages, limited_client
 
 if TYPE_CHECKING:
     from flink_skills.tools.commands.runner import ShellRunner
 
-_MAX_EVENT = 16 << 20
 _MAX_REASON = 300
 _MAX_ERROR_LENGTH = 500
 # Messages of the package for a status without a response. They have no class or code of their own.
@@ -297,7 +296,7 @@ async def _streamable(
             url,
             http_client=client,
             terminate_on_close=params.terminate_on_close,
-            max_sse_event_size=_MAX_EVENT,
+            max_sse_event_size=MAX_ANSWER,
         ) as streams,
     ):
         yield streams

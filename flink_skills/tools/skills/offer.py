@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flink_skills.errors import SkillsError
+from flink_skills.errors import ExecutionError, SkillsError
 from flink_skills.tools.base import ToolContext
 from flink_skills.tools.profiles import COMMAND_TOOLS, TOOL_NAMES, brings_tools
-from flink_skills.tools.state import ALL, LoadedSkill, SkillState, load_effect
+from flink_skills.tools.state import ALL, LoadedSkill, SkillState, check_commands, load_effect
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
@@ -117,6 +117,10 @@ async def describe_brought(name: str, services: ToolServices, view: SkillView, c
         return Brought()
     if not brings_tools(skill):
         return Brought()
+    try:
+        check_commands(view, context.skill_state, name)
+    except ExecutionError as error:
+        return Brought(notes=(f"The tools that it brings cannot be used: {error}",))
     if services.bundled is None or not services.settings.bundled:
         return Brought(notes=(await asyncio.to_thread(_off_note, skill, services),))
     try:

@@ -41,7 +41,7 @@ from flink_skills.tools.runs.prepared_run import (
 from flink_skills.tools.runs.run_arguments import RunArguments, RunInput
 from flink_skills.tools.skills.skill_face import ToolServices, caller_view, known_skill
 from flink_skills.tools.skills.skill_paths import check_staged, relative_path, skill_file
-from flink_skills.tools.state import pin_effect, touch_effect
+from flink_skills.tools.state import check_commands, pin_effect, touch_effect
 
 _SNIFFED = 8192
 
@@ -205,6 +205,7 @@ async def prepare(
     view = caller_view(services, context)
     skill = known_skill(asked.skill, view)
     _check_loaded(skill, services, context, tool)
+    check_commands(view, context.skill_state, skill)
     clashing = [name for name in _EDITOR_VARIABLES if asked.editor_text is not None and name in asked.env]
     if clashing:
         raise ArgumentError(f"editor_text sets EDITOR and VISUAL, and env has {clashing[0]} too: leave one out.")

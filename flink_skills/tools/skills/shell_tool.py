@@ -30,6 +30,7 @@ from flink_skills.tools.commands.folders import (
 from flink_skills.tools.commands.policy import NO_SHELL, CommandPolicy
 from flink_skills.tools.result_text import describe
 from flink_skills.tools.skills.skill_face import SkillTool
+from flink_skills.tools.state import check_commands
 
 if TYPE_CHECKING:
     from flink_skills.manager.view import SkillView
@@ -95,6 +96,7 @@ class ExecuteShellCommand(SkillTool[_ShellArguments]):
         self._spec = replace(self._spec, description=about)
 
     async def _run(self, request: _ShellArguments, view: SkillView, context: ToolContext) -> ToolResult:
+        check_commands(view, context.skill_state)
         workspace = await self._workspace(context)
         staged = await asyncio.to_thread(stage_skills, workspace, context.skill_state or (), view)
         last = next(reversed(staged), None)
@@ -233,6 +235,7 @@ class RunCode(CheckedTool):
             raise ArgumentError("This job runs no commands: skills.shell.enabled is false. Answer without code.")
         if "\0" in asked.code:
             raise ArgumentError("The code holds a NUL character. Write it without.")
+        check_commands(context.skills, context.skill_state)
         workspace = await context.get_workspace()
         code = asked.code
         if context.skills is not None:

@@ -22,6 +22,7 @@ from flink_skills.tools.runs.skill_process import Process
 from flink_skills.tools.skills.run_preparation import prepare
 from flink_skills.tools.skills.skill_face import SkillTool, ToolServices, caller_view
 from flink_skills.tools.skills.skill_run import MAX_OUTPUT, finish, for_model, without_varying
+from flink_skills.tools.state import check_commands
 
 # Milliseconds that the start and later calls wait for output.
 _START_YIELD_MS = 1_000.0
@@ -120,6 +121,7 @@ class SkillWriteStdin(_SessionTool):
         text = asked.chars + enter
         if not text:
             return await super()._use(process, asked, context)
+        check_commands(caller_view(self._services, context), context.skill_state)
         until = _deadline(asked.yield_ms, _YIELD_MS)
         warnings = ("the process had exited, so nothing was written",) if process.ended else ()
         ends = not process.tty and text.endswith(_END_OF_INPUT)

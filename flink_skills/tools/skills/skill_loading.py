@@ -75,7 +75,9 @@ class _Load(SkillTool[Any]):
         loaded = LoadedSkill(activation.digest, wanted, None, brought.specs)
         offer = await offer_of(name, loaded, self._services, view, context)
         lines = [await self._first_line(activation, loaded, view), *offer.lines, *brought.notes]
-        effect = load_effect(name, activation.digest, docs=wanted, bundled=brought.specs)
+        skill = view.get(name)
+        server = skill.server if skill is not None else ""
+        effect = load_effect(name, activation.digest, docs=wanted, bundled=brought.specs, server=server)
         return ToolResult("\n".join(lines), value=_value(activation, wanted) | offer.to_json(), effects=(effect,))
 
     async def _first_line(self, activation: Activation, loaded: LoadedSkill, view: SkillView) -> str:

@@ -140,8 +140,10 @@ def docs_block(name: str, docs: Sequence[str], view: SkillView, *, max_doc_chars
     """Return the text of these documents of a skill, each in a separate block."""
     found: list[str] = []
     room = _DOCS_OF_A_SKILL * max_doc_chars
+    skill = view.get(name)
+    origin = f' origin="{attribute(skill.origin)}"' if skill is not None and skill.server else ""
     for path in docs:
-        opening = f'<skill_doc skill="{attribute(name)}" path="{attribute(path)}">'
+        opening = f'<skill_doc skill="{attribute(name)}" path="{attribute(path)}"{origin}>'
         if not room:
             found.append(f"{opening}[left out: the documents are too long together]</skill_doc>")
             continue

@@ -194,7 +194,7 @@ def _answer(part: ResourceText) -> ToolResult:
         "next_offset": part.next_offset,
         "total_bytes": part.total_bytes,
     }
-    content = part.text
+    content = f"[from {part.origin}]\n{part.text}" if part.origin else part.text
     if part.next_offset is not None:
         content += (
             f"\n[bytes {part.offset} to {part.next_offset} of {part.total_bytes}; "

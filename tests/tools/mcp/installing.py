@@ -8,11 +8,12 @@ import sys
 import venv
 from pathlib import Path
 
-__all__ = ["EVERYTHING", "conformance", "everything", "python_server"]
+__all__ = ["EVERYTHING", "conformance", "everything", "hf_skills", "python_server"]
 
 ROOT = Path(__file__).resolve().parents[3]
 REQUIREMENTS = Path(__file__).with_name("real_servers.txt")
 EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
+HF_SKILLS = "@llmindset/hf-mcp-server@0.4.23"
 CONFORMANCE = "@modelcontextprotocol/conformance@0.1.16"
 #: The suite needs it.
 NODE = "node@22"
@@ -40,6 +41,16 @@ def everything() -> tuple[str, str]:
     folder = _from_npm(npm, "mcp-server-everything", EVERYTHING)
     package = folder / "node_modules" / "@modelcontextprotocol" / "server-everything"
     return node, str(package / "dist" / "index.js")
+
+
+def hf_skills() -> tuple[str, str]:
+    """The words that start a server of skills over HTTP. Raises :class:`RuntimeError` with the reason."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        raise RuntimeError("there is no node, or no npm, on this machine")
+    folder = _from_npm(npm, "hf-mcp-server", HF_SKILLS)
+    package = folder / "node_modules" / "@llmindset" / "hf-mcp-server"
+    return node, str(package / "dist" / "server" / "streamableHttp.js")
 
 
 def conformance() -> tuple[str, str]:

@@ -161,12 +161,12 @@ def server() -> Iterator[Odd]:
 @pytest.mark.parametrize(
     ("tool", "told"),
     [
-        ("endless", "the answer is longer than 16,777,216 bytes"),
+        ("endless", "the answer is longer than 25,165,824 bytes"),
         ("packed", "the answer is compressed (gzip)"),
         ("page", "Unexpected content type: text/html"),
         ("many", "a message has more than 500,000 objects and lists"),
         ("many_in_an_event", "a message has more than 500,000 objects and lists"),
-        ("endless_event", "an event is longer than 16,777,216 bytes"),
+        ("endless_event", "an event is longer than 25,165,824 bytes"),
     ],
 )
 async def test_an_answer_that_is_none_is_an_error_of_that_call_alone(

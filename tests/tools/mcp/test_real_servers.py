@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,17 +14,19 @@ from typing import Any
 import psutil
 import pytest
 
-from flink_skills import ToolContext
+from flink_skills import AgentSkillManager, SkillConfig, ToolContext
 from flink_skills.tools.mcp import (
     McpStdioServerParameters,
     SseConnectionParams,
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
-from tests.kit.ports import free_port
+from tests.kit.ports import free_port, listens
 from tests.kit.waiting import until, wait_until
 from tests.tools.mcp.conftest import DEADLINE, OpenToolSet
-from tests.tools.mcp.installing import conformance, everything, python_server
+from tests.tools.mcp.installing import conformance, everything, hf_skills, python_server
+from tests.tools.mcp.skills_server import entry_of
+from tests.tools.mcp.skills_site import OPEN, write_skill
 from tests.tools.mcp.test_servers import tools_of
 
 
@@ -195,3 +198,29 @@ def test_a_scenario_passes_with_all_its_checks(
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
     assert f"Passed: {checks}/{checks}, 0 failed, 0 warnings" in done.stdout + done.stderr, done.stdout + done.stderr
     assert done.returncode == 0
+
+
+@pytest.mark.nightly  # to install it takes far longer than to use it
+def test_the_skills_of_a_server_that_others_have_written(tmp_path: Path) -> None:
+    node, script = installed(hf_skills)
+    folder = tmp_path / "skills"
+    entry = entry_of(write_skill(folder / "refunds"), "skill://refunds/SKILL.md")
+    for resource in entry["resources"]:
+        del resource["size"]
+    (folder / "skills.json").write_text(json.dumps({"skills": [entry]}))
+    port = free_port()
+    environment = {**os.environ, "HF_SKILLS_DIR": str(folder)}
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen([node, script, "--port", str(port)], env=environment, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: listens(port) or server.poll() is not None, "the server to listen", within=DEADLINE)
+        config = SkillConfig({**OPEN, "skills.store.dir": str(tmp_path / "store")})
+        with AgentSkillManager(urls=[f"mcp+http://127.0.0.1:{port}/mcp#label=hf"], config=config) as manager:
+            assert [skill.full_name for skill in manager.load_skills()] == ["hf:refunds"], manager.failures
+            # The server sends no sizes.
+            assert [one.code for one in manager.diagnostics] == ["M01"]
+            assert "# refunds" in manager.view().activate("refunds").text
+            assert manager.view().read_resource("refunds", "refs/notes.md").text == "Notes of refunds\n"
+    finally:
+        server.kill()
+        server.wait(DEADLINE)
