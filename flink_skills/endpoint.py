@@ -85,7 +85,7 @@ def git_parts(url: str) -> tuple[str, str, str, str, str] | None:
     if found is None:
         return None
     # An '@' behind the first '/' can also end a password that has an unescaped '/'.
-    is_clear = found["ref"] is None or found["path"].endswith(".git")
+    is_clear = found["ref"] is None or found["path"].endswith(".git") or not (found["host"] or found["user"])
     if not is_clear and (found["user"] is not None or not _is_public("git+x://", url.partition("://")[2])):
         return None
     return found["user"] or "", found["host"], found["path"], found["ref"] or "", found["rest"] or ""

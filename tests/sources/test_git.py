@@ -70,6 +70,12 @@ def files(tree: SourceTree) -> dict[str, bytes]:
     return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
 
 
+def test_a_local_path_needs_no_suffix_before_the_ref() -> None:
+    address = "git+file:///srv/skills@main#subdirectory=ops"
+    opened = open_source("url", address, SourceContext())
+    assert (opened.origin, redact(address), user_of(address)) == (address, address, "")
+
+
 @pytest.mark.parametrize(
     ("location", "said"),
     [
