@@ -236,6 +236,7 @@ def test_only_one_commit_of_the_history_is_fetched(repository: Repository, serve
     resolved(server.url(), context(limits__download="200 kb"))
 
 
+@pytest.mark.row("B29")
 @needs_git
 def test_the_digest_is_that_of_a_folder_and_an_archive(
     tmp_path: Path, repository: Repository, server: GitServer, context: Any
@@ -330,6 +331,7 @@ def test_lfs_pointers_and_submodules_are_named(repository: Repository, server: G
         ]
 
 
+@pytest.mark.row("B29")
 @needs_git
 def test_a_pinned_commit_stays_until_a_refresh(repository: Repository, server: GitServer, context: Any) -> None:
     write(repository.tree, {"a/SKILL.md": skill("a", "one")})
@@ -379,6 +381,7 @@ def test_a_manager_refreshes_a_branch(tmp_path: Path, repository: Repository, se
         assert [one.name for one in manager.load_skills()] == ["a", "b"]
 
 
+@pytest.mark.row("B29")
 @needs_git
 def test_a_token_by_reference(
     repository: Repository, server: GitServer, context: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any

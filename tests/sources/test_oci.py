@@ -49,6 +49,7 @@ FILES = {"greet/SKILL.md": SKILL, "greet/scripts/a.sh": b"echo\n"}
 pytestmark = pytest.mark.usefixtures("no_login")
 
 
+@pytest.mark.row("B30")
 @pytest.mark.parametrize(
     ("kind", "layer"),
     [
@@ -75,6 +76,7 @@ def test_artifact_with_a_type_in_its_config_alone_is_read(
     assert files_of(opened("a/greet:1")) == FILES
 
 
+@pytest.mark.row("B30")
 @pytest.mark.parametrize("media_type", ["text/markdown", IMAGE_LAYER, "application/gzip"])
 def test_artifact_with_a_layer_for_each_file_is_read(
     registry: OciServer, opened: Callable[..., SourceTree], media_type: str
@@ -93,6 +95,7 @@ def test_artifact_with_files_and_an_unpacked_folder_is_read(
     assert files_of(opened("a/greet:1")) == FILES
 
 
+@pytest.mark.row("B30")
 def test_image_has_its_layers_in_order(registry: OciServer, opened: Callable[..., SourceTree]) -> None:
     below = tar_of(
         {
@@ -156,6 +159,7 @@ def collection(registry: OciServer, **more: Any) -> None:
     registry.index("a/all", "1", members, **more)
 
 
+@pytest.mark.row("B30")
 def test_collection_has_all_its_members(registry: OciServer, tmp_path: Path) -> None:
     collection(registry, artifactType="application/vnd.agentskills.collection.v1")
     manager = AgentSkillManager(
@@ -237,6 +241,7 @@ def test_a_moved_tag_is_seen_on_open_and_a_pin_stays(registry: OciServer, tmp_pa
     assert registry.requests == [], "a digest in the store is not requested"
 
 
+@pytest.mark.row("B30")
 def test_a_tag_is_pinned_in_the_plan(registry: OciServer) -> None:
     digest = registry.artifact("a/greet", "1", [registry.blob(tar_of(FILES), CONTENT_TYPE)])["digest"]
     known, unknown = address(registry, "a/greet:1"), address(registry, "a/greet:2")
@@ -391,6 +396,7 @@ def skill_folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.row("B30")
 def test_pushed_skill_has_the_digest_of_its_folder_and_zip(registry: OciServer, tmp_path: Path) -> None:
     folder = skill_folder(tmp_path)
     spec = SourceSpec("path", str(folder))
