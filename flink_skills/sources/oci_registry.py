@@ -85,7 +85,10 @@ class Registry(RemoteSystem):
         super().__init__(f"https://{repository.host}", shown, "oci", context)
         self._repository, self._user, self._actions = repository, user, actions
         self._policy = AddressPolicy(context.config)
-        self._policy.check_url(f"https://{repository.served.host}/")
+        try:
+            self._policy.check_url(f"https://{repository.served.host}/")
+        except ConfigError as error:
+            raise ConfigError(f"skill source {shown}: {str(error).partition(': ')[2]}") from None
         self._options(expanded=False)
         if find_spec("aiohttp") is None:
             raise ConfigError(f"skill source {shown}: {missing_package('oci')}")

@@ -377,8 +377,8 @@ def test_blobs_of_a_storage_host_are_read_without_credentials(
 
 def test_addresses_obey_the_rules_of_web_servers(registry: OciServer, tmp_path: Path) -> None:
     for options, reason in (
-        ({"skills.source.allow-http": True}, "private address"),
-        ({**ALLOWED, "skills.source.allowed-hosts": ["registry.example.org"]}, "is not one of"),
+        ({"skills.source.allow-http": True}, "skill source oci:.*private address"),
+        ({**ALLOWED, "skills.source.allowed-hosts": ["registry.example.org"]}, "skill source oci:.*is not one of"),
     ):
         with pytest.raises(ConfigError, match=reason):
             open_source("url", address(registry, "a/greet:1"), SourceContext(SkillConfig(options)))
