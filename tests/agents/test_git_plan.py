@@ -110,4 +110,4 @@ def test_a_ref_that_does_not_exist_fails_the_submit(
     assert server.requests == []
     with caplog.at_level(logging.WARNING):
         assert urls_of(compiled(tmp_path, f"{server.url()}@mian", local=False)) == [f"{server.url()}@mian"]
-    assert "The plan pins no commit, so TaskManagers can use different ones" in caplog.text
+    assert "The plan pins no version, so TaskManagers can use different ones" in caplog.text

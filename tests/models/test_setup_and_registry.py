@@ -47,9 +47,12 @@ def create_echo(setup: ModelSetup, config: SkillConfig) -> ChatModel:
 
 @pytest.fixture
 def restore_registry() -> Iterator[None]:
+    # Modules of examples register providers when they are imported.
+    before = provider_names()
     yield
     for name in provider_names():
-        unregister_provider(name)
+        if name not in before:
+            unregister_provider(name)
 
 
 def test_a_setup_survives_json() -> None:

@@ -140,7 +140,7 @@ class AgentPlan:
     route: Route | None = None
     approve: tuple[str, ...] = ()
     elsewhere: Mapping[str, bool] = field(default_factory=dict)
-    plugin_servers: frozenset[str] | None = None
+    plugin_servers: frozenset[str] | None = field(default=None, compare=False)
     version: int = field(default=PLAN_VERSION)
 
     def to_json(self) -> dict[str, Any]:

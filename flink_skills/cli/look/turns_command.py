@@ -79,7 +79,7 @@ def turns(
     ] = None,
     format_: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show the turns of an event stream.
+    """Show the turns of an event stream, or one as a timeline.
 
     The command prints one line for each turn: its ID, time, agent, key, outcome, seconds without waits, tokens, cost
     and skills. With --turn, it prints one turn as a timeline with its requests, tools, commands, waits and retries, and
