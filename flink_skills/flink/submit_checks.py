@@ -204,7 +204,8 @@ def pin_sources(plan: AgentPlan, *, local: bool) -> AgentPlan:
 
     def pinned(url: SourceSpec) -> SourceSpec:
         try:
-            return url if mode == "never" else open_source("url", url, context).pinned()
+            # The kind of a third party is the scheme of a URL.
+            return url if mode == "never" else replace(open_source("url", url, context).pinned(), kind="url")
         except SourceError as error:
             if mode == "always" or local:
                 raise

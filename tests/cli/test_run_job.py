@@ -37,7 +37,7 @@ def test_a_job_runs_checks_and_is_explained(tmp_path: Path, flink_skills: FlinkS
     checked = flink_skills("run", "job.yaml", "--check")
     assert checked.code == 0
     assert "✓ columns: answers: id ← event.id, answer ← output" in checked.stdout.splitlines()
-    assert checked.stdout.splitlines()[-1] == "the job can be submitted, 1 warning"
+    assert checked.stdout.splitlines()[-1] == "the job can be submitted, 2 warnings"
 
     explained = flink_skills("run", "job.yaml", "--explain")
     assert explained.code == 0

@@ -332,6 +332,7 @@ def test_reach_connects_to_mcp_servers(tmp_path: Path) -> None:
 def test_explaining_says_everything_but_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANTED", "pl4nted")
     text = PLAIN.replace("'blackhole'", "'blackhole', 'property-version' = '${env:PLANTED}'", 1)
+    text = text.replace("(id INT, error STRING", "(id INT, event STRING, error STRING")
     job = write_job(
         tmp_path,
         text,
