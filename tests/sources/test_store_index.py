@@ -188,15 +188,20 @@ def test_file_lists_are_not_in_memory(tmp_path: Path) -> None:
         entries = {f"s{n}/SKILL.md": skill(f"s{n}") for n in range(50)}
         entries |= {f"s{n}/references/{m}.md": b"x" for n in range(50) for m in range(files)}
         tree = stored(store, tmp_path, entries)
-        gc.collect()
-        tracemalloc.start()
-        found = read_index(tree, origin="o", remote=True, limits=Limits())
-        gc.collect()
-        current, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert found is not None
-        assert len(found[0]) == 50
-        return current
+
+        def once() -> int:
+            gc.collect()
+            tracemalloc.start()
+            found = read_index(tree, origin="o", remote=True, limits=Limits())
+            gc.collect()
+            current, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert found is not None
+            assert len(found[0]) == 50
+            return current
+
+        # Threads of other tests can allocate meanwhile.
+        return min(once() for _ in range(3))
 
     few, many = kept(0), kept(20)
     assert many < few * 1.2 + 4096
