@@ -200,7 +200,7 @@ def test_file_lists_are_not_in_memory(tmp_path: Path) -> None:
             assert len(found[0]) == 50
             return current
 
-        # Threads of other tests can allocate meanwhile.
+        # Threads of other tests can allocate during a measurement.
         return min(once() for _ in range(3))
 
     few, many = kept(0), kept(20)
