@@ -189,6 +189,22 @@ def test_each_turn_is_shown_as_it_ends(tmp_path: Path) -> None:
     assert (waited["key"], waited["outcome"], waited["skills"]) == ("b", "ok", ["refunds"])
 
 
+def test_parts_of_one_millisecond_keep_their_order(flink_skills: FlinkSkills, tmp_path: Path) -> None:
+    events = [
+        event("chat", 5, duration_ms=0.1, name="model", id="1", step="m0"),
+        event("command", 5, duration_ms=0.4, name="ls", id="2", step="t0"),
+        event("skill", 5, name="refunds", id="3", step="t0", action="activate", skill="refunds"),
+        event("tool", 5, duration_ms=0.6, name="list", id="4", step="t0"),
+        event("chat", 5, duration_ms=0.2, name="nested", id="5", step="m1", parent_step="t1"),
+        event("tool", 5, duration_ms=0.3, name="ask", id="6", step="t1"),
+        event("chat", 5, duration_ms=0.1, name="model", id="7", step="m2"),
+        event("turn", 5, duration_ms=0.9, id="8"),
+    ]
+    (turn,) = flink_skills("turns", written(tmp_path, *events), "--format", "json").records
+    parts = [part["name"] for part in turn["parts"]]
+    assert parts == ["model", "list", "ls", "refunds", "ask", "nested", "model"]
+
+
 class Payer(Agent):
     model = "scripted:model"
     name = "payer"

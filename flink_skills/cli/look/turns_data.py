@@ -193,8 +193,20 @@ class Turn:
         return {**self.summary(), "parts": [part.to_json() for part in self.parts()]}
 
     def _sorted(self) -> list[Event]:
-        # A call that began in the same millisecond as its command contains it.
-        return sorted(self.events.values(), key=lambda event: (event["at"], -(event.get("duration_ms") or 0)))
+        """Return the events as they began: in one millisecond a call before what it contains, else as they arrived."""
+        events = list(self.events.values())
+        calls = {event["step"]: place for place, event in enumerate(events) if _is_call(event)}
+
+        def order(place: int) -> tuple[float, list[int]]:
+            event, path = events[place], [place]
+            while len(path) <= len(calls):
+                outer = calls.get(event.get("step" if event["kind"] in _OF_CALL else "parent_step"))
+                if outer is None or events[outer]["at"] != event["at"]:
+                    break
+                event, path = events[outer], [outer, *path]
+            return event["at"], path
+
+        return [events[place] for place in sorted(range(len(events)), key=order)]
 
     def _counted(self) -> list[Event]:
         ended = self.ended
@@ -252,6 +264,10 @@ def _depth(event: Event, parents: Mapping[str, Any]) -> int:
     while parent and depth < len(parents):
         depth, parent = depth + 1, parents.get(parent)
     return depth
+
+
+def _is_call(event: Event) -> bool:
+    return event["kind"] in ("tool", "step", "agent") and bool(event.get("step"))
 
 
 def _detail(event: Event | None) -> Mapping[str, Any]:
