@@ -1,16 +1,18 @@
-"""Build hook: puts the bridge jar, built by Maven, into the wheel."""
+"""Build hook: puts the version and the bridge jar, built by Maven, into the wheel."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 JAR = "flink-skills-bridge.jar"
+VERSION_FILE = "flink_skills/_version.py"
 
 
 class BridgeBuildHook(BuildHookInterface):
@@ -20,15 +22,27 @@ class BridgeBuildHook(BuildHookInterface):
     """
 
     PLUGIN_NAME = "custom"
+    _folder: Path | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the jar and include it (an editable install finds it in the Maven build)."""
+        """Include the version, and in wheels the jar (an editable install finds it in the Maven build)."""
+        # An sdist has the file already.
+        if version != "editable" and not (Path(self.root) / VERSION_FILE).exists():
+            self._folder = Path(tempfile.mkdtemp())
+            written = self._folder / "version.py"
+            written.write_text(f'VERSION = "{self.metadata.version}"\n', encoding="utf-8")
+            build_data["force_include"][str(written)] = VERSION_FILE
         if self.target_name != "wheel":
             return
         jar = self._jar()
         build_data["pure_python"] = True
         if version != "editable":
             build_data["force_include"][str(jar)] = f"flink_skills/jars/{JAR}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was written for the build."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
 
     def _jar(self) -> Path:
         given = os.environ.get("FLINK_SKILLS_BRIDGE_JAR")

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
     from flink_skills.agents.declare.agent import Agent as Agent
     from flink_skills.agents.declare.agent import Refusal as Refusal
@@ -80,8 +78,10 @@ if TYPE_CHECKING:
     from flink_skills.tools.skills.direct import load_skill as load_skill
     from flink_skills.tools.skills.direct import load_skill_resource as load_skill_resource
     from flink_skills.tools.toolset_base import BaseToolSet as BaseToolSet
+    from flink_skills.version import __version__ as __version__
 
 _HOMES = {
+    "__version__": "version",
     "Approval": "tools.calling",
     "ApprovalRequest": "tools.calling",
     "Later": "tools.calling",
@@ -151,7 +151,7 @@ _HOMES = {
     "tool_set": "agents.declare.decorators",
 }
 
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+__all__ = list(_HOMES)
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _HOMES, advised=True)

@@ -20,7 +20,7 @@ digest_of() {
 base_digest=$(digest_of "$BASE:$FLINK_VERSION-java17")
 builder_digest=$(digest_of "$BUILDER")
 revision=$(git -C ../.. rev-parse HEAD 2> /dev/null || echo unknown)
-version=$(sed -nE 's/^version = "(.*)"/\1/p' ../../pyproject.toml)
+version=$(cd ../.. && python3 -c 'from hatch_version import RELEASE, version_of; print(version_of(RELEASE))')
 exec docker buildx build -f Dockerfile -t "$TAG" ${PLATFORMS:+--platform "$PLATFORMS"} \
   --build-arg "FLINK_VERSION=$FLINK_VERSION" --build-arg "BASE=$BASE" --build-arg "BASE_DIGEST=$base_digest" \
   --build-arg "BUILDER=$BUILDER" --build-arg "BUILDER_DIGEST=$builder_digest" \

@@ -64,7 +64,7 @@ def add_operator(env: StreamExecutionEnvironment, keyed: Any, plan: AgentPlan) -
         keyed,
         operator_uid(plan.operator_name),
         f"agent {plan.operator_name}",
-        plan.summary(),
+        f"{plan.summary()}; flink_skills {plan.build}",
         json.dumps(sealed.to_json()),
         json.dumps(settings),
         json.dumps(secrets),

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 
 from flink_skills.agents.state.waits import NO_DEADLINE, WaitChange
 from flink_skills.errors import WorkerError
+from flink_skills.version import __version__
 
 MAX_FRAME = 256 * 1024 * 1024
+#: The format of frames, which the first frame states. Increase both sides if an older one must not read a frame.
+FORMAT = 1
 
 OPEN, TURN, SESSION, CANCEL, CLOSE, PING, ANSWER = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07
 OPENED, OPEN_FAILED, STEP, END, NEED_SESSION, METRICS, EVENTS, OUTPUTS = 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88
@@ -37,6 +40,16 @@ _HAS_TIMESTAMP, _HAS_SESSION, _HAS_ANSWERS, _HAS_BASE = 1, 2, 4, 8
 _EVENT_TIME, _SLEEP, _IDS_ONLY, _UNANSWERED = 1, 2, 4, 8
 _EMPTY_LIST = _U32.pack(0)
 _TWO_EMPTY_LISTS = 2 * _EMPTY_LIST
+
+
+def check_format(stated: object) -> None:
+    """Raise :class:`~flink_skills.errors.WorkerError` if the JVM writes frames of another format."""
+    if stated != FORMAT:
+        raise WorkerError(
+            f"the bridge jar of this job writes frames of format {stated or 'unknown'}, and flink_skills {__version__} "
+            f"on this TaskManager reads format {FORMAT}: use the jar in this version's package, flink_skills/jars, and "
+            "remove other bridge jars from Flink's lib folder and from the job"
+        )
 
 
 @dataclass(frozen=True)

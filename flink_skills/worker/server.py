@@ -20,6 +20,7 @@ from flink_skills.agents.rows.table_rows import RecordRows
 from flink_skills.errors import SkillsError, counted
 from flink_skills.models.permits import WorkerLimits
 from flink_skills.options import SkillConfig, SkillOptions
+from flink_skills.version import __version__
 from flink_skills.worker import frames
 from flink_skills.worker.abandoned import AbandonedCode, StepThreads
 from flink_skills.worker.frame_pipes import Connection
@@ -201,9 +202,13 @@ class Worker:
     async def _open(self, frame: frames.OpenPlan) -> None:
         try:
             config = json.loads(frame.config)
+            frames.check_format(config.get("frames"))
             secrets = json.loads(config.get("secrets") or "{}")
             self.redactor.hide(secret_values(secrets))
             plan = AgentPlan.from_json(config["plan"]).unseal(secrets)
+            if plan.build != __version__:
+                text = "the job was submitted by flink_skills %s, and this TaskManager has %s"
+                _log.warning(text, plan.build, __version__)
             encode = encoder_of(RecordRows.from_json(plan.rows) if plan.rows is not None else None)
             if self._limits is None:
                 self._limits = WorkerLimits(config.get("workers", 1), config.get("worker_index", 0))

@@ -92,8 +92,15 @@ def test_plan_is_json_that_comes_back() -> None:
 
 def test_plan_of_another_release_is_refused() -> None:
     data = compile_plan(Triage).to_json()
-    with pytest.raises(PlanError, match="version 99"):
+    with pytest.raises(PlanError, match=r"plan format 99, and this TaskManager has .* plan format 3: install the same"):
         AgentPlan.from_json({**data, "version": 99})
+    with pytest.raises(
+        PlanError, match=r"submitted by flink_skills 0\.2\.0 with plan format 3, and this TaskManager has"
+    ):
+        AgentPlan.from_json({**data, "build": "0.2.0", "new": []})
+    with pytest.raises(PlanError, match="submitted by flink_skills of an unknown version"):
+        AgentPlan.from_json({name: value for name, value in data.items() if name != "build"})
+    assert AgentPlan.from_json({**data, "build": f"{data['build'].partition('+')[0]}+vendor.1"}) == compile_plan(Triage)
 
 
 def test_value_of_a_key_never_enters_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:

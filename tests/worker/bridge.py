@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flink_skills import AgentEvent, SkillConfig
+from flink_skills import AgentEvent, SkillConfig, __version__
 from flink_skills.agents import compile_plan
 from flink_skills.worker import frames
 
@@ -124,10 +124,12 @@ class Bridge:
         scopes = options.pop("scopes", [])
         rows = options.pop("rows", None)
         memory = options.pop("memory", 0)
+        build = options.pop("build", __version__)
         compiled = compile_plan(agent, job_scopes=scopes, config=SkillConfig(options), events="pickle")
-        compiled = dataclasses.replace(compiled, rows=rows)
+        compiled = dataclasses.replace(compiled, rows=rows, build=build)
         sealed, secrets = compiled.seal()
         config = {
+            "frames": frames.FORMAT,
             "plan": sealed.to_json(),
             "secrets": json.dumps(secrets),
             "resources": {},

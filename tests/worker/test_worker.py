@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flink_skills import Agent
+from flink_skills import Agent, __version__
 from flink_skills.agents import WaitChange, WaitOperation, decode
 from flink_skills.errors import TurnError
 from flink_skills.manager import SkillScope
@@ -404,6 +404,23 @@ def test_no_secret_of_a_source_is_in_a_message_or_the_log(bridge: Bridge) -> Non
     assert "GET https://***@127.0.0.1:1/a.zip?***" in bridge.stderr()
     assert "Authorization: ***" in bridge.stderr()
     assert "pl4nted" not in message + bridge.stderr()
+
+
+def test_another_build_is_refused_or_named(bridge: Bridge, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = __version__.partition("+")[0]
+    kind, message = bridge.open(Dies, build=f"{own}+vendor.1")
+    assert kind == frames.OPENED
+    assert (
+        f"the job was submitted by flink_skills {own}+vendor.1, and this TaskManager has {__version__}"
+        in bridge.stderr()
+    )
+    kind, message = bridge.open(Dies, plan=2, build="9.9.9")
+    assert kind == frames.OPEN_FAILED
+    assert "the job was submitted by flink_skills 9.9.9 with plan format 3" in message
+    monkeypatch.setattr(frames, "FORMAT", 2)
+    kind, message = bridge.open(Dies, plan=3)
+    assert kind == frames.OPEN_FAILED
+    assert "the bridge jar of this job writes frames of format 2, and flink_skills" in message
 
 
 def test_death_is_seen_as_the_end_of_the_stream(bridge: Bridge) -> None:

@@ -32,6 +32,7 @@ from flink_skills.models.fallback import Fallback
 from flink_skills.models.registry import ModelSetup
 from flink_skills.options import SkillConfig, SkillOptions
 from flink_skills.tools.profiles import COMMAND_TOOLS, SkillSettings
+from flink_skills.version import __version__, mismatch
 
 # Keyed state is found by the uid: never another one.
 _PREFIX = "agent-"
@@ -118,6 +119,7 @@ class AgentPlan:
     ``elsewhere`` are the names in options that another agent of the job has (true) or may get (false), see
     :func:`flink_skills.agents.plan.name_checks.elsewhere_of`. ``plugin_servers`` are the names of the MCP servers
     of plugins, if the client read all sources and an option names some. They do not travel with the plan.
+    ``build`` is the version of the package that compiled the plan.
     """
 
     agent_id: str
@@ -142,10 +144,12 @@ class AgentPlan:
     elsewhere: Mapping[str, bool] = field(default_factory=dict)
     plugin_servers: frozenset[str] | None = field(default=None, compare=False)
     version: int = field(default=PLAN_VERSION)
+    build: str = field(default=__version__, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "version": self.version,
+            "build": self.build,
             "agent_id": self.agent_id,
             "agent": dict(self.agent),
             "session": self.session,
@@ -269,11 +273,13 @@ class AgentPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AgentPlan:
-        """Read a plan. Raises :class:`PlanError` for a version that this release does not know."""
-        if data.get("version") != PLAN_VERSION:
+        """Read a plan. Raises :class:`PlanError` for a plan of another release, see :mod:`flink_skills.version`."""
+        build, version = data.get("build"), data.get("version")
+        if mismatch(build) or version != PLAN_VERSION:
             raise PlanError(
-                f"the job's agent plan has version {data.get('version')!r}, this flink_skills reads {PLAN_VERSION}: "
-                "use the same release on client and TaskManagers"
+                f"the job was submitted by flink_skills {build or 'of an unknown version'} with plan format {version}, "
+                f"and this TaskManager has flink_skills {__version__} with plan format {PLAN_VERSION}: install the "
+                "same version for the client and on the TaskManagers"
             )
         fields = dict(data)
         fields["scopes"] = tuple(SkillScope.from_json(scope) for scope in data["scopes"])
@@ -309,6 +315,7 @@ class AgentPlan:
             "agents": {name: callee.describe() for name, callee in self.agents.items()},
             "options": public_options(self.options),
             "version": self.version,
+            "build": self.build,
         }
 
     def _skill_tools(self, model: ModelPlan) -> str | list[str]:
@@ -352,7 +359,7 @@ def _listed(names: Sequence[str] | None) -> list[str] | None:
 
 
 # What the agents that are tools have of their caller, so that it travels once.
-_SHARED = ("options", "lock", "rows", "events", "outputs", "version")
+_SHARED = ("options", "lock", "rows", "events", "outputs", "version", "build")
 
 
 def _callee_to_json(plan: AgentPlan) -> dict[str, Any]:

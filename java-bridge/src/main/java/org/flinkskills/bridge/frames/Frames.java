@@ -16,6 +16,12 @@ public final class Frames {
   /** The longest frame either side may send, in bytes. */
   public static final int MAX_FRAME_BYTES = 256 * 1024 * 1024;
 
+  /**
+   * The format of frames, which the first frame of a worker states. A worker refuses another one.
+   * Increase it, and the one of the worker, if an older side must not read a frame.
+   */
+  public static final int FORMAT = 1;
+
   public static final int OPEN = 0x01;
   public static final int TURN = 0x02;
   public static final int SESSION = 0x03;

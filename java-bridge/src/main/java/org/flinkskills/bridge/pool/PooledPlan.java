@@ -11,6 +11,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.flinkskills.bridge.AgentOpenException;
+import org.flinkskills.bridge.frames.Frames;
 import org.flinkskills.bridge.metrics.WorkerReport;
 import org.flinkskills.bridge.plan.AgentPlan;
 
@@ -67,6 +68,7 @@ final class PooledPlan {
    */
   byte[] config(ObjectNode pool, int worker) {
     ObjectNode config = pool.deepCopy();
+    config.put("frames", Frames.FORMAT);
     config.set("plan", json);
     config.put("secrets", source.secrets());
     config.set("resources", JSON.valueToTree(resources));
