@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args, get_origin
 
+from flink_skills.agents.declare.context import AgentContext, OutputT, StateT
 from flink_skills.errors import ConfigError, PlanError, TurnError, UnknownNameError
 from flink_skills.models.base import ChatModel
 from flink_skills.models.messages import ModelRequest, ModelResponse
@@ -19,7 +20,6 @@ from flink_skills.tools.base import ToolResult
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from flink_skills.agents.declare.context import AgentContext
     from flink_skills.models.base import ChatModel
     from flink_skills.models.messages import ModelRequest, ModelResponse
     from flink_skills.telemetry import Observer
@@ -222,11 +222,13 @@ class _Override:
         return override
 
 
-class Agent:
+class Agent(Generic[StateT, OutputT]):
     """An agent: its instructions, skills, models and tools, and the code that handles an event.
 
     Subclass it and declare attributes. Without more code, each event goes through the loop of model and tools, and the
     agent emits the answer. Override :meth:`on_event` for another workflow.
+
+    ``Agent[State, Output]`` states ``state_type`` and ``output_type`` for type checkers and for the runtime.
 
     Attributes:
         instructions: The system text. A ``@prompt`` method named ``instructions`` has the same effect.
@@ -264,6 +266,26 @@ class Agent:
                     f"{type(self).__qualname__}({given}): an agent is configured by attributes of a class, such as "
                     "'class Triage(Agent): name = \"triage\"', or by arguments that its own __init__ declares"
                 )
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for base in vars(cls).get("__orig_bases__", ()):
+            if not isinstance(origin := get_origin(base), type) or not issubclass(origin, Agent):
+                continue
+            for name, stated in zip(("state_type", "output_type"), get_args(base), strict=False):
+                if (
+                    stated in (Any, str, type(None))
+                    or isinstance(stated, TypeVar)
+                    or (get_origin(stated) or stated) is dict
+                ):
+                    continue  # text, and a state that is a dict, are the defaults
+                declared = vars(cls).get(name, stated)
+                if declared != stated:
+                    raise PlanError(
+                        f"{cls.__qualname__}: {name} is {declared!r}, and Agent[…] of its bases says {stated!r}: state "
+                        "the type in one of the two places"
+                    )
+                setattr(cls, name, stated)
 
     # Any: a method with @prompt or @chat_model_setup may have the name of either.
     instructions: Any = ""
@@ -323,7 +345,7 @@ class Agent:
         wait = event.get(self.answer_field) if isinstance(event, Mapping) else getattr(event, self.answer_field, None)
         return (str(wait), event) if wait else None
 
-    def visible_skills(self, event: Any, ctx: AgentContext) -> Iterable[str] | None:
+    def visible_skills(self, event: Any, ctx: AgentContext[StateT, OutputT]) -> Iterable[str] | None:
         """Return the names of the only skills that the models may see for this event. None: all skills that they have.
 
         The runtime calls it when a turn begins, and again when it is restarted. It must return the same for the same
@@ -364,7 +386,9 @@ class Agent:
         """
         return None
 
-    async def around_tool(self, call: ToolInvocation, ctx: AgentContext) -> ToolResult | Refusal | str | None:
+    async def around_tool(
+        self, call: ToolInvocation, ctx: AgentContext[StateT, OutputT]
+    ) -> ToolResult | Refusal | str | None:
         """Decide about a tool call. The hook can change its arguments, run it, and change its result.
 
         It runs inside the durable step of the call, see :meth:`before_model`. It precedes the checks of the arguments,
@@ -386,7 +410,7 @@ class Agent:
         """
         return None
 
-    async def evict(self, loaded: Sequence[str], ctx: AgentContext) -> Iterable[str] | str | None:
+    async def evict(self, loaded: Sequence[str], ctx: AgentContext[StateT, OutputT]) -> Iterable[str] | str | None:
         """Choose the skills to unload when a conversation has more than ``skills.max-loaded``.
 
         The runtime calls it before a request to a model. The journal stores the choice with the response.
@@ -413,7 +437,7 @@ class Agent:
         """
         return ()
 
-    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+    async def on_event(self, event: Any, ctx: AgentContext[StateT, OutputT]) -> Any:
         """Handle one event. A result that is not None is emitted.
 
         Put everything that is slow, costs money or has an effect into a durable step (``ctx.chat``, ``ctx.call_tool``,

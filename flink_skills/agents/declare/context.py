@@ -6,13 +6,21 @@ import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
+
+from typing_extensions import TypeVar
 
 from flink_skills.errors import near_misses
 from flink_skills.models.messages import Media, Usage
 from flink_skills.options import JobConfig
 from flink_skills.other_frameworks import CONTEXT_WORDS
 from flink_skills.telemetry import MetricGroup
+
+# Defaults: an agent without these types is not an error for a strict type checker.
+StateT = TypeVar("StateT", default=Any)
+OutputT = TypeVar("OutputT", default=Any)
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 class Fresh(Enum):
@@ -25,8 +33,11 @@ class Fresh(Enum):
 FRESH = Fresh.FRESH
 
 
-class AgentContext(ABC):
+class AgentContext(ABC, Generic[StateT, OutputT]):
     """One turn, as the code of an agent sees it.
+
+    Type checkers know the type of ``ctx.state`` and of the answers of ``ctx.chat`` from the arguments of the class:
+    ``ctx: AgentContext[Stock, Verdict]`` in an agent ``Agent[Stock, Verdict]``.
 
     ``chat``, ``call_tool``, ``step``, ``wait`` and ``sleep`` are durable: their results are stored in the journal of
     the turn, and a turn that is restarted after a failure reads them from there. All other attributes can be read at
@@ -82,7 +93,7 @@ class AgentContext(ABC):
 
     @property
     @abstractmethod
-    def state(self) -> Any:
+    def state(self) -> StateT:
         """The state of the key: a dict, or an instance of the agent's ``state_type``.
 
         Change it in place. It is stored when the turn succeeds. A dict can have JSON values, tuples, sets, dates,
@@ -92,7 +103,7 @@ class AgentContext(ABC):
 
     @state.setter
     @abstractmethod
-    def state(self, value: Any) -> None: ...
+    def state(self, value: StateT) -> None: ...
 
     @property
     @abstractmethod
@@ -173,6 +184,53 @@ class AgentContext(ABC):
             >>> ctx.metrics.group("tenant", "acme").histogram("amount").update(12.5)
         """
 
+    @overload
+    def chat(
+        self,
+        message: Any = None,
+        *,
+        model: str | None = None,
+        content: Sequence[Media] | None = None,
+        conversation: str | Fresh | None = None,
+        system: str | None = None,
+    ) -> Coroutine[Any, Any, OutputT]: ...
+
+    @overload
+    def chat(
+        self,
+        message: Any = None,
+        *,
+        output_type: None,
+        model: str | None = None,
+        content: Sequence[Media] | None = None,
+        conversation: str | Fresh | None = None,
+        system: str | None = None,
+    ) -> Coroutine[Any, Any, str]: ...
+
+    @overload
+    def chat(
+        self,
+        message: Any = None,
+        *,
+        output_type: type[_T],
+        model: str | None = None,
+        content: Sequence[Media] | None = None,
+        conversation: str | Fresh | None = None,
+        system: str | None = None,
+    ) -> Coroutine[Any, Any, _T]: ...
+
+    @overload
+    def chat(
+        self,
+        message: Any = None,
+        *,
+        output_type: Any,
+        model: str | None = None,
+        content: Sequence[Media] | None = None,
+        conversation: str | Fresh | None = None,
+        system: str | None = None,
+    ) -> Coroutine[Any, Any, Any]: ...
+
     @abstractmethod
     def chat(
         self,
@@ -232,6 +290,24 @@ class AgentContext(ABC):
             >>> stock = await ctx.call_tool("look_up_stock", item="A-1")
         """
 
+    @overload
+    def step(
+        self, name: str, fn: Callable[_P, Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> Coroutine[Any, Any, _T]: ...
+
+    @overload
+    def step(self, name: str, fn: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Coroutine[Any, Any, _T]: ...
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[..., Any], *args: Any, result_type: type[_T], **kwargs: Any
+    ) -> Coroutine[Any, Any, _T]: ...
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[..., Any], *args: Any, result_type: Any, **kwargs: Any
+    ) -> Coroutine[Any, Any, Any]: ...
+
     @abstractmethod
     def step(
         self, name: str, fn: Callable[..., Any], *args: Any, result_type: Any = None, **kwargs: Any
@@ -251,6 +327,30 @@ class AgentContext(ABC):
         Example:
             >>> total = await ctx.step("total", add_up, event["items"])
         """
+
+    @overload
+    def wait(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        answer_type: type[_T],
+        question: str = "",
+        timeout: float | dt.timedelta | str | None = None,
+        event_time: bool = False,
+    ) -> Coroutine[Any, Any, _T]: ...
+
+    @overload
+    def wait(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        answer_type: Any = None,
+        question: str = "",
+        timeout: float | dt.timedelta | str | None = None,
+        event_time: bool = False,
+    ) -> Coroutine[Any, Any, Any]: ...
 
     @abstractmethod
     def wait(

@@ -9,7 +9,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, Generic
 
 from pydantic import BaseModel
 
@@ -203,7 +203,7 @@ def _attributes(agent: object, known: Sequence[str]) -> Iterator[str]:
 
 
 def _is_of_users(cls: type) -> bool:
-    return cls is not object and cls.__module__.partition(".")[0] != _PACKAGE
+    return cls not in (object, Generic) and cls.__module__.partition(".")[0] != _PACKAGE
 
 
 def _is_method(value: Any) -> bool:
