@@ -99,6 +99,10 @@ lint: setup ## Check style, types, layers, structure and prose
 	$(BIN)/python -m docs.gen_features --check
 	$(BIN)/python -m pip check
 
+.PHONY: api-check
+api-check: setup ## Compare the public surface with its snapshot; a change needs a line in the changelog
+	$(BIN)/python -m checks.api
+
 .PHONY: check
 check: $(VENV)/.ready ## Check an edit, FILES="a.py b.py": style, types, and the tests that import the files
 	@[ -n "$(FILES)" ] || { echo 'make check failed: FILES is empty. Run make check FILES="a.py b.py".'; exit 2; }
