@@ -103,6 +103,10 @@ lint: setup ## Check style, types, layers, structure and prose
 api-check: setup ## Compare the public surface with its snapshot; a change needs a line in the changelog
 	$(BIN)/python -m checks.api
 
+.PHONY: release-check
+release-check: setup ## Build the package twice, compare, and look for what a release must not have (TAG=v0.1.0 for a release)
+	$(BIN)/python -m checks.release $(if $(TAG),--tag $(TAG))
+
 .PHONY: check
 check: $(VENV)/.ready ## Check an edit, FILES="a.py b.py": style, types, and the tests that import the files
 	@[ -n "$(FILES)" ] || { echo 'make check failed: FILES is empty. Run make check FILES="a.py b.py".'; exit 2; }
