@@ -6,8 +6,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-__all__ = ["INVISIBLE", "printable", "replace_hidden", "visible"]
-
 # Default_Ignorable_Code_Point of Unicode 14 (DerivedCoreProperties.txt): soft hyphen, joiners, fillers, bidi controls,
 # tags and more, and the blank of Braille (U+2800). The joiners U+200C and U+200D and the selectors U+180B to U+180D,
 # U+180F and U+FE00 to U+FE0F are omitted, because letters of many scripts and emoji contain them.
