@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from flink_skills.tools.base import TurnInterruptedError as TurnInterruptedError
     from flink_skills.tools.calling.toolset import ToolSet as ToolSet
     from flink_skills.tools.commands.runner import ShellRunner as ShellRunner
+    from flink_skills.tools.dynamic.tool_pool import get_tool as get_tool
+    from flink_skills.tools.dynamic.tool_pool import register_tool as register_tool
     from flink_skills.tools.files.file_toolset import FileToolSet as FileToolSet
     from flink_skills.tools.function import FunctionTool as FunctionTool
     from flink_skills.tools.function import StreamingFunctionTool as StreamingFunctionTool
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.state import tools_effect as tools_effect
     from flink_skills.tools.state import touch_effect as touch_effect
     from flink_skills.tools.state import unload_effect as unload_effect
+    from flink_skills.tools.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.tools.web.fetch import WebFetchTool as WebFetchTool
     from flink_skills.tools.web.search import WebSearchTool as WebSearchTool
 else:
