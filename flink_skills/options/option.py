@@ -5,6 +5,7 @@ Values have Flink's own notation of durations, sizes and lists.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -229,20 +230,31 @@ def one_of(*allowed: str) -> Callable[[object], str]:
 T = TypeVar("T")
 
 
+@functools.cache
+def _descriptions() -> dict[str, str]:
+    """Return the table next to this file: the description of each option."""
+    lines = Path(__file__).with_name("descriptions.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(" | ", 1) for line in lines if not line.startswith("#"))
+
+
 @dataclass(frozen=True)
 class Option(Generic[T]):
-    """One option: its key, how its value is read, its default and what it does."""
+    """One option: its key, how its value is read, and its default."""
 
     key: str
     parse: Callable[[object], T]
     default: T
-    doc: str
+
+    @property
+    def doc(self) -> str:
+        """The description."""
+        return _descriptions()[self.key]
 
     @property
     def config_type(self) -> type:
         """Return the type of values in a configuration. It is ``list`` for an option with several strings.
 
-        >>> Option("skills.from.paths", lambda value: (str(value),), (), "Directories.").config_type
+        >>> Option("skills.from.paths", lambda value: (str(value),), ()).config_type
         <class 'list'>
         """
         if isinstance(self.default, tuple):
@@ -267,11 +279,15 @@ class OptionFamily(Generic[T]):
     names: str
     parse: Callable[[object], T]
     default: T
-    doc: str
+
+    @property
+    def doc(self) -> str:
+        """The description."""
+        return _descriptions()[self.prefix + self.names]
 
     def option(self, key: str) -> Option[T]:
         """Return the option of a key. Raise :class:`ConfigError` if a part of the name is missing."""
         name = key[len(self.prefix) :]
         if len(name.split(".")) < len(self.names.split(".")) or not all(name.split(".")):
             raise ConfigError(f"option {key}: write {self.prefix}{self.names}")
-        return Option(key, self.parse, self.default, self.doc)
+        return Option(key, self.parse, self.default)
