@@ -14,11 +14,11 @@ from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flink_skills.testing.chat_models import ChatModelContract as ChatModelContract
+    from flink_skills.testing.chat_models import ScriptedModel as ScriptedModel
+    from flink_skills.testing.chat_models import call as call
+    from flink_skills.testing.chat_models import calls as calls
     from flink_skills.testing.execution import ExecutionBackendContract as ExecutionBackendContract
     from flink_skills.testing.model_server import ScriptedModelServer as ScriptedModelServer
-    from flink_skills.testing.scripted_model import ScriptedModel as ScriptedModel
-    from flink_skills.testing.scripted_model import call as call
-    from flink_skills.testing.scripted_model import calls as calls
     from flink_skills.testing.scripts import Call as Call
     from flink_skills.testing.scripts import Reply as Reply
     from flink_skills.testing.scripts import Rule as Rule
