@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError
+from flink_skills.texts import table
 
 _DURATION_SECONDS = {
     "ms": 0.001,
@@ -232,9 +233,7 @@ T = TypeVar("T")
 
 @functools.cache
 def _descriptions() -> dict[str, str]:
-    """Return the table next to this file: the description of each option."""
-    lines = Path(__file__).with_name("descriptions.txt").read_text(encoding="utf-8").splitlines()
-    return dict(line.split(" | ", 1) for line in lines if not line.startswith("#"))
+    return {row[0]: row[1] for row in table("descriptions.txt", beside=__file__)}
 
 
 @dataclass(frozen=True)

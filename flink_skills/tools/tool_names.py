@@ -6,10 +6,10 @@ import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from flink_skills.errors import near_misses
+from flink_skills.texts import table
 from flink_skills.tools.profiles import TOOL_NAMES
 
 _FEWEST_LETTERS = 2
@@ -23,10 +23,8 @@ _DATE = re.compile(r"[_-]?20\d{6}$")
 
 def _read_tools() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each name of other agents, with the tools of this package, from the table next to this file."""
-    for line in Path(__file__).with_name("other_tools.txt").read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            tools, names = line.split(" | ")
-            yield from ((name, tuple(tools.split())) for name in names.split())
+    for tools, names in table("other_tools.txt", beside=__file__):
+        yield from ((name, tuple(tools.split())) for name in names.split())
 
 
 _TOOLS: Mapping[str, tuple[str, ...]] = dict(_read_tools())
