@@ -19,7 +19,7 @@ from flink_skills.manager import SkillScope
 from flink_skills.models.messages import AssistantMessage, ModelRequest, ToolCall, ToolMessage
 from flink_skills.models.registry import Provider, register_provider
 from flink_skills.testing import ScriptedModel, call, calls
-from flink_skills.testing.scripted_model import Answer
+from flink_skills.testing.chat_models import Answer
 from flink_skills.tools.base import ToolSpec
 
 INSTRUCTIONS = (

@@ -15,7 +15,7 @@ from checks.findings import Finding
 
 __all__ = ["cycles", "faces", "folder_cycles", "private_imports", "read_graph"]
 
-_PUBLIC = re.compile(r"^__all__\b", re.MULTILINE)
+_PUBLIC = re.compile(r"^(?:    )?__all__\b", re.MULTILINE)
 
 
 def read_graph(package: str, *others: str) -> grimp.ImportGraph:

@@ -4,8 +4,6 @@ Everything public is importable from here; modules are loaded when a name is fir
 package costs nothing that a program does not need (Flink, model clients).
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -79,79 +77,5 @@ if TYPE_CHECKING:
     from flink_skills.tools.skills.direct import load_skill_resource as load_skill_resource
     from flink_skills.tools.toolset_base import BaseToolSet as BaseToolSet
     from flink_skills.version import __version__ as __version__
-
-_HOMES = {
-    "__version__": "version",
-    "Approval": "tools.calling",
-    "ApprovalRequest": "tools.calling",
-    "Later": "tools.calling",
-    "later": "tools.calling",
-    "Agent": "agents.declare.agent",
-    "AgentContext": "agents.declare.context",
-    "AgentEvent": "telemetry.event_record",
-    "AgentPlan": "agents.plan.plan",
-    "AgentSkill": "skill",
-    "AgentSkillManager": "manager",
-    "AgentsConfiguration": "flink.agents_configuration",
-    "AgentsExecutionEnvironment": "flink.agents_environment",
-    "BaseToolSet": "tools.toolset_base",
-    "ChatModel": "models.base",
-    "ConfigError": "errors",
-    "Diagnostic": "skill",
-    "ExecutionError": "errors",
-    "FRESH": "agents.declare.context",
-    "FunctionTool": "tools.function",
-    "IsolationError": "errors",
-    "LimitError": "errors",
-    "Media": "tools.media",
-    "ModelError": "errors",
-    "Option": "options",
-    "PlanError": "errors",
-    "Prompt": "prompts",
-    "Record": "agents.state.event",
-    "Refusal": "agents.declare.agent",
-    "Resource": "resource",
-    "ResourceDescriptor": "agents.declare.resource",
-    "ResourceError": "errors",
-    "ResourceName": "agents.declare.resource",
-    "Route": "agents.declare.route",
-    "SkillConfig": "options",
-    "SkillFormatError": "errors",
-    "SkillLockError": "errors",
-    "SkillOptions": "options",
-    "SkillsError": "errors",
-    "SourceError": "errors",
-    "StreamingFunctionTool": "tools.function",
-    "Tool": "tools.base",
-    "ToolContext": "tools.base",
-    "ToolInvocation": "agents.declare.agent",
-    "ToolResult": "tools.base",
-    "ToolSpec": "tools.base",
-    "TurnError": "errors",
-    "UnknownNameError": "errors",
-    "UnsupportedSkillError": "errors",
-    "WaitCancelled": "errors",
-    "WaitTimeout": "errors",
-    "WorkerError": "errors",
-    "agent_tool": "agents.declare.decorators",
-    "chat_model_connection": "agents.declare.decorators",
-    "chat_model_setup": "agents.declare.decorators",
-    "execute_shell_command": "tools.skills.direct",
-    "get_tool": "tools.dynamic.tool_pool",
-    "load_agent_yaml": "agents.plan.agent_file",
-    "load_skill": "tools.skills.direct",
-    "load_skill_resource": "tools.skills.direct",
-    "mcp_server": "agents.declare.decorators",
-    "prompt": "agents.declare.decorators",
-    "register_tool": "tools.dynamic.tool_pool",
-    "register_tools": "tools.dynamic.tool_pool",
-    "skills": "agents.declare.decorators",
-    "tool": "agents.declare.decorators",
-    "tool_pool": "agents.declare.decorators",
-    "tool_set": "agents.declare.decorators",
-}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES, advised=True)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__, advised=True)

@@ -10,8 +10,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from flink_skills.errors import ConfigError
 
-__all__ = ["check_endpoint", "git_parts", "links_of", "oci_parts", "redact", "redact_text", "user_of"]
-
 _HIDDEN = "…"
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*")
 _REFERENCE = re.compile(r"\$\{(?:env|file):[^{}]*\}")

@@ -32,29 +32,6 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = [
-    "ConfigError",
-    "ExecutionError",
-    "IsolationError",
-    "LimitError",
-    "ModelError",
-    "PlanError",
-    "ResourceError",
-    "SkillFormatError",
-    "SkillLockError",
-    "SkillsError",
-    "SourceError",
-    "TurnError",
-    "UnknownNameError",
-    "UnsupportedSkillError",
-    "WaitCancelled",
-    "WaitTimeout",
-    "WorkerError",
-    "counted",
-    "near_misses",
-]
-
-
 _SHOWN = 12
 
 

@@ -11,8 +11,6 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard, TypeVar
 
-__all__ = ["is_class", "none_is_default", "type_hints"]
-
 C = TypeVar("C", bound=type[Any])
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-__all__ = ["MARK_ATTRIBUTE", "Mark", "Resource", "mark_of"]
-
 #: The attribute in which a decorator stores its mark.
 MARK_ATTRIBUTE = "__flink_skills_mark__"
 

@@ -1,12 +1,11 @@
-"""Untrusted text on terminals and pages, with invisible characters made visible."""
+"""Untrusted text on terminals and pages, with invisible characters made visible; and tables in text files."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
-
-__all__ = ["INVISIBLE", "printable", "replace_hidden", "visible"]
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 # Default_Ignorable_Code_Point of Unicode 14 (DerivedCoreProperties.txt): soft hyphen, joiners, fillers, bidi controls,
 # tags and more, and the blank of Braille (U+2800). The joiners U+200C and U+200D and the selectors U+180B to U+180D,
@@ -21,6 +20,13 @@ _IS_INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 # Controls, format characters, lone surrogates, private use, line and paragraph separators.
 _CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def table(name: str, *, beside: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of the text file ``name``, which is next to the module with the file ``beside``."""
+    for line in Path(beside).with_name(name).read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            yield line.split(" | ")
 
 
 def visible(text: str) -> str:

@@ -18,6 +18,14 @@ import flink_skills
 # Their names load modules when they are used first.
 LAZY = (
     "flink_skills",
+    "flink_skills.artifacts",
+    "flink_skills.execution",
+    "flink_skills.execution.workspace",
+    "flink_skills.manager",
+    "flink_skills.tools",
+    "flink_skills.tools.calling",
+    "flink_skills.tools.web",
+    "flink_skills.documents",
     "flink_skills.agents",
     "flink_skills.models",
     "flink_skills.execution.backends",

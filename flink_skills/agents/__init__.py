@@ -1,7 +1,5 @@
 """Agents: their declarations, plans, chat models and the turn loop."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.open.redaction import Redactor as Redactor
     from flink_skills.agents.plan.compilation import compile_plan as compile_plan
     from flink_skills.agents.plan.declarative import DeclarativeAgent as DeclarativeAgent
-    from flink_skills.agents.plan.plan import ModelPlan as ModelPlan
     from flink_skills.agents.plan.plan import load_agent as load_agent
     from flink_skills.agents.plan.spec import AgentSpec as AgentSpec
     from flink_skills.agents.state.codec import STATE_VERSION as STATE_VERSION
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from flink_skills.agents.state.session import NO_CONVERSATION as NO_CONVERSATION
     from flink_skills.agents.state.session import KeptConversation as KeptConversation
     from flink_skills.agents.state.session import Session as Session
-    from flink_skills.agents.state.session import SessionChange as SessionChange
     from flink_skills.agents.state.session import SessionOp as SessionOp
     from flink_skills.agents.state.waits import Answer as Answer
     from flink_skills.agents.state.waits import WaitChange as WaitChange
@@ -44,60 +40,9 @@ if TYPE_CHECKING:
     from flink_skills.agents.turn.steps import CallIds as CallIds
     from flink_skills.agents.turn.steps import Steps as Steps
     from flink_skills.agents.turn.steps import is_apart as is_apart
-    from flink_skills.agents.turn.turn import AppendStep as AppendStep
     from flink_skills.agents.turn.turn import Turn as Turn
-    from flink_skills.agents.turn.turn_record import ERROR_TAG as ERROR_TAG
     from flink_skills.agents.turn.turn_record import TurnOutcome as TurnOutcome
     from flink_skills.agents.turn.turn_record import TurnStart as TurnStart
     from flink_skills.agents.turn.turn_record import TurnStatus as TurnStatus
-
-_HOMES = {
-    "AgentSpec": "plan.spec",
-    "Answer": "state.waits",
-    "AnswerType": "declare.answers",
-    "Apart": "turn.steps",
-    "AppendStep": "turn.turn",
-    "CallIds": "turn.steps",
-    "DeclarativeAgent": "plan.declarative",
-    "ERROR_TAG": "turn.turn_record",
-    "KeptConversation": "state.session",
-    "ModelPlan": "plan.plan",
-    "NO_CONVERSATION": "state.session",
-    "OpenAgent": "open.open_agent",
-    "Redactor": "open.redaction",
-    "STATE_VERSION": "state.codec",
-    "Session": "state.session",
-    "SessionChange": "state.session",
-    "SessionOp": "state.session",
-    "Steps": "turn.steps",
-    "Turn": "turn.turn",
-    "TurnOutcome": "turn.turn_record",
-    "TurnStart": "turn.turn_record",
-    "TurnStatus": "turn.turn_record",
-    "WaitChange": "state.waits",
-    "WaitOperation": "state.waits",
-    "compile_plan": "plan.compilation",
-    "read_declaration": "declare.declaration",
-    "decode": "state.codec",
-    "encode": "state.codec",
-    "event_files": "state.files",
-    "event_text": "state.event",
-    "is_apart": "turn.steps",
-    "key_failure": "state.keys",
-    "key_failure_text": "state.keys",
-    "key_from_text": "state.keys",
-    "key_to_text": "state.keys",
-    "load_agent": "plan.plan",
-    "message_from_json": "state.codec",
-    "message_to_json": "state.codec",
-    "open_plan": "open.plan_opening",
-    "run_events": "turn.local",
-    "run_list": "turn.local",
-    "stage_files": "state.files",
-    "without_data": "state.files",
-}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -1,7 +1,5 @@
 """YAML documents of users: their values with lines, and all problems of a document together."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -16,14 +14,5 @@ if TYPE_CHECKING:
     from flink_skills.documents.document import read_document as read_document
     from flink_skills.documents.schema_validation import known_keys as known_keys
     from flink_skills.documents.schema_validation import schema_problems as schema_problems
-
-_NAMES = {
-    "document": "Document DocumentError Path Place Problem path_text read_document",
-    "schema_validation": "known_keys schema_problems",
-}
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

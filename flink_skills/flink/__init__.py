@@ -1,7 +1,5 @@
 """Flink: environment, options, job graph. The only package that imports ``pyflink``."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -14,18 +12,5 @@ if TYPE_CHECKING:
     from flink_skills.flink.job_execution import JobSummary as JobSummary
     from flink_skills.flink.job_execution import summary_of as summary_of
     from flink_skills.flink.savepoints import Savepoint as Savepoint
-
-_HOMES = {
-    "JobFailedError": "flink_failures",
-    "JobSummary": "job_execution",
-    "Savepoint": "savepoints",
-    "add_bridge": "bridge",
-    "client_resources": "jar_resources",
-    "job_failure": "flink_failures",
-    "summary_of": "job_execution",
-}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -3,8 +3,6 @@
 The modules import libraries of optional extras, so they load on first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -15,16 +13,5 @@ if TYPE_CHECKING:
     from flink_skills.integrations.ag_ui import AgUiObserver as AgUiObserver
     from flink_skills.integrations.langchain import LangChainTool as LangChainTool
     from flink_skills.integrations.remote import RemoteBackend as RemoteBackend
-
-_HOMES = {
-    "AgUiObserver": "ag_ui",
-    "DISCARDED": "ag_ui",
-    "LangChainTool": "langchain",
-    "RemoteBackend": "remote",
-    "a2a_message": "a2a",
-}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -1,7 +1,5 @@
 """Jobs without code: a YAML file that says what comes in, which agent works, and where it goes."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -20,24 +18,5 @@ if TYPE_CHECKING:
     from flink_skills.job.sizing import Load as Load
     from flink_skills.job.sizing import Size as Size
     from flink_skills.job.sizing import size_of as size_of
-
-_HOMES = {
-    "Check": "job_checks",
-    "CheckReport": "job_checks",
-    "Costs": "sizing",
-    "JobFile": "job_model",
-    "Load": "sizing",
-    "ReadJob": "job_reading",
-    "Size": "sizing",
-    "check_job": "job_checks",
-    "explain_job": "explaining",
-    "job_schema": "job_model",
-    "read_job": "job_reading",
-    "run_job_file": "job_main",
-    "size_of": "sizing",
-}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

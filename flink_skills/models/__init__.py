@@ -3,8 +3,6 @@
 Client libraries are imported when a model that needs them is made, never by importing this package.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -47,48 +45,5 @@ if TYPE_CHECKING:
     from flink_skills.models.schemas import tool_schema as tool_schema
     from flink_skills.models.setup import ModelSetup as ModelSetup
     from flink_skills.models.well_formed import MAX_VERBATIM as MAX_VERBATIM
-
-_HOMES = {
-    "Admission": "circuit",
-    "AnswerEnd": "endings",
-    "AssistantMessage": "messages",
-    "ChatModel": "base",
-    "Circuit": "circuit",
-    "JsonActions": "json",
-    "MAX_VERBATIM": "well_formed",
-    "Message": "messages",
-    "ModelRequest": "messages",
-    "ModelResponse": "messages",
-    "ModelSetup": "setup",
-    "NativeCalls": "native",
-    "Notice": "notices",
-    "OfflineModel": "offline",
-    "Permits": "permits",
-    "Provider": "registry",
-    "SkillIndex": "offline_rules",
-    "ToolCall": "messages",
-    "ToolMessage": "messages",
-    "Usage": "messages",
-    "UserMessage": "messages",
-    "Verbatim": "messages",
-    "WorkerLimits": "permits",
-    "check_setup": "registry",
-    "create_model": "registry",
-    "end_of": "endings",
-    "has_listed_price": "registry",
-    "is_strict": "schemas",
-    "named_in_notice": "notices",
-    "neutral_reason": "endings",
-    "notice_message": "notices",
-    "pause_of": "error_bodies",
-    "provider_names": "registry",
-    "register_provider": "registry",
-    "schema_name": "schemas",
-    "tool_schema": "schemas",
-    "unregister_provider": "registry",
-}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

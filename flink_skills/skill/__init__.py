@@ -3,8 +3,6 @@
 Start with :func:`load_folder` for one skill, :func:`find_skills` for a tree of them.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -37,23 +35,5 @@ if TYPE_CHECKING:
     from flink_skills.skill.support import RuntimeEnvironment as RuntimeEnvironment
     from flink_skills.skill.support import check_support as check_support
     from flink_skills.skill.support import missing_requirements as missing_requirements
-
-_NAMES = {
-    "credentials": "find_credential",
-    "diagnostic": "CODES Diagnostic Report",
-    "skill_fields": "Fields judge_fields",
-    "skill_files": "FolderFiles MemoryFiles SkillFiles digest_of",
-    "frontmatter": "find_block read_front_matter split_body",
-    "skill_inspection": "inspect_skill",
-    "skill_limits": "Limits",
-    "loader": "Found LoadResult find_servers find_skills load_folder load_found",
-    "agent_skill": "AgentSkill",
-    "skill_body": "file_references without_code",
-    "support": "RuntimeEnvironment check_support missing_requirements",
-}
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from flink_skills.errors import ResourceError
 from flink_skills.skill.skill_files import SkillFiles
+from flink_skills.texts import table
 
 _MAX_SCANNED = 8 << 20
 _MIN_ENTROPY = 3.0
@@ -44,38 +45,13 @@ class _Token(NamedTuple):
     pattern: re.Pattern[bytes]
 
 
-def _token(what: str, keyword: str, pattern: str) -> _Token:
-    return _Token(what, keyword.encode(), re.compile(rb"(?<![A-Za-z0-9_])(" + pattern.encode() + rb")"))
+def _read_tokens() -> Iterator[_Token]:
+    for what, keyword, pattern in table("tokens.txt", beside=__file__):
+        name = pattern.replace("<END>", "(?![A-Za-z0-9_-])")
+        yield _Token(what, keyword.encode(), re.compile(rb"(?<![A-Za-z0-9_])(" + name.encode() + rb")"))
 
 
-_END = "(?![A-Za-z0-9_-])"
-_TOKENS = (
-    _token("an AWS access key", "AKIA", f"AKIA[A-Z2-7]{{16}}{_END}"),
-    _token("an AWS access key", "ASIA", f"ASIA[A-Z2-7]{{16}}{_END}"),
-    *(_token("a GitHub token", f"gh{kind}_", f"gh{kind}_[A-Za-z0-9]{{36}}{_END}") for kind in "pousr"),
-    _token("a GitHub token", "github_pat_", f"github_pat_[A-Za-z0-9_]{{82}}{_END}"),
-    _token("a GitLab token", "glpat-", f"glpat-[A-Za-z0-9_-]{{20}}{_END}"),
-    _token("a Slack token", "xox", r"xox[abeoprs]-(?:[0-9]{1,13}-){1,3}[A-Za-z0-9-]{20,}"),
-    _token(
-        "a Slack webhook", "hooks.slack.com", r"hooks\.slack\.com/services/T[A-Z0-9]{8,}/B[A-Z0-9]{8,}/[A-Za-z0-9]{24}"
-    ),
-    _token("an OpenAI key", "T3BlbkFJ", rf"sk-[A-Za-z0-9_-]{{20,90}}T3BlbkFJ[A-Za-z0-9_-]{{20,90}}{_END}"),
-    _token("an Anthropic key", "sk-ant-", f"sk-ant-[a-z]{{3,5}}[0-9]{{2}}-[A-Za-z0-9_-]{{93}}AA{_END}"),
-    _token("a Stripe key", "k_live_", f"[rs]k_live_[A-Za-z0-9]{{20,}}{_END}"),
-    _token("a Google API key", "AIza", f"AIza[A-Za-z0-9_-]{{35}}{_END}"),
-    _token("a Google client secret", "GOCSPX-", f"GOCSPX-[A-Za-z0-9_-]{{28}}{_END}"),
-    _token("an Azure storage key", "AccountKey=", r"AccountKey=[A-Za-z0-9+/]{86}=="),
-    _token("an npm token", "npm_", f"npm_[A-Za-z0-9]{{36}}{_END}"),
-    _token("an npm token", "_authToken", r"_authToken[ \t]*=[ \t]*[\"']?[A-Za-z0-9_.=+/-]{16,}"),
-    _token("a PyPI token", "pypi-AgEIcHlwaS5vcmc", r"pypi-AgEIcHlwaS5vcmc[A-Za-z0-9_-]{50,}"),
-    _token("a Hugging Face token", "hf_", f"hf_[A-Za-z]{{34}}{_END}"),
-    _token("a SendGrid key", "SG.", rf"SG\.[A-Za-z0-9_-]{{22}}\.[A-Za-z0-9_-]{{43}}{_END}"),
-    _token("a DigitalOcean token", "_v1_", f"do[opr]_v1_[a-f0-9]{{64}}{_END}"),
-    _token("a Docker token", "dckr_pat_", f"dckr_pat_[A-Za-z0-9_-]{{27,}}{_END}"),
-    _token("a Vault token", "hvs.", rf"hvs\.[A-Za-z0-9_-]{{90,}}{_END}"),
-    _token("an age key", "AGE-SECRET-KEY-1", f"AGE-SECRET-KEY-1[0-9A-Z]{{58}}{_END}"),
-    _token("a Databricks token", "dapi", f"dapi[a-f0-9]{{32}}{_END}"),
-)
+_TOKENS = tuple(_read_tokens())
 # After the header come the headers of an encrypted key, line ends (also as text) and at least one line of base64.
 _KEY = _Token(
     "a private key",

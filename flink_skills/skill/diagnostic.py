@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
 from flink_skills.hints import none_is_default
+from flink_skills.texts import table
 
 Severity = Literal["error", "warning", "info"]
 
@@ -70,11 +70,8 @@ class Code:
 
 
 def _read_codes() -> Iterator[tuple[str, Code]]:
-    """Yield the codes of the table next to this file."""
-    for line in Path(__file__).with_name("diagnostics.txt").read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            code, lenient, strict, need, meaning, fix = line.split(" | ")
-            yield code, Code(meaning, cast(Severity, lenient), cast(Severity, strict), fix, need == "unsupported")
+    for code, lenient, strict, need, meaning, fix in table("diagnostics.txt", beside=__file__):
+        yield code, Code(meaning, cast(Severity, lenient), cast(Severity, strict), fix, need == "unsupported")
 
 
 CODES: Mapping[str, Code] = MappingProxyType(dict(_read_codes()))

@@ -1,7 +1,5 @@
 """Where skills come from: paths, job-JAR resources and URLs, and the store that keeps what was fetched."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -28,21 +26,5 @@ if TYPE_CHECKING:
     from flink_skills.sources.upkeep import FetchRecord as FetchRecord
     from flink_skills.sources.wellknown import INDEX_PATH as INDEX_PATH
     from flink_skills.sources.wellknown import SCHEMA as SCHEMA
-
-_NAMES = {
-    "address": "AddressPolicy host_of is_reserved",
-    "downloads": "RemoteFile",
-    "entries": "ArchiveRefusedError",
-    "prefixes": "AllowedPrefixes",
-    "skill_source": "CodeSource SkillSource SourceContext SourceSpec SourceTree "
-    "open_source register_source source_kinds unregister_source",
-    "store": "Store StoredTree remove_tree",
-    "upkeep": "FetchRecord",
-    "wellknown": "INDEX_PATH SCHEMA",
-}
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -18,19 +18,6 @@ from flink_skills.options import SkillOptions
 from flink_skills.sources.catalog_index import allocated, size_on_disk
 from flink_skills.sources.locking import file_lock, try_lock, unleased
 
-__all__ = [
-    "INDEXES",
-    "LOCKS",
-    "RECORDS",
-    "SERVED",
-    "WORK",
-    "FetchRecord",
-    "evict",
-    "remove_tree",
-    "sweep",
-    "sweep_work",
-]
-
 _VERSION = 2
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_BYTES = 16 << 20

@@ -1,7 +1,5 @@
 """Telemetry of agents: activities and point events, and their observers."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
@@ -42,60 +40,11 @@ if TYPE_CHECKING:
     from flink_skills.telemetry.job_observers import TelemetrySettings as TelemetrySettings
     from flink_skills.telemetry.job_observers import open_telemetry as open_telemetry
     from flink_skills.telemetry.metric_list import METRICS as METRICS
-    from flink_skills.telemetry.metric_list import Metric as Metric
     from flink_skills.telemetry.metric_list import metric as metric
     from flink_skills.telemetry.metrics import MetricsObserver as MetricsObserver
     from flink_skills.telemetry.prices import CostObserver as CostObserver
     from flink_skills.telemetry.prices import Price as Price
     from flink_skills.telemetry.tracing import TracingObserver as TracingObserver
     from flink_skills.telemetry.tracing import TurnSampler as TurnSampler
-
-_HOMES = {
-    "Activity": "activity",
-    "ActivityContext": "activity",
-    "CANCELLED": "activity",
-    "WAITING": "activity",
-    "CustomMetrics": "custom_metrics",
-    "CostObserver": "prices",
-    "Counter": "custom_metrics",
-    "Delta": "activity",
-    "DeltaBuffer": "event_detail",
-    "Discarded": "activity",
-    "EVENTS_TAG": "event_record",
-    "EVENT_COLUMNS": "event_record",
-    "EVENT_KINDS": "event_record",
-    "EventDelta": "event_detail",
-    "Gauge": "custom_metrics",
-    "Histogram": "custom_metrics",
-    "LogFields": "activity",
-    "MAX_NAMES": "event_detail",
-    "MAX_NAME_LENGTH": "event_detail",
-    "MAX_TEXT_LENGTH": "event_detail",
-    "METRICS": "metric_list",
-    "Metric": "metric_list",
-    "MetricGroup": "custom_metrics",
-    "MetricsObserver": "metrics",
-    "Observer": "activity",
-    "OnDelta": "activity",
-    "PackedEvent": "event_record",
-    "PointEvent": "activity",
-    "Price": "prices",
-    "Telemetry": "activity",
-    "TelemetrySettings": "job_observers",
-    "TextDelta": "activity",
-    "ToolCallDelta": "activity",
-    "TracingObserver": "tracing",
-    "TurnSampler": "tracing",
-    "TurnScope": "activity",
-    "delta_listener": "activity",
-    "emit": "activity",
-    "key_hash": "activity",
-    "metric": "metric_list",
-    "observe": "activity",
-    "open_telemetry": "job_observers",
-}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -39,8 +39,8 @@ from aiohttp import web
 
 from flink_skills.errors import SkillsError
 from flink_skills.hints import none_is_default
+from flink_skills.testing.replies import error_body, fill, message_body, stream_events
 from flink_skills.testing.scripts import Conversation, Reply, Rule, Script, load_script
-from flink_skills.testing.wire import error_body, fill, message_body, stream_events
 
 ReplyFunction = Callable[[dict[str, Any]], "Reply | str | Awaitable[Reply | str]"]
 """A script as code: from the request's JSON to a reply or a text. Runs on the server's thread."""

@@ -13,33 +13,22 @@ from flink_skills.errors import ConfigError
 from flink_skills.execution.workspace import recognized_type
 from flink_skills.texts import printable
 
+# By kind: each supported media type with the suffixes of its files. The first one names a file without a name.
+_TYPES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "image": {
+        "image/png": (".png",),
+        "image/jpeg": (".jpg", ".jpeg"),
+        "image/gif": (".gif",),
+        "image/webp": (".webp",),
+    },
+    "pdf": {"application/pdf": (".pdf",)},
+    "audio": {"audio/wav": (".wav",), "audio/mpeg": (".mp3",)},
+}
 #: The kind of each supported media type. A chat model accepts kinds.
-MEDIA_TYPES: Mapping[str, str] = {
-    "image/png": "image",
-    "image/jpeg": "image",
-    "image/gif": "image",
-    "image/webp": "image",
-    "application/pdf": "pdf",
-    "audio/wav": "audio",
-    "audio/mpeg": "audio",
-}
+MEDIA_TYPES: Mapping[str, str] = {media_type: kind for kind, types in _TYPES.items() for media_type in types}
 #: The kinds of media.
-KINDS = ("image", "pdf", "audio")
-
-_SUFFIXES = {
-    "image/png": ".png",
-    "image/jpeg": ".jpg",
-    "image/gif": ".gif",
-    "image/webp": ".webp",
-    "application/pdf": ".pdf",
-    "audio/wav": ".wav",
-    "audio/mpeg": ".mp3",
-}
-_SUFFIXES_OF_KINDS = {
-    "image": (".png", ".jpg", ".jpeg", ".gif", ".webp"),
-    "pdf": (".pdf",),
-    "audio": (".wav", ".mp3"),
-}
+KINDS = tuple(_TYPES)
+_SUFFIXES = {media_type: suffixes for types in _TYPES.values() for media_type, suffixes in types.items()}
 _MAX_NAME = 120
 # Estimates, the same for each model: an image of a megapixel, a page of a PDF, a second of speech.
 _TOKENS_OF_IMAGE = 1_500
@@ -76,7 +65,7 @@ class Media:
         if kind not in MEDIA_TYPES:
             what = f"{name or 'the content'} ({kind or 'unrecognized bytes'})"
             raise ConfigError(f"{what} cannot be passed to a model: supported are {', '.join(MEDIA_TYPES)}")
-        return cls(kind, _name(name) or f"{MEDIA_TYPES[kind]}{_SUFFIXES[kind]}", len(data), "", bytes(data))
+        return cls(kind, _name(name) or f"{MEDIA_TYPES[kind]}{_SUFFIXES[kind][0]}", len(data), "", bytes(data))
 
     @classmethod
     def recognized(cls, data: bytes, name: str) -> Media | None:
@@ -91,7 +80,7 @@ class Media:
     @property
     def suffix(self) -> str:
         """The usual suffix of files of its type, such as ``.png``."""
-        return _SUFFIXES.get(self.media_type, "")
+        return _SUFFIXES.get(self.media_type, ("",))[0]
 
     @property
     def summary(self) -> str:
@@ -128,7 +117,7 @@ def has_media_name(name: str, accepts: Collection[str]) -> bool:
     (True, False)
     """
     lower = name.lower()
-    return any(kind in accepts and lower.endswith(suffixes) for kind, suffixes in _SUFFIXES_OF_KINDS.items())
+    return any(MEDIA_TYPES[of] in accepts and lower.endswith(suffixes) for of, suffixes in _SUFFIXES.items())
 
 
 def media_to_json(media: Sequence[Media]) -> list[list[Any]]:

@@ -12,26 +12,6 @@ from flink_skills.options import Option, SkillConfig, SkillOptions
 if TYPE_CHECKING:
     from flink_skills.skill import AgentSkill
 
-__all__ = [
-    "COMMAND_TOOLS",
-    "CORE",
-    "FACES",
-    "FULL",
-    "KNOWLEDGE_ONLY",
-    "LOADERS",
-    "LOAD_SKILL",
-    "MODEL_KEYS",
-    "PROFILES",
-    "TOOLS_ABOUT_TOOLS",
-    "TOOL_FILES",
-    "TOOL_NAMES",
-    "Content",
-    "Lifetime",
-    "SkillSettings",
-    "brings_tools",
-    "named_tools",
-    "resolve_tools",
-]
 
 CORE, FULL, KNOWLEDGE_ONLY = "core", "full", "knowledge_only"
 LOAD_SKILL = "load_skill"

@@ -4,107 +4,30 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from flink_skills.errors import near_misses
+from flink_skills.texts import table
 from flink_skills.tools.profiles import TOOL_NAMES
 
-_COMMANDS = ("execute_shell_command", "Bash", "skill_run")
-_LOAD = ("load_skill", "skill_load")
 _FEWEST_LETTERS = 2
 _SHOWN_TOOLS = 2
 
-# The tools of this package for a job, best first, and the names that other agents, or another profile, have for it.
-# Names are in lower case and without separators.
-_JOBS: Sequence[tuple[tuple[str, ...], str]] = (
-    (
-        _COMMANDS,
-        "bash shell sh zsh cmd powershell exec execute run terminal console commandline localshell bashtool shelltool "
-        "runterminalcmd runterminalcommand runinterminal runcommand runcommands runshell runshellcommand shellcommand "
-        "shellexec shellexecute executecommand executebash executeshell executeterminal bashcommand runbash "
-        "runbashcommand systemcommand subprocess containerexec containerexecute desktopcommander startprocess "
-        "runskillscript runscript executescript executeskill executeskillscript runprocess execcommand "
-        "codeexecution bashcodeexecution codeinterpreter python python3 ipython jupyter notebook runpython "
-        "executepython pythonexec pythonrepl pythontool runpythoncode executepythoncode runcode executecode "
-        "codeexecutor pythoninterpreter javascript node runjavascript executeshellcommand skillrun workspaceexec",
-    ),
-    (
-        ("Read", "load_skill_resource", *_COMMANDS),
-        "read readfile readfiles readmanyfiles readtextfile readtextfiles view viewfile cat openfile open getfile "
-        "getfilecontents filereader readdocument loadfile notebookread fileread head tail",
-    ),
-    (
-        ("load_skill_resource", "Read", "skill_load", *_COMMANDS),
-        "loadskillresource readskillresource readskillfile readskillreference getskillresource getskillfile "
-        "skillresource loadresource readresource readreference loadreference loadskillfile viewskillfile",
-    ),
-    (
-        ("Write", *_COMMANDS),
-        "write writefile writefiles createfile savefile filewrite filewriter writetofile newfile putfile writetextfile",
-    ),
-    (
-        ("Edit", "Write", *_COMMANDS),
-        "edit multiedit editfile strreplace strreplaceeditor strreplacebasededittool replace replaceinfile "
-        "searchreplace searchandreplace applypatch applydiff patch texteditor notebookedit editnotebook insert "
-        "inserttext insertedit inserteditintofile modifyfile updatefile fileedit textreplace undoedit",
-    ),
-    (
-        ("Glob", *_COMMANDS),
-        "glob ls dir listdir listdirectory listfiles listfolder find findfiles filesearch globfilesearch "
-        "searchforfiles directorytree tree globfiles",
-    ),
-    (
-        ("Grep", *_COMMANDS),
-        "grep rg ripgrep grepsearch searchfiles searchfilecontent searchtext searchcode codesearch codebasesearch "
-        "findinfiles contentsearch textsearch",
-    ),
-    (
-        ("web_search",),
-        "websearch searchweb googlesearch googlewebsearch google bingsearch bing duckduckgo internetsearch "
-        "searchinternet bravesearch bravewebsearch tavilysearch tavily searchtheweb onlinesearch browsersearch",
-    ),
-    (
-        ("web_fetch",),
-        "webfetch fetch fetchurl fetchpage fetchwebpage geturl httpget httprequest curl wget urlcontext openurl "
-        "readurl browse browser browserurl visitpage visitwebpage visiturl openpage navigate browsernavigate scrape "
-        "webbrowser webbrowse readwebpage extracturl",
-    ),
-    (
-        _LOAD,
-        "skill skills useskill useskills readskill getskill getskills activateskill activateskills invokeskill "
-        "runskill callskill openskill enableskill viewskill viewskills fetchskill skillloader skillview "
-        "getskillinstructions readskillmd loadskill skillload loadskills",
-    ),
-    (
-        ("skill_list", *_LOAD),
-        "listskills listskill listavailableskills availableskills searchskills searchskill findskills findskill "
-        "discoverskills showskills skillslist skilllist",
-    ),
-    (("unload_skill", "skill_unload"), "unloadskill skillunload deactivateskill removeskill closeskill releaseskill"),
-    (("skill_list_docs", *_LOAD), "skilllistdocs listdocs listskilldocs listskillfiles listresources listreferences"),
-    (("skill_select_docs", "skill_load", "load_skill_resource"), "skillselectdocs selectdocs loaddocs loaddocument"),
-    (("skill_exec", *_COMMANDS), "skillexec startsession ptyexec spawn"),
-    (
-        ("skill_poll_session",),
-        "skillpollsession bashoutput taskoutput getterminaloutput readprocessoutput commandstatus pollsession",
-    ),
-    (
-        ("skill_write_stdin",),
-        "skillwritestdin workspacewritestdin writestdin sendinput sendkeys writetoterminal sendstdin "
-        "interactwithprocess",
-    ),
-    (
-        ("skill_kill_session",),
-        "skillkillsession workspacekillsession killshell killbash killsession killprocess killterminal stopprocess",
-    ),
-)
-_TOOLS: Mapping[str, tuple[str, ...]] = {name: tools for tools, names in _JOBS for name in names.split()}
 _SEPARATOR = re.compile(r"__|[.:/]")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 # Some providers date their tools: text_editor_20250124.
 _DATE = re.compile(r"[_-]?20\d{6}$")
+
+
+def _read_tools() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each name of other agents, with the tools of this package, from the table next to this file."""
+    for tools, names in table("other_tools.txt", beside=__file__):
+        yield from ((name, tuple(tools.split())) for name in names.split())
+
+
+_TOOLS: Mapping[str, tuple[str, ...]] = dict(_read_tools())
 
 
 def suggestion(name: str, known: Collection[str]) -> str:

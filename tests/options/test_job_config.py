@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -12,6 +13,14 @@ from flink_skills.options import JobConfig
 
 def read(options: dict[str, Any], key: Any, **more: Any) -> Any:
     return JobConfig(SkillConfig(options)).get(key, **more)
+
+
+def test_the_table_of_descriptions_has_each_option() -> None:
+    table = files("flink_skills.options").joinpath("descriptions.txt").read_text("utf-8").splitlines()[1:]
+    keys = [option.key for option in SkillOptions.all()]
+    keys += [family.prefix + family.names for family in SkillOptions.families()]
+    assert sorted(line.partition(" | ")[0] for line in table) == sorted(keys)
+    assert all(option.doc.endswith(".") for option in [*SkillOptions.all(), *SkillOptions.families()])
 
 
 def test_options_are_read_by_constant_and_by_key() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flink_skills.agents.state.waits import OpenWait, WaitResult
+from flink_skills.texts import table
 
 _log = logging.getLogger(__name__)
 
@@ -14,33 +15,7 @@ _log = logging.getLogger(__name__)
 WAITS_TAG = "waits"
 
 #: The columns of the table of questions: name, SQL type, description.
-WAIT_COLUMNS = (
-    ("wait_id", "STRING", "Id of the wait. It is the same on each attempt at the turn."),
-    (
-        "status",
-        "STRING",
-        "`open`, `answered`, `timed_out`, `cancelled`, or `input_ended` (of the job).",
-    ),
-    ("agent", "STRING", "Name of the agent."),
-    ("key", "STRING", "Key of the event: a string verbatim, any other value as JSON."),
-    ("turn", "BIGINT", "Number of the turn of its key, from 1."),
-    ("kind", "STRING", "`wait` or `approval`."),
-    ("name", "STRING", "Name of the wait."),
-    ("question", "STRING", "Question for people."),
-    ("payload", "STRING", "Data for the person or program that answers, as JSON."),
-    ("tool", "STRING", "Tool whose call needs approval."),
-    ("arguments", "STRING", "Arguments of the call, as JSON."),
-    (
-        "deadline",
-        "TIMESTAMP_LTZ(3)",
-        "Time at which the wait ends without an answer. In records: milliseconds.",
-    ),
-    ("since", "TIMESTAMP_LTZ(3)", "Time of the question."),
-    ("attempt", "INT", "Number of the attempt at the turn that asked."),
-    ("answer", "STRING", "Answer, as JSON."),
-    ("by", "STRING", "Name of the person or program that answered or cancelled."),
-    ("at", "TIMESTAMP_LTZ(3)", "Time of this record."),
-)
+WAIT_COLUMNS = tuple((name, of, doc) for name, of, doc in table("wait_columns.txt", beside=__file__))
 
 
 def wait_record(wait: OpenWait, result: WaitResult | None, *, agent: str, key: Any, turn: int) -> dict[str, Any]:

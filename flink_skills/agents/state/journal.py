@@ -75,23 +75,6 @@ class Journal:
         replayed: Number of results that this attempt read from the journal.
     """
 
-    __slots__ = (
-        "_asked",
-        "_before",
-        "_begun",
-        "_earlier_waits",
-        "_ended_before",
-        "_entries",
-        "_following",
-        "_most",
-        "_reserved",
-        "_size",
-        "_waits",
-        "anew",
-        "ended_waits",
-        "replayed",
-    )
-
     def __init__(self, entries: Iterable[bytes], most: int = 0) -> None:
         self._most = most
         # With the bytes that open waits reserve.

@@ -9,25 +9,6 @@ from typing import Any, NamedTuple
 
 from flink_skills.agents.state.fingerprints import digest, fingerprint
 
-__all__ = [
-    "ANSWERED",
-    "APPROVAL",
-    "CANCELLED",
-    "INPUT_ENDED",
-    "NO_DEADLINE",
-    "SLEEP",
-    "TIMED_OUT",
-    "WAIT",
-    "Answer",
-    "AnswerKind",
-    "OpenWait",
-    "WaitChange",
-    "WaitOperation",
-    "WaitRequest",
-    "WaitResult",
-    "is_wait_id",
-]
-
 #: Kinds of waits.
 WAIT, APPROVAL, SLEEP = "wait", "approval", "sleep"
 

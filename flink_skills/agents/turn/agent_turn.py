@@ -181,31 +181,6 @@ class AgentTurn:
         budget: Its budget. An agent that is a tool may have one.
     """
 
-    __slots__ = (
-        "_affinity",
-        "_media",
-        "_steps_spent",
-        "_usage_spent",
-        "agent",
-        "budget",
-        "call_agent",
-        "child_sessions",
-        "clock",
-        "content",
-        "event",
-        "event_for_model",
-        "files",
-        "finish_reason",
-        "identity",
-        "kept",
-        "loaded",
-        "outputs",
-        "prefix",
-        "state",
-        "steps",
-        "tool_calls",
-    )
-
     def __init__(
         self,
         agent: OpenAgent,

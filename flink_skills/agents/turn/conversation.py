@@ -124,24 +124,6 @@ class Conversation:
         name: Its name in the session. Empty: the session does not store it.
     """
 
-    __slots__ = (
-        "_extended",
-        "_offered",
-        "_outlives_turn",
-        "_seen_revision",
-        "agent_turn",
-        "answered_by",
-        "call_ids",
-        "history",
-        "kept_messages",
-        "messages",
-        "model",
-        "name",
-        "shortened",
-        "skill_state",
-        "was_kept",
-    )
-
     def __init__(self, agent_turn: AgentTurn, model: ModelRuntime, name: str) -> None:
         self.agent_turn = agent_turn
         self.model = model

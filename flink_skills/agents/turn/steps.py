@@ -70,27 +70,6 @@ class Steps:
         >>> answer = await steps.durable("step:total#0", compute)
     """
 
-    __slots__ = (
-        "_append",
-        "_call_numbers",
-        "_flush",
-        "_ids",
-        "_max_steps",
-        "_max_tokens",
-        "_parents",
-        "_port",
-        "_requests",
-        "_running",
-        "_waits",
-        "attempt",
-        "closed",
-        "count",
-        "is_repeated",
-        "journal",
-        "mismatch",
-        "usage",
-    )
-
     def __init__(
         self,
         entries: Sequence[bytes],

@@ -24,6 +24,7 @@ from flink_skills.execution.host import is_within, outermost, own_status, system
 from flink_skills.execution.isolation_report import IsolationLevel
 from flink_skills.execution.launcher.protocol import Confinement, Order
 from flink_skills.execution.request import CommandRequest, Limits
+from flink_skills.texts import table
 
 Operation = tuple[str, ...]
 
@@ -166,41 +167,6 @@ _PROBE_SECONDS = 10.0
 _NO_PROGRAM = "/no-program"
 
 _ALLOW = "allow namespaces in the container's seccomp profile (clone, unshare, setns, mount, umount2, pivot_root)"
-# Message of bubblewrap, what is missing, and the fix. The first match applies.
-_REASONS = (
-    (
-        ("Can't mount proc",),
-        "a fresh /proc cannot be mounted, because the container's own is masked",
-        "leave /proc unmasked (securityContext: procMount: Unmasked with hostUsers: false)",
-    ),
-    (
-        ("ENOSPC", "max_"),
-        "the node has reached its limit of namespaces",
-        "raise the node's sysctls user.max_*_namespaces",
-    ),
-    (
-        ("Resource temporarily unavailable", "Cannot allocate memory"),
-        "too many processes or too little memory to start another process",
-        "raise the pod's limits on processes (podPidsLimit) and memory",
-    ),
-    (("setns(",), "namespaces can be created but not joined, because setns is not allowed", _ALLOW),
-    (
-        ("RTM_", "loopback", "uid map"),
-        "namespaces are created without capabilities, as AppArmor does for programs without a profile",
-        "give bubblewrap an AppArmor profile that says 'userns', or set kernel.apparmor_restrict_unprivileged_userns=0",
-    ),
-    (("No permissions to creat",), "clone(NEWUSER) EPERM: {who} forbids namespaces", "{allow}"),
-    (
-        ("does not support user namespaces", "Invalid argument"),  # prose: allow M01: text of bubblewrap
-        "the kernel has no user namespaces",
-        "use a node whose kernel has CONFIG_USER_NS",
-    ),
-    (
-        ("Operation not permitted", "Permission denied"),
-        "namespaces can be created, but nothing can be set up in them (seccomp or AppArmor)",
-        f"{_ALLOW} and in its AppArmor profile (mount)",
-    ),
-)
 
 
 def find_bwrap() -> str | None:
@@ -348,10 +314,10 @@ def explain(message: str, program: str) -> str:
     """Return a sentence with the problem, the fix, and the ``message`` of bubblewrap at its end."""
     text = message or "bubblewrap printed nothing"
     shown = text if len(text) <= 300 else text[:297] + "..."
-    for parts, reason, fix in _REASONS:
-        if any(part in text for part in parts):
+    for parts, reason, fix in table("bwrap_reasons.txt", beside=__file__):
+        if any(part in text for part in parts.split(" / ")):
             who, allow = _who_forbids()
-            return f"{reason.format(who=who)}: {fix.format(allow=allow)} ({shown})"
+            return f"{reason.format(who=who)}: {fix.format(allow=allow, allow_all=_ALLOW)} ({shown})"
     return f"{program} does not work here: replace or remove it ({shown})"
 
 

@@ -17,23 +17,6 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = [
-    "GRACE",
-    "HEADER",
-    "PARTS",
-    "SIGNALS",
-    "STARTING",
-    "TRUNCATION",
-    "Confinement",
-    "Order",
-    "Orders",
-    "Report",
-    "Restrictions",
-    "Rights",
-    "is_mediated",
-    "read_report",
-]
-
 HEADER = struct.Struct("!cI")
 ORDER, GRACE = b"o", b"g"
 STARTING = b"\n"

@@ -11,25 +11,6 @@ from typing import Literal
 
 from flink_skills.errors import ExecutionError
 
-__all__ = [
-    "FOLDER_VARIABLES",
-    "MAX_NAME",
-    "MAX_PARTS",
-    "MAX_PATH",
-    "READABLE",
-    "VENV",
-    "WRITABLE",
-    "WorkspacePathError",
-    "default_place",
-    "folder_name",
-    "has_invalid_characters",
-    "is_sealed",
-    "kind_of",
-    "parts_of",
-    "place_parts",
-    "split_variable",
-]
-
 #: The folders in which commands leave files for others.
 WRITABLE = ("work", "out", "runs")
 #: The folders from which a single file can be read.

@@ -11,7 +11,7 @@ from typing import Any
 
 from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandRequest
-from flink_skills.integrations.remote.inside.files import Entry, pack, scan
+from flink_skills.integrations.remote.inside.folder_streams import Entry, pack, scan
 from flink_skills.integrations.remote.inside.paths import inside, outermost
 
 # Entries as they were on the worker when both sides had the same, by slot and path.

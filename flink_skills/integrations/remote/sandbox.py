@@ -26,7 +26,7 @@ from flink_skills.errors import ExecutionError
 from flink_skills.execution.request import CommandRequest, CommandResult, CommandUser
 from flink_skills.integrations.remote.claims import Claim, ClaimLostError
 from flink_skills.integrations.remote.exchange import Folders, Known, Parcel
-from flink_skills.integrations.remote.inside.files import (
+from flink_skills.integrations.remote.inside.folder_streams import (
     Entry,
     FolderWriter,
     check_path,

@@ -6,7 +6,7 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from flink_skills.endpoint import check_endpoint, redact
@@ -15,19 +15,6 @@ from flink_skills.options.option import parse_duration
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _FAMILY = "skills.shell.remote."
-_NAMES = (
-    "url",
-    "api",
-    "namespace",
-    "template",
-    "token",
-    "start-timeout",
-    "warm-pool",
-    "port",
-    "ca-file",
-    "router-token",
-    "idle-timeout",
-)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -69,9 +56,10 @@ class RemoteSettings:
         cls, options: Mapping[str, str], environ: Mapping[str, str], account: Path = SERVICE_ACCOUNT
     ) -> RemoteSettings:
         """The settings that ``options`` (``skills.shell.remote.<name>``) say. Raises :class:`ConfigError`."""
+        known = [of.name.replace("_", "-") for of in fields(cls) if of.name != "account"]
         for name in options:
-            if name not in _NAMES:
-                raise UnknownNameError("option", name, _NAMES, place=_FAMILY + "*")
+            if name not in known:
+                raise UnknownNameError("option", name, known, place=_FAMILY + "*")
         values = {name: str(value).strip() for name, value in options.items() if str(value).strip()}
         token = values.get("token", "")
         if not token and not (account / "token").is_file():

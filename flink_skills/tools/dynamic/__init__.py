@@ -1,13 +1,10 @@
 """Tools that come and go with skills: those of a job's pool, and those that a skill brings itself."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flink_skills.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from flink_skills.tools.dynamic.active import Active as Active
     from flink_skills.tools.dynamic.active import active_names as active_names
     from flink_skills.tools.dynamic.active import active_tools as active_tools
     from flink_skills.tools.dynamic.active import not_active as not_active
@@ -20,30 +17,7 @@ if TYPE_CHECKING:
     from flink_skills.tools.dynamic.bundled_checks import tool_places as tool_places
     from flink_skills.tools.dynamic.specs import checked_parameters as checked_parameters
     from flink_skills.tools.dynamic.specs import checked_specs as checked_specs
-    from flink_skills.tools.dynamic.tool_pool import PoolTools as PoolTools
     from flink_skills.tools.dynamic.tool_pool import ToolPool as ToolPool
     from flink_skills.tools.dynamic.tool_pool import tool_names as tool_names
-
-_HOMES = {
-    "Active": "active",
-    "BundledTools": "bundled",
-    "Described": "bundled",
-    "OfferedTools": "bundled_checks",
-    "PoolTools": "tool_pool",
-    "ToolPool": "tool_pool",
-    "active_names": "active",
-    "active_tools": "active",
-    "check_tools": "bundled_checks",
-    "checked_parameters": "specs",
-    "checked_specs": "specs",
-    "inspect_tools": "bundled_checks",
-    "not_active": "active",
-    "tool_names": "tool_pool",
-    "tool_names_of": "bundled_checks",
-    "tool_places": "bundled_checks",
-}
-
-__all__ = list(_HOMES)
-
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
+else:
+    __all__, __getattr__, __dir__ = lazy_names(__name__)

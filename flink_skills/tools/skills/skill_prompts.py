@@ -9,6 +9,7 @@ from flink_skills.errors import ResourceError
 from flink_skills.manager.activation import attribute
 from flink_skills.manager.menu import INTRODUCTION, escape
 from flink_skills.skill.text import clean_line
+from flink_skills.texts import table
 from flink_skills.tools.profiles import LOAD_SKILL
 from flink_skills.tools.state import ALL, LoadedSkill, SkillState, names_of
 
@@ -24,34 +25,7 @@ and follow its instructions. If none fits, do without.
 """
 _NO_LOADING = "You have skills: instructions and programs for certain kinds of task.\n"
 
-# Each line is for a model that has all the tools before it. In the order of the work: discover, inspect, load,
-# optimize, document, execute.
-_LINES: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("skill_list",), "- Discover: the list above, or skill_list."),
-    (
-        ("skill_list_docs", "skill_list_tools"),
-        "- Inspect: skill_list_docs, skill_list_tools, before you load more than you need.",
-    ),
-    (("skill_list_docs",), "- Inspect: skill_list_docs, before you load more than you need."),
-    (("skill_list_tools",), "- Inspect: skill_list_tools, before you load more than you need."),
-    (
-        ("skill_load", "skill_unload"),
-        "- Load: skill_load, then act; skill_unload what is done.",
-    ),
-    (("skill_load",), "- Load: skill_load first, then act."),
-    (("skill_select_tools",), "- Optimize: skill_select_tools, when few tools are enough."),
-    (("skill_select_docs",), "- Document: skill_select_docs, only those needed now."),
-    (
-        ("skill_run",),
-        "- Execute: skill_run, for commands that a skill asks for; no general shell. Inputs are in "
-        "$WORK_DIR/inputs; write results to $OUTPUT_DIR.",
-    ),
-    (
-        ("skill_exec", "skill_write_stdin"),
-        "- skill_exec for programs that ask, show menus or run long; answer with skill_write_stdin. Prefer editor_text "
-        "to an editor.",
-    ),
-)
+_LINES = tuple((tools.split(), line) for tools, line in table("guidance.txt", beside=__file__))
 
 
 def introduction(tool_names: Collection[str]) -> str:

@@ -1,6 +1,6 @@
 """Files that commands left are found by patterns and within limits.
 
-Examines the internals of execution.workspace.globs and execution.workspace.media_type on purpose.
+Examines the internals of execution.workspace.globs on purpose.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from aiohttp import web
 from flink_skills.errors import ExecutionError
 from flink_skills.execution import CommandRequest, Limits
 from flink_skills.integrations.remote.exchange import Folders
-from flink_skills.integrations.remote.inside.files import Entry
+from flink_skills.integrations.remote.inside.folder_streams import Entry
 from flink_skills.integrations.remote.sandbox import take_changes
 from tests.integrations.remote.cluster import Cluster
 from tests.integrations.remote.conftest import Key

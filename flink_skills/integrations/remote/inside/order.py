@@ -12,7 +12,14 @@ from typing import Any
 
 from flink_skills.execution.launcher.process_tree import stat_fields
 from flink_skills.integrations.remote.inside.command import order_of, run_order
-from flink_skills.integrations.remote.inside.files import Entry, FolderWriter, entries_of, pack, read_header, scan
+from flink_skills.integrations.remote.inside.folder_streams import (
+    Entry,
+    FolderWriter,
+    entries_of,
+    pack,
+    read_header,
+    scan,
+)
 from flink_skills.integrations.remote.inside.paths import PathMap, inside
 
 # Below the folder that the sandbox's runtime works in.
