@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flink_skills import Agent, SkillOptions
+from flink_skills import Agent, SkillOptions, load_agent_yaml
 from flink_skills.agents import AgentSpec, DeclarativeAgent
 from flink_skills.documents import DocumentError
 from flink_skills.errors import ConfigError, UnknownNameError
@@ -169,6 +169,88 @@ def test_a_file_that_is_no_mapping(tmp_path: Path) -> None:
     assert problems_of(tmp_path, "- a\n- b\n") == [
         "job.yaml:1:1: expected a mapping such as 'name: triage', got a list"
     ]
+
+
+FLINK_AGENTS = """\
+agents:
+  - name: reviews
+    description: Scores reviews.
+    actions:
+      - name: process_input
+        function: shop.actions:process_input
+        trigger_conditions: [input]
+    chat_model_setups:
+      - name: scorer
+        clazz: azure_openai
+        connection: server
+        model: m
+        prompt: score
+        tools: [notify]
+        extract_reasoning: true
+    prompts:
+      - name: score
+        messages:
+          - {role: system, content: Score it.}
+          - {role: user, content: "{input}"}
+    tools:
+      - name: notify
+        function: shop.actions:notify
+        injected_args: {tenant: {source: config, key: tenant}}
+    mcp_servers:
+      - name: stock
+        clazz: mcp
+        endpoint: http://127.0.0.1:8000/mcp
+chat_model_connections:
+  - name: server
+    clazz: vllm
+    type: python
+    endpoint: http://localhost:8000/v1
+    request_timeout: 30
+skills:
+  - name: all
+    paths: [skills]
+    url_sources: [{url: https://example.org/s.zip}]
+"""
+
+
+def test_a_file_of_flink_agents_gets_each_difference_with_what_to_write(tmp_path: Path) -> None:
+    found = [problem.removeprefix("job.yaml:") for problem in problems_of(tmp_path, FLINK_AGENTS)]
+    assert found[0].startswith("1:1: agents: this is a file of Flink Agents")
+    said = {line.split(": ")[1]: line.split(": ", 2)[2] for line in found[1:]}
+    assert {path: text for path, text in said.items() if not path.startswith("agents[0].chat_model_setups[0]")} == {
+        "agents[0].name": "write the name as a key: agents: {reviews: …}",
+        "agents[0].description": "write a comment; only an agent that is a tool has a description, in agent_tools of "
+        "its caller",
+        "agents[0].actions": "write all actions of an agent as one method on_event of a class, and write agent: "
+        "module:Class",
+        "agents[0].chat_model_setups": "write a mapping of names, scorer: {clazz: azure.setup, model: …}; for all "
+        "agents of a job: models",
+        "agents[0].prompts": "write a mapping of names, score: {system: …, user: …}",
+        "agents[0].prompts[0].messages": "write the system message as system and the user message as user; {event} "
+        "is the event",
+        "agents[0].tools": "write a list of functions in each agent, tools: ['shop.actions:notify']; a tool has the "
+        "name of its function",
+        "agents[0].tools[0].injected_args": "annotate a parameter of the function with ToolContext, and read "
+        "its fields",
+        "agents[0].mcp_servers": "write a mapping of names in each agent, stock: {url: http://127.0.0.1:8000/mcp}",
+        "agents[0].mcp_servers[0].endpoint": "write base_url, or url for an MCP server",
+        "chat_model_connections": "write a mapping of names, server: {clazz: openai-compatible.connection}; for all "
+        "agents of a job: connections",
+        "chat_model_connections[0].type": "omit it: agents are written in Python or YAML: there are no Java resources",
+        "chat_model_connections[0].endpoint": "write base_url, or url for an MCP server",
+        "chat_model_connections[0].request_timeout": "set the option skills.model.timeout",
+        "skills": "write one mapping without a name, skills: {paths: […], urls: […], resources: […]}",
+        "skills[0].url_sources": "write them under urls, each as {url: …, sha256: …}",
+    }
+    assert "thinking=True" in said["agents[0].chat_model_setups[0].extract_reasoning"]
+
+
+@pytest.mark.parametrize("text", [FLINK_AGENTS, FLINK_AGENTS[FLINK_AGENTS.index("chat_model_connections:\n  - ") :]])
+def test_a_file_of_flink_agents_is_no_agent_either(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(text)
+    with pytest.raises(DocumentError, match="this is a file of Flink Agents"):
+        load_agent_yaml(file)
 
 
 def test_a_job_file_and_an_agent_file_are_told_apart(tmp_path: Path) -> None:
