@@ -177,7 +177,7 @@ class _Commands(typer.core.TyperGroup):
         if cmd_name in ("call", "tools"):
             raise ConfigError(
                 f"flink-skills {cmd_name} does not exist: exec runs the tools of a skill. Use flink-skills exec "
-                "--source SKILL --tool NAME KEY=VALUE to call a tool, or --tools to list the tools."
+                "--skills SKILL --tool NAME KEY=VALUE to call a tool, or --tools to list the tools."
             )
         return super().get_command(ctx, cmd_name)
 

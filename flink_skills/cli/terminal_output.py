@@ -230,6 +230,15 @@ def size_text(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
 
 
+def cost_text(cost: float | None) -> str:
+    """Return a cost in USD. Return an empty string if it is unknown.
+
+    >>> cost_text(0.00423)
+    '$0.0042'
+    """
+    return "" if cost is None else f"${cost:,.4f}"
+
+
 def time_text(milliseconds: float) -> str:
     """Return a time in UTC with seconds, from milliseconds since 1970.
 

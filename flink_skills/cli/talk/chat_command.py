@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flink_skills.cli.shared_options import Assignments, configuration, text_option
+from flink_skills.cli.shared_options import Assignments, SkillsOption, configuration, text_option
 from flink_skills.errors import ConfigError
 from flink_skills.options import SkillOptions
 
@@ -27,9 +27,7 @@ def chat(
         ),
     ] = None,
     *,
-    skills: Annotated[
-        list[str] | None, text_option("--skills", "SOURCE", "Folder, archive or URL of skills. Can be repeated.")
-    ] = None,
+    skills: SkillsOption = None,
     agent: Annotated[
         str | None,
         text_option(
