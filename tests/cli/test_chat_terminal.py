@@ -23,6 +23,7 @@ import pytest
 
 from flink_skills.testing import Call, Reply, ScriptedModelServer
 from tests.cli.command import ROOT, ignore
+from tests.kit.screen import screen_lines
 from tests.kit.skills import write_skill
 from tests.kit.waiting import wait_until
 
@@ -33,10 +34,17 @@ CTRL_C, CTRL_D, UP = b"\x03", b"\x04", b"\x1b[A"
 class Terminal:
     """A process on a terminal of its own, and what it has written there."""
 
-    def __init__(self, *words: str, cwd: Path, command: str = "chat", ignored: tuple[signal.Signals, ...] = ()) -> None:
+    def __init__(
+        self,
+        *words: str,
+        cwd: Path,
+        command: str = "chat",
+        ignored: tuple[signal.Signals, ...] = (),
+        kind: str = "dumb",
+    ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": "dumb", "NO_COLOR": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": kind, "NO_COLOR": "1"}
         self.process = subprocess.Popen(
             # With the terminal as its own, so that Ctrl-C there becomes a signal.
             ["setsid", "--ctty", sys.executable, "-m", "flink_skills.cli", command, *words],
@@ -68,6 +76,11 @@ class Terminal:
                 raise AssertionError(f"it ended without {text!r}: {self.written[self._seen :]!r}") from error
         start, self._seen = self._seen, at + len(wanted)
         return self.written[start : self._seen].decode()
+
+    @property
+    def lines(self) -> list[str]:
+        """What is on the screen and above it."""
+        return screen_lines(self.written)
 
     def interrupt_line(self) -> None:
         """Press Ctrl-C until there is a new prompt: the interpreter loses a signal that comes just before it waits for

@@ -65,7 +65,13 @@ MISTAKES = [
     Mistake("errors in a missing folder", ("--errors", "no/where.jsonl"), "--errors no/where.jsonl"),
     Mistake("unknown word", ("--modle", "offline"), "--model"),
     Mistake("parallelism of none", ("--parallelism", "0"), "--parallelism"),
-    Mistake("wrong key field", (), "no key field 'kk': did you mean 'k'?", key="kk", code=3),
+    Mistake(
+        "wrong key field",
+        (),
+        "--key kk: none of the events of events.jsonl has a usable key: the event has no key field 'kk': "
+        "did you mean 'k'?",
+        key="kk",
+    ),
 ]
 
 

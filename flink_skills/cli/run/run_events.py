@@ -76,9 +76,15 @@ class _Run:
         """Read the events and open the output files."""
         self._lines = list(lines)
         self.events = [line for line in self._lines if isinstance(line, InputEvent)]
-        self.sink = Sink(self._request.output, self._request.errors, self._stdout, self._stack)
+        bad = [line for line in self._lines if isinstance(line, BadLine)]
+        if bad and not self.events and all(line.no_key for line in bad):
+            option = "the key of the job's input" if self._request.key is None else f"--key {self._request.key}"
+            raise ConfigError(
+                f"{option}: none of the events of {self._request.input} has a usable key: {bad[0].problem}"
+            )
         self.progress = Progress(len(self.events))
         self._stack.callback(self.progress.end)
+        self.sink = Sink(self._request.output, self._request.errors, self._stdout, self._stack, self.progress.write)
 
     def report_bad_lines(self, plan: AgentPlan) -> AgentPlan:
         """Report the invalid lines after the agent was compiled, because a usage error writes no records."""
@@ -138,7 +144,7 @@ def run_agent(request: RunRequest) -> int:
 
 
 async def _records_of(plan: AgentPlan, run: _Run) -> AsyncIterator[dict[str, Any]]:
-    async for _, outcome in run_events(plan, iter(run.events), ask=terminal_ask()):
+    async for _, outcome in run_events(plan, iter(run.events), ask=terminal_ask(alone=run.progress.question)):
         for tag, record in outcome.outputs:
             if tag in ("", ERROR_TAG):
                 yield record
@@ -183,7 +189,8 @@ def run_job_locally(request: RunRequest) -> int:
         plans = {stage.name: job.plan(stage.name) for stage in declared.stages}
         run.read(read_events(request.input, lambda event: key_of(event, entry.keys)))
         run.report_bad_lines(plans[entry.name])
-        run_until_signal(run.write(job.run(entry, run.events, ended=run.count, ask=terminal_ask())))
+        ask = terminal_ask(alone=run.progress.question)
+        run_until_signal(run.write(job.run(entry, run.events, ended=run.count, ask=ask)))
 
     with declared.hiding():
         return _run(request, work)
