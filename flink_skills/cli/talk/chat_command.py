@@ -60,9 +60,9 @@ def chat(
     """Talk to an agent with skills.
 
     Each line is an event of one key and runs one turn, as in a job. The conversation and the workspace persist between
-    lines. A line that is a JSON object is a structured event. Answers go to stdout. Tool calls, commands, loaded skills
-    and token counts go to stderr. /help lists the commands of the session. Ctrl-C interrupts an answer, and Ctrl-D ends
-    the session. Without a terminal, lines are read from stdin.
+    lines. A line that is a JSON object is a structured event. Answers go to stdout, on a terminal as rendered Markdown.
+    Tool calls, commands, loaded skills, token counts and costs go to stderr. /help lists the commands of the session.
+    Ctrl-C interrupts an answer, and Ctrl-D ends the session. Without a terminal, lines are read from stdin.
 
     Examples:
 
