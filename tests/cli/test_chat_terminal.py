@@ -41,13 +41,14 @@ class Terminal:
         command: str = "chat",
         ignored: tuple[signal.Signals, ...] = (),
         kind: str = "dumb",
+        program: tuple[str, ...] = ("-m", "flink_skills.cli"),
     ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": kind, "NO_COLOR": "1"}
         self.process = subprocess.Popen(
             # With the terminal as its own, so that Ctrl-C there becomes a signal.
-            ["setsid", "--ctty", sys.executable, "-m", "flink_skills.cli", command, *words],
+            ["setsid", "--ctty", sys.executable, *program, *filter(None, (command,)), *words],
             cwd=cwd,
             env=environment,
             stdin=theirs,

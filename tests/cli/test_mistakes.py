@@ -106,7 +106,7 @@ def test_mistakes_locally(mistake: Mistake, folder: Path, run_here: FlinkSkills)
     ("words", "message", "code"),
     [
         (("--skills", "nowhere"), "nowhere: does not exist", 2),
-        (("--model", "openai:gpt"), "OPENAI_API_KEY", 1),
+        (("--model", "openai:gpt"), "OPENAI_API_KEY", 2),
         (("--set", "parallelism.default=many"), "parallelism.default", 2),
         (("--set", "execution.runtime-mode=sideways"), "execution.runtime-mode", 1),
         (("--set", "taskmanager.memory.network.max=3 fish"), "taskmanager.memory.network.max", 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -31,6 +32,7 @@ from flink_skills.cli.terminal_output import print_error, report_omitted_skills
 from flink_skills.errors import ConfigError, TurnError, counted
 from flink_skills.job.job_reading import read_job, split_assignments
 from flink_skills.job.local_job import LocalJob
+from flink_skills.models.registry import create_model
 
 if TYPE_CHECKING:
     from flink_skills.flink.agents_environment import AgentsExecutionEnvironment
@@ -130,6 +132,9 @@ def run_agent(request: RunRequest) -> int:
 
     def work(run: _Run) -> None:
         agent = find_agent(request.agent, request.instructions)
+        if setup is not None:
+            # Without its key the model cannot answer: report this before Flink starts.
+            asyncio.run(create_model(setup, options).close())
         run.read(read_events(request.input, request.key) if request.key else read_error_records(request.input))
 
         def compile_in(agents_env: AgentsExecutionEnvironment | None = None) -> AgentPlan:
