@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from flink_skills import (
     AgentSkillManager,
     ChatModel,
     ConfigError,
+    FunctionTool,
     Prompt,
     ResourceDescriptor,
     SkillConfig,
@@ -34,6 +36,7 @@ from flink_skills import (
     tool_set,
 )
 from flink_skills.agents import compile_plan
+from flink_skills.tools import ToolContext
 from tests.kit.local import local_environment
 
 
@@ -70,6 +73,16 @@ async def asynchronous(event: Any) -> Any:
 
 async def annotated(self: Any, first: AgentContext, second: Any) -> Any:
     return second
+
+
+def weather_of(days: int, city: str) -> str:
+    """Return the weather.
+
+    Args:
+        days: Number of days.
+        city: The city.
+    """
+    return city * days
 
 
 async def generated() -> AsyncIterator[int]:
@@ -373,6 +386,54 @@ def test_a_tool_without_docstring_or_types_is_a_warning(dynamic: bool, caplog: p
         "agent made: tool bare: models do not learn what it does: write a docstring",
         "agent made: tool bare: models do not learn the types of its arguments (unit): annotate them",
     ]
+
+
+def test_a_docstring_describes_only_arguments_of_the_function() -> None:
+    def weather(days: int, city: str) -> str:
+        """Return the weather.
+
+        Args:
+            day: Number of days.
+            city: The city.
+        """
+        return city * days
+
+    with pytest.raises(
+        ConfigError, match=r"tool 'weather': the docstring describes the argument 'day', which the"
+    ) as c:
+        FunctionTool(weather)
+    assert "did you mean 'days'?" in str(c.value)
+
+    def numpy_style() -> None:
+        """Do it.
+
+        Parameters
+        ----------
+        unit : str
+            The unit.
+        """
+
+    with pytest.raises(ConfigError, match=r"the argument 'unit', which the function does not have: it has: none\."):
+        FunctionTool(numpy_style)
+
+    def of_keywords(**more: str) -> None:
+        """Do it.
+
+        Args:
+            unit: A keyword.
+        """
+
+    def in_context(days: int, context: ToolContext) -> None:
+        """Do it.
+
+        Args:
+            days: Number of days.
+            context: The call.
+        """
+
+    FunctionTool(of_keywords)
+    FunctionTool(in_context)
+    FunctionTool(functools.partial(weather_of, 1))
 
 
 def test_an_attribute_of_the_context_cannot_be_set() -> None:

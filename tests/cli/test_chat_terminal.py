@@ -80,7 +80,7 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """What is on the screen and above it."""
+        """Return the lines on the screen and above it."""
         return screen_lines(self.written)
 
     def interrupt_line(self) -> None:

@@ -129,7 +129,6 @@ def test_a_local_run_asks_in_a_terminal(folder: Path) -> None:
     assert record["output"][1].endswith("paid 7")
 
 
-@pytest.mark.row("K15")
 def test_bar_records_and_questions_share_no_line(folder: Path) -> None:
     (folder / "events.jsonl").write_text("".join(json.dumps({"id": number}) + "\n" for number in (1, 2)))
     words = ("shopper:Shopper", "--input", "events.jsonl", "--key", "id", "--local")

@@ -48,6 +48,16 @@ def test_a_sound_job(tmp_path: Path) -> None:
     assert "checkpoints are disabled" in disabled
 
 
+def test_a_tool_that_models_learn_too_little_about_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checks = found(tmp_path, agent="{name: plain, model: offline, tools: ['json:loads']}")
+    named = [message for _, message in checks["warning"] if "json" in message or "loads" in message]
+    assert len(named) == 1, checks["warning"]
+    assert named[0].startswith("agent plain: tool loads: models do not learn the types of its arguments (s, ")
+    assert not any("loads" in record.getMessage() for record in caplog.records)
+
+
 @pytest.mark.parametrize("name", ["event STRING", "`event` ROW<id INT>", "-- The event.\n    EVENT STRING"])
 def test_a_table_of_errors_with_the_event_has_no_warning(tmp_path: Path, name: str) -> None:
     checks = found(tmp_path, PLAIN.replace("(id INT, error STRING", f"(id INT, {name}, error STRING"), skills=SKILLS)

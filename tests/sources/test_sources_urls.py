@@ -472,12 +472,6 @@ def test_failures_have_one_type_and_no_secrets(
     assert web.seen[0]["authorization"].startswith("Basic ")
 
 
-def test_https_at_a_port_without_tls(web: Web, store: str) -> None:
-    error = failure(web.url.replace("http:", "https:") + "/s.zip", store)
-    assert "the server does not use TLS on this port: write http:// instead of https://" in str(error)
-    assert not error.retryable
-
-
 # fsspec logs a URL before anything else happens, so the first one of a process counts.
 _FIRST_IN_A_PROCESS = """
 import logging, sys

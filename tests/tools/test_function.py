@@ -105,55 +105,6 @@ def test_schema_of_richer_types() -> None:
     assert parameters["required"] == ["what", "colour", "mode", "title"]
 
 
-@pytest.mark.row("J1")
-def test_a_docstring_describes_only_arguments_of_the_function() -> None:
-    def weather(days: int, city: str) -> str:
-        """Return the weather.
-
-        Args:
-            day: Number of days.
-            city: The city.
-        """
-        return city * days
-
-    with pytest.raises(
-        ConfigError, match=r"tool 'weather': the docstring describes the argument 'day', which the"
-    ) as c:
-        FunctionTool(weather)
-    assert "did you mean 'days'?" in str(c.value)
-
-    def numpy_style() -> None:
-        """Do it.
-
-        Parameters
-        ----------
-        unit : str
-            The unit.
-        """
-
-    with pytest.raises(ConfigError, match=r"the argument 'unit', which the function does not have: it has: none\."):
-        FunctionTool(numpy_style)
-
-    def of_keywords(**more: str) -> None:
-        """Do it.
-
-        Args:
-            unit: A keyword.
-        """
-
-    def in_context(days: int, context: ToolContext) -> None:
-        """Do it.
-
-        Args:
-            days: Number of days.
-            context: The call.
-        """
-
-    FunctionTool(of_keywords)
-    FunctionTool(in_context)
-    FunctionTool(functools.partial(add, 1))
-
-
 async def test_plain_functions_run_in_a_thread_and_async_ones_in_the_loop() -> None:
     def plain() -> str:
         return "loop" if threading.current_thread() is threading.main_thread() else "thread"

@@ -345,7 +345,6 @@ async def test_the_status_of_a_server_that_refuses_is_named(server: Odd, status:
     assert error.retryable is retryable
 
 
-@pytest.mark.row("J7")
 async def test_a_refused_token_names_its_variable(server: Odd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "secret-1234")
     server.status = 401
@@ -355,7 +354,6 @@ async def test_a_refused_token_names_its_variable(server: Odd, monkeypatch: pyte
     assert "secret-1234" not in str(error)
 
 
-@pytest.mark.row("J7")
 async def test_https_at_a_port_without_tls(server: Odd) -> None:
     error = await failure(server.url.replace("http:", "https:"))
     assert "the server does not use TLS on this port: write http:// instead of https://" in str(error)
