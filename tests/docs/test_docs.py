@@ -127,9 +127,10 @@ def test_there_are_examples_to_run() -> None:
 
 
 @pytest.mark.flink
-def test_job_file_of_the_readme_has_no_warning(folder: Path) -> None:
-    write_files(blocks_of(ROOT / "README.md"), folder)
-    done = run(["bash", "-c", "flink-skills run job.yaml --check"], folder)
+@pytest.mark.parametrize(("page", "file"), [("README.md", "job.yaml"), ("docs/coming-from.md", "reviews.yaml")])
+def test_job_files_to_copy_have_no_warning(page: str, file: str, folder: Path) -> None:
+    write_files(blocks_of(ROOT / page), folder)
+    done = run(["bash", "-c", f"flink-skills run {file} --check"], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "the job can be submitted"
     assert "warning" not in done.stdout + done.stderr
