@@ -208,11 +208,14 @@ def _write_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: 
 def _fit_width(columns: list[Column], rows: list[list[str]], width: int) -> tuple[list[Column], list[list[str]]]:
     """Omit optional columns that do not fit, and truncate the last column to the remaining width."""
 
-    def remaining() -> int:
+    def widths() -> list[int]:
         table = [[column.name for column in columns], *rows]
-        return width - sum(2 + max(_width(row[index]) for row in table) for index in range(len(columns) - 1))
+        return [max(_width(row[index]) for row in table) for index in range(len(columns))]
 
-    while remaining() < _MIN_WIDTH and len(columns) > 1:
+    def remaining() -> int:
+        return width - sum(2 + each for each in widths()[:-1])
+
+    while len(columns) > 1 and remaining() < min(_MIN_WIDTH, widths()[-1]):
         index = max((i for i, column in enumerate(columns) if column.optional), default=len(columns) - 1)
         columns = columns[:index] + columns[index + 1 :]
         rows = [row[:index] + row[index + 1 :] for row in rows]

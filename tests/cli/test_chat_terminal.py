@@ -33,10 +33,17 @@ CTRL_C, CTRL_D, UP = b"\x03", b"\x04", b"\x1b[A"
 class Terminal:
     """A process on a terminal of its own, and what it has written there."""
 
-    def __init__(self, *words: str, cwd: Path, command: str = "chat", ignored: tuple[signal.Signals, ...] = ()) -> None:
+    def __init__(
+        self,
+        *words: str,
+        cwd: Path,
+        command: str = "chat",
+        ignored: tuple[signal.Signals, ...] = (),
+        term: str = "dumb",
+    ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": "dumb", "NO_COLOR": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd), "TERM": term, "NO_COLOR": "1"}
         self.process = subprocess.Popen(
             # With the terminal as its own, so that Ctrl-C there becomes a signal.
             ["setsid", "--ctty", sys.executable, "-m", "flink_skills.cli", command, *words],

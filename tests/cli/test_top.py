@@ -8,12 +8,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.cli.conftest import FlinkSkills
+from tests.cli.test_chat_terminal import CTRL_C, Terminal
 from tests.kit.exchanges import serving
 
 DESK, OTHER = "a" * 32, "b" * 32
@@ -153,6 +155,17 @@ def test_the_text_has_a_table_of_agents_and_one_of_models(flink_skills: FlinkSki
     assert models.startswith("MODEL OF AGENT")
     assert clerk.split() == ["small", "of", "desk:", "clerk", "0", "0", "0.00", "20", "0"]
     assert main.split()[:3] == ["main", "of", "desk"]
+
+
+def test_on_a_terminal_a_view_replaces_the_previous_one(flink: FakeFlink, tmp_path: Path) -> None:
+    with Terminal(flink.url, "--interval", "100ms", command="top", cwd=tmp_path, term="xterm") as terminal:
+        terminal.wait_for("TOKENS  ")
+        first = terminal.wait_for("COST/H")
+        assert "COST\r\n" in first, "120 columns are enough for the last column"
+        later = terminal.wait_for("desk  RUNNING")
+        assert later.count("\x1b[1A\x1b[2K") >= 6, "the lines of the previous view are erased"
+        terminal.type(CTRL_C)
+        assert terminal.end() == 130
 
 
 def test_a_request_line_is_not_longer_than_flink_accepts(flink_skills: FlinkSkills, flink: FakeFlink) -> None:

@@ -137,9 +137,11 @@ class JobManager:
         """
         job = self._with_vertices(job)
         # This request makes Flink collect the metrics again if it is time. The next ones read the same values.
-        self._get(f"/jobs/{job.id}/metrics?get=uptime")
+        before = self._get(f"/jobs/{job.id}/metrics?get=uptime")
         time.sleep(_SETTLE_SECONDS)
         uptime = self._get(f"/jobs/{job.id}/metrics?get=uptime")
+        if uptime != before:
+            time.sleep(_SETTLE_SECONDS)  # The values of TaskManagers arrive after that of the JobManager.
         values: dict[tuple[str, ...], float] = {}
         for vertex in job.vertices:
             values.update(self._metrics(f"/jobs/{job.id}/vertices/{vertex}/subtasks/metrics"))

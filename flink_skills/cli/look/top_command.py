@@ -85,7 +85,7 @@ def top(
     if once:
         view = views.next()
         end = time.monotonic() + _ONCE_SECONDS
-        while not view.has_rates and view.job.state == "RUNNING" and time.monotonic() < end:
+        while not (view.agents and view.seconds) and view.job.state == "RUNNING" and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
             view = views.next()
         _print(view, format_)
@@ -114,11 +114,6 @@ class View:
     agents: list[dict[str, Any]]
     seconds: float = 0.0
     problem: str = ""
-
-    @property
-    def has_rates(self) -> bool:
-        """True if the view has agents, and their turns per second."""
-        return bool(self.agents) and self.seconds > 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON data."""
@@ -217,7 +212,13 @@ def _shown(format_: Format) -> Iterator[Callable[[View], None]]:
     """Return a function that shows a view: in place of the previous one on a terminal, and below it otherwise."""
     if format_ is Format.TEXT and sys.stdout.isatty():
         with live_text() as update:
-            yield lambda view: update(_text(view))
+
+            def show(view: View) -> None:
+                text = io.StringIO()
+                _print_text(view, text)
+                update(text.getvalue())
+
+            yield show
         return
     yield lambda view: _print(view, format_)
 
@@ -228,12 +229,6 @@ def _print(view: View, format_: Format) -> None:
     else:
         _print_text(view, sys.stdout)
     sys.stdout.flush()
-
-
-def _text(view: View) -> str:
-    text = io.StringIO()
-    _print_text(view, text)
-    return text.getvalue()
 
 
 def _print_text(view: View, out: TextIO) -> None:
