@@ -208,7 +208,12 @@ def test_top_shows_them_over_all_task_managers(scrape: Callable[[], Scrape], clu
     assert rates == {"turns": 0, "failures": 0}, "all turns but one have ended"
     assert agent == {
         **{"agent": "metered", "in_flight": 1, "pending": 0, "waiting": 0, "oldest_wait": 0, "worker_restarts": 0},
-        **{"turns": CHATS + 1, "failures": 1, "tokens": REQUESTS * 15 + CHATS * 4, "cost": (REQUESTS * 20 + CHATS * 5) / 1e6},
+        **{
+            "turns": CHATS + 1,
+            "failures": 1,
+            "tokens": REQUESTS * 15 + CHATS * 4,
+            "cost": (REQUESTS * 20 + CHATS * 5) / 1e6,
+        },
     }
     assert (helper["agent"], helper["model"], helper["requests"]) == ("helper", "chat_model", CHATS)
     assert (main["agent"], main["input_tokens"], main["cost"]) == ("metered", REQUESTS * 10, REQUESTS * 20 / 1e6)

@@ -10,20 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from flink_skills.job import read_job
-
 ROOT = Path(__file__).resolve().parents[2]
 OFFLINE = (
     *("agent_tools", "data_analysis", "dynamic_tools", "file_tools", "function_tools", "interactive_script"),
     *("langchain_tools", "load_modes", "mcp_tools", "streaming_tools", "structured_output", "toolsets"),
     *("two_agents", "web_research"),
-)
-# The files that Flink runs: those of Kubernetes have no tables.
-JOB_FILES = sorted(
-    file
-    for folder in ("deploy", "examples")
-    for file in (ROOT / folder).rglob("*.yaml")
-    if re.search(r"^tables:", file.read_text(encoding="utf-8"), re.MULTILINE)
 )
 
 pytestmark = pytest.mark.row("A17")
@@ -63,25 +54,6 @@ def test_every_example_is_listed_here_and_tells_how_to_run_it() -> None:
         text = (ROOT / "examples" / name / "README.md").read_text(encoding="utf-8")
         assert f"python -m examples.{name}" in text
         assert 'model = "openai:NAME"' in text
-
-
-@pytest.mark.parametrize("file", JOB_FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_job_files_keep_failed_events_and_write_what_happens(file: Path) -> None:
-    read = read_job(file, lenient=True)
-    columns = {
-        found["name"]: set(re.findall(r"^[( ]*`?(\w+)`? [A-Z]+", found["columns"].replace(", ", "\n"), re.MULTILINE))
-        for found in re.finditer(
-            r"CREATE TABLE (?P<name>\w+) (?P<columns>\(.*?)\)\s+WITH", read.document.data["tables"], re.DOTALL
-        )
-    }
-    assert columns
-    for stage in read.stages:
-        assert stage.errors is not None, "an event whose turn fails is lost"
-        assert "event" in columns[stage.errors.table], "a failed event cannot run again"
-        # The first steps of the tutorial have no events.
-        if stage.events is not None or file.parts[-2:] != ("tutorial", "job.yaml"):
-            assert stage.events is not None, "flink-skills turns has no events"
-            assert columns[stage.events.table] >= {"kind", "at", "agent", "key", "turn"}
 
 
 def test_tools_come_and_go_with_skills() -> None:
