@@ -113,6 +113,11 @@ COMMANDS: dict[str, CommandEntry] = {
         "Show the turns of an event stream, or one as a timeline.",
         {1: "No turn is selected, or a line is not an event."},
     ),
+    "top": CommandEntry(
+        "look.top_command:top",
+        "Show the agents of a running job, live.",
+        {2: "Invalid usage, or the JobManager cannot be read.", 130: "Ended by Ctrl-C."},
+    ),
     "sessions": CommandEntry(
         "ops.savepoint_state:sessions",
         "Show agent sessions in a savepoint or checkpoint.",

@@ -17,6 +17,7 @@ from types import ModuleType
 import pytest
 
 import flink_skills
+from benchmarks import plots
 from checks.evidence import compare, guarantees, missing_tests
 from flink_skills.telemetry import EVENT_COLUMNS, EVENT_KINDS, MAX_TEXT_LENGTH
 from tests.docs.navigation import pages_of, read_navigation
@@ -455,3 +456,23 @@ def test_reasons_are_used() -> None:
         if (mark := MARK.match(fence.above)) and mark["kind"] == "not run"
     }
     assert REASONS - given == set(), "remove what no page needs"
+
+
+def test_plots_are_those_of_the_tables() -> None:
+    page = plots.PAGE.read_text(encoding="utf-8")
+    rendered, drawn = plots.render(page)
+    assert rendered == page, "run: python -m benchmarks.plots"
+    assert {file.stem: file.read_text(encoding="utf-8") for file in plots.FOLDER.iterdir()} == drawn
+    assert set(drawn) == {plot.name for plot in plots.PLOTS}
+
+
+def test_bars_of_a_plot_have_the_lengths_of_their_values() -> None:
+    head = "| client | CPU ms per request | requests/s |\n|---|---|---|\n"
+    rows = "| flink_skills | 1,000.5 | 1 |\n| other & <co> | 2,001 | 2 |\n| failed |  | 3 |\n"
+    table, drawn = plots.with_plots("models", f"| turns | CPU ms per request |\n|---|---|\n| a | 7 |\n\n{head}{rows}")
+    assert table.endswith("\n\n![CPU time of a model request, ms](plots/clients.svg)")
+    svg = drawn["clients"]
+    bars = re.findall(r'class="(own|bar)" x="330" y="\d+" width="([\d.]+)"', svg)
+    assert [(kind, float(width)) for kind, width in bars] == [("own", 215.0), ("bar", 430.0)]
+    assert "other &amp; &lt;co&gt;" in svg
+    assert plots.plots_of("models", "| another table |\n|---|\n| 1 |\n") == {}

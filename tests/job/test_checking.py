@@ -65,6 +65,30 @@ def test_a_table_of_errors_with_the_event_has_no_warning(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize(
+    ("columns", "mapped", "missing"),
+    [
+        ("kind STRING, `at` TIMESTAMP_LTZ(3), agent STRING, key STRING, turn BIGINT", "", ""),
+        ("what STRING, `at` BIGINT, agent STRING, key STRING, turn BIGINT", ", columns: {what: kind}", ""),
+        ("kind STRING, agent STRING, tool STRING", "", "at, key, turn"),
+        ("kind STRING, `at` BIGINT, agent STRING, key STRING, turn STRING", ", columns: {turn: turn_id}", "turn"),
+    ],
+)
+def test_a_table_of_events_has_the_columns_of_turns(tmp_path: Path, columns: str, mapped: str, missing: str) -> None:
+    table = f"  CREATE TABLE audit ({columns}) WITH ('connector' = 'blackhole');\n"
+    text = PLAIN.replace("error STRING)", "error STRING, event STRING)").replace("input:", f"{table}input:", 1)
+    checks = found(tmp_path, f"{text}events: {{table: audit{mapped}}}\n", skills=SKILLS)
+    messages = [message for _, message in checks["warning"] if "flink-skills turns" in message]
+    assert messages == (
+        [
+            f"table audit of 'events' has no column for {missing}, so flink-skills turns cannot show its turns: add "
+            "the columns, or set 'columns: {NAME: FIELD}'"
+        ]
+        if missing
+        else []
+    )
+
+
+@pytest.mark.parametrize(
     ("replaced", "name", "said"),
     read_rows(__file__, "wrong_sections.yaml"),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from flink_skills import Agent, SkillOptions, load_agent_yaml
 from flink_skills.agents import AgentSpec, DeclarativeAgent
 from flink_skills.documents import DocumentError
 from flink_skills.errors import ConfigError, UnknownNameError
-from flink_skills.job import ReadJob, job_schema
+from flink_skills.job import ReadJob, job_schema, read_job
 from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.job_reading import is_job_file
 from flink_skills.job.statements import Statement, in_literals, refusal, split_statements
@@ -404,3 +405,31 @@ def test_the_job_of_the_example_has_only_known_keys() -> None:
     assert set(job) <= set(schema["properties"])
     assert set(schema["required"]) <= set(job)
     SkillConfig(job["options"])
+
+
+# The files that Flink runs: those of Kubernetes have no tables.
+JOB_FILES = sorted(
+    file
+    for folder in ("deploy", "examples")
+    for file in (ROOT / folder).rglob("*.yaml")
+    if re.search(r"^tables:", file.read_text(encoding="utf-8"), re.MULTILINE)
+)
+
+
+@pytest.mark.parametrize("file", JOB_FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_job_files_keep_failed_events_and_write_what_happens(file: Path) -> None:
+    read = read_job(file, lenient=True)
+    columns = {
+        found["name"]: set(re.findall(r"^[( ]*`?(\w+)`? [A-Z]+", found["columns"].replace(", ", "\n"), re.MULTILINE))
+        for found in re.finditer(
+            r"CREATE TABLE (?P<name>\w+) (?P<columns>\(.*?)\)\s+WITH", read.document.data["tables"], re.DOTALL
+        )
+    }
+    assert columns
+    for stage in read.stages:
+        assert stage.errors is not None, "an event whose turn fails is lost"
+        assert "event" in columns[stage.errors.table], "a failed event cannot run again"
+        # The first steps of the tutorial have no events.
+        if stage.events is not None or file.parts[-2:] != ("tutorial", "job.yaml"):
+            assert stage.events is not None, "flink-skills turns has no events"
+            assert columns[stage.events.table] >= {"kind", "at", "agent", "key", "turn"}
