@@ -11,7 +11,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pydantic_ai import messages as theirs
@@ -25,11 +25,11 @@ from flink_skills.endpoint import check_endpoint
 from flink_skills.errors import ConfigError, ModelError
 from flink_skills.integrations.pydantic_ai_mapping import from_response, parameters, to_messages
 from flink_skills.models.base import ChatModel
-from flink_skills.models.client_errors import explain
+from flink_skills.models.client_errors import explain, status_of
 from flink_skills.models.error_bodies import failure
 from flink_skills.models.media import accepted_kinds
 from flink_skills.models.messages import ModelRequest, ModelResponse
-from flink_skills.models.setup import ModelSetup, api_key
+from flink_skills.models.setup import NO_KEY, ApiKey, ModelSetup, api_key
 from flink_skills.options import SkillConfig
 from flink_skills.telemetry import Delta, OnDelta, TextDelta, ToolCallDelta
 
@@ -113,7 +113,7 @@ class PydanticAIModel(ChatModel):
     """A pydantic-ai model as a :class:`ChatModel`.
 
     ``model`` is theirs, made with ``max_retries=0``: the turn loop tries again. ``place`` is the base URL
-    for error messages, without secrets.
+    for error messages, without secrets. ``renew`` returns another model after ``key`` has changed.
     """
 
     def __init__(
@@ -123,7 +123,8 @@ class PydanticAIModel(ChatModel):
         *,
         settings: Mapping[str, Any] | None = None,
         place: str = "",
-        key_variable: str | None = None,
+        key: ApiKey | None = None,
+        renew: Callable[[], Model[Any]] | None = None,
         accepts: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
@@ -131,15 +132,18 @@ class PydanticAIModel(ChatModel):
         self._model = model
         self._settings = dict(settings or {})
         self._place = place
-        self._key_variable = key_variable
+        self._key = key or ApiKey(None)
+        self._renew, self._used_key = renew, self._key.value
+        self._replaced: list[Model[Any]] = []
         self._streams = True
         self._closed = False
-        self._hook(getattr(getattr(model, "client", None), "_client", None))
+        self._hook()
 
-    def _hook(self, http: Any) -> None:
+    def _hook(self) -> None:
         """Observe the responses of the HTTP client below a client library, if it is one of httpx."""
+        http: Any = getattr(getattr(self._model, "client", None), "_client", None)
         hooks = getattr(http, "event_hooks", None)
-        if isinstance(hooks, Mapping):
+        if isinstance(hooks, Mapping) and self._responded not in hooks.get("response", ()):
             http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), self._responded]}
 
     async def _responded(self, response: Any) -> None:
@@ -154,11 +158,23 @@ class PydanticAIModel(ChatModel):
             if (found := failure(body, response.headers)) is not None:
                 raise found
 
+    def _present_key(self) -> str:
+        """Return the key, and replace the model if it is another one than before."""
+        if (key := self._key.value) != self._used_key and self._renew is not None:
+            # Requests in flight use the model before, whose client may be shared.
+            self._replaced.append(self._model)
+            self._model, self._used_key = self._renew(), key
+            self._hook()
+        return key
+
     async def request(self, request: ModelRequest) -> ModelResponse:
+        key = self._present_key()
         try:
             response = await asyncio.wait_for(model_request(self._model, **self._exchange(request)), request.timeout)
             return from_response(response, self.name)
         except Exception as error:
+            if self._key.is_renewed(status_of(error), key):
+                return await self.request(request)
             raise self._explained(error, request) from error
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
@@ -166,11 +182,13 @@ class PydanticAIModel(ChatModel):
         answer, and from then on for nothing else."""
         if not self._streams:
             return await super().stream(request, on_delta)
-        forwarder = _DeltaForwarder(on_delta)
+        forwarder, key = _DeltaForwarder(on_delta), self._present_key()
         try:
             exchange = read_stream(self._model, forwarder, **self._exchange(request))
             return from_response(await asyncio.wait_for(exchange, request.timeout), self.name)
         except Exception as error:
+            if self._key.is_renewed(status_of(error), key):
+                return await self.stream(request, on_delta)
             if forwarder.has_forwarded or not is_about_streaming(error):
                 raise self._explained(error, request) from error
             whole = await super().stream(request, on_delta)
@@ -197,7 +215,7 @@ class PydanticAIModel(ChatModel):
             model=self.name,
             place=self._place,
             timeout=request.timeout,
-            key_variable=self._key_variable,
+            api_key=self._key,
         )
 
     def _native_schema(self, request: ModelRequest) -> bool:
@@ -217,12 +235,13 @@ class PydanticAIModel(ChatModel):
         if self._closed:
             return
         self._closed = True
-        client = getattr(self._model, "client", None)
-        close = getattr(client, "close", None) or getattr(client, "aclose", None)
-        if close is not None:
-            outcome = close()
-            if inspect.isawaitable(outcome):
-                await outcome
+        for model in (self._model, *self._replaced):
+            client = getattr(model, "client", None)
+            close = getattr(client, "close", None) or getattr(client, "aclose", None)
+            if close is not None:
+                outcome = close()
+                if inspect.isawaitable(outcome):
+                    await outcome
 
 
 # The model whose request this task, or one that it started, makes.
@@ -262,12 +281,11 @@ def _check_addresses(setup: ModelSetup) -> None:
 
 def _inferred(setup: ModelSetup) -> ChatModel:
     """Any other provider of pydantic-ai; it finds its own key, unless the setup names one."""
+    key = api_key(setup, None)
     arguments: dict[str, Any] = {}
-    variables = [setup.api_key_env] if setup.api_key_env is not None else []
+    variables: list[str] = []
     if setup.base_url is not None:
         arguments["base_url"] = setup.base_url
-    if setup.api_key_env is not None:
-        arguments["api_key"] = api_key(setup, None)
 
     def provider(name: str) -> Provider[Any]:
         provider_class = infer_provider_class(name)
@@ -275,25 +293,35 @@ def _inferred(setup: ModelSetup) -> ChatModel:
         taken = inspect.signature(provider_class.__init__).parameters
         for argument in arguments:
             if argument not in taken:
-                what = "api_key_env" if argument == "api_key" else argument
+                what = ("api_key_file" if setup.api_key_file else "api_key_env") if argument == "api_key" else argument
                 raise ConfigError(
                     f"model {setup.label}: provider {name!r} takes no {what}: leave it out and use "
                     "the provider's own environment variables"
                 )
         return provider_class(**arguments)
 
-    model = infer_model(f"{setup.provider}:{setup.model}", provider_factory=provider)
-    client = getattr(model, "client", None)
-    if hasattr(client, "max_retries"):
-        # The clients generated for Groq, Cohere … try again by themselves otherwise.
-        cast(Any, client).max_retries = 0
+    def inferred() -> Model[Any]:
+        if setup.key_place:
+            arguments["api_key"] = key.value
+        model = infer_model(f"{setup.provider}:{setup.model}", provider_factory=provider)
+        client = getattr(model, "client", None)
+        if hasattr(client, "max_retries"):
+            # The clients generated for Groq, Cohere … try again by themselves otherwise.
+            cast(Any, client).max_retries = 0
+        return model
+
+    model = inferred()
+    if not setup.key_place:
+        name = next((name for name in variables if os.environ.get(name)), None)
+        key = ApiKey(name, os.environ.get(name or "", NO_KEY))
     return PydanticAIModel(
         setup.label,
         model,
         settings=setup.settings,
         accepts=accepted_kinds(setup),
         place=setup.base_url or str(getattr(model, "base_url", None) or ""),
-        key_variable=next((name for name in variables if os.environ.get(name)), None),
+        key=key,
+        renew=inferred,
     )
 
 

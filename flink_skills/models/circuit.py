@@ -110,7 +110,7 @@ class Circuits:
 
     def of(self, setup: ModelSetup, url: str = "") -> Circuit:
         """Return the circuit of the model of ``setup``, or of one of its servers."""
-        key = (setup.label, url or setup.base_url or "", setup.api_key_env or "")
+        key = (setup.label, url or setup.base_url or "", setup.key_place)
         if key not in self._found:
             label = f"{setup.label} at {redact(url)}" if url else setup.label
             self._found[key] = Circuit(label)

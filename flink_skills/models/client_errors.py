@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from typing import Any
 
 from flink_skills.endpoint import redact, tls_fix
 from flink_skills.errors import ModelError
 from flink_skills.models.error_bodies import AnswerError, error_content, pause_of, phrase_of, visible
+from flink_skills.models.setup import NO_KEY, ApiKey
 from flink_skills.sources.locking import NO_DESCRIPTORS, os_error_hint
 
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
@@ -60,20 +60,16 @@ def explain(
     model: str,
     place: str,
     timeout: float | None,
-    key_variable: str | None,
+    api_key: ApiKey,
 ) -> ModelError:
-    """Return the :class:`ModelError` for any exception that a request raised. Its message never contains the key.
-
-    ``key_variable`` is the environment variable of the key. None: it is not known. Empty: requests contain no key.
-    """
-    key = os.environ.get(key_variable, "") if key_variable else ""
+    """Return the :class:`ModelError` for any exception that a request raised. Its message never contains the key."""
     # Some servers repeat it whole, and not all keys look like one.
-    key = key if len(key) >= _SHORTEST_KEY else ""
+    key = api_key.value if len(api_key.value) >= _SHORTEST_KEY and api_key.value != NO_KEY else ""
     where = f"model {model}" + (f" at {redact(place)}" if place else "")
     chain = list(_chain(error))
-    status = next((s for s in map(_status, chain) if s is not None), None)
+    status = status_of(error)
     if status is not None:
-        return _for_status(status, chain, where, place=place, key_variable=key_variable, key=key)
+        return _for_status(status, chain, where, place=place, api_key=api_key, key=key)
     if full := next(filter(None, map(_no_descriptors, chain)), ""):
         return ModelError(f"{where} cannot be called: {full}", retryable=True)
     kind = _kind(chain)
@@ -111,17 +107,17 @@ def _broken_off(where: str, place: str, reason: str) -> str:
     )
 
 
-def _key_fix(status: int, variable: str | None) -> str:
-    if variable == "":
+def _key_fix(status: int, api_key: ApiKey) -> str:
+    if api_key.place == "":
         return "the request contains no API key: name the environment variable of the key in api_key_env"
-    if variable and not os.environ.get(variable, "").strip():
-        return f"the request contains no API key: set {variable} where the turns run"
-    key = f"the API key in {variable or 'the environment variable of the provider'}"
+    if api_key.place and api_key.value == NO_KEY:
+        return f"the request contains no API key: set {api_key.place} where the turns run"
+    key = f"the API key in {api_key.place or 'the environment variable of the provider'}"
     return f"check {key}" if status == 401 else f"{key} may not use this model"
 
 
 def _for_status(
-    status: int, chain: list[BaseException], where: str, *, place: str, key_variable: str | None, key: str
+    status: int, chain: list[BaseException], where: str, *, place: str, api_key: ApiKey, key: str
 ) -> ModelError:
     # The innermost error has the whole body: libraries pass on only a part.
     bodies = [error_content(body) for body in map(_body, reversed(chain)) if body]
@@ -134,7 +130,7 @@ def _for_status(
     elif status >= 500:
         fix = "the provider has a fault; the request is retried"
     elif status in (401, 403):
-        fix = _key_fix(status, key_variable)
+        fix = _key_fix(status, api_key)
     else:
         fix = tls_fix(place, words) or _FIXES.get(status, "see what the provider says about this status")
     answer = next((error for error in chain if isinstance(error, AnswerError)), None)
@@ -155,6 +151,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         link = link.__cause__ or link.__context__
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the status of the response that an error or one of its causes carries. Return None if there is none."""
+    return next((status for status in map(_status, _chain(error)) if status is not None), None)
 
 
 def _status(error: BaseException) -> int | None:

@@ -55,7 +55,7 @@ class WorkerLimits:
         rates = (config.get(SkillOptions.MODEL_MAX_PER_MINUTE), config.get(SkillOptions.MODEL_MAX_TOKENS_PER_MINUTE))
         if setup.provider == "offline" and not (concurrent or any(rates)):
             return None
-        key = (setup.label, setup.base_url or "", setup.api_key_env or "", concurrent, *rates)
+        key = (setup.label, setup.base_url or "", setup.key_place, concurrent, *rates)
         if key not in self._permits:
             share = concurrent // self._workers + (self._index < concurrent % self._workers)
             if 0 < concurrent < self._workers:

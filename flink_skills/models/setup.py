@@ -14,6 +14,7 @@ from flink_skills.endpoint import check_endpoint, redact, user_of
 from flink_skills.errors import ConfigError, UnknownNameError
 from flink_skills.other_frameworks import SETUP_WORDS
 from flink_skills.resource import Resource
+from flink_skills.sources.secrets import Secret
 from flink_skills.telemetry.prices import Price
 
 Strategy = Literal["auto", "native", "json"]
@@ -45,6 +46,7 @@ _STRATEGIES = ("auto", "native", "json")
 _ON_INCOMPLETE = ("fail", "retry", "emit")
 _CACHES = ("auto", "5m", "1h", "off")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_IN_PATH = re.compile(r"[{}\0\n]")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 # Headers that a client sends itself.
 _OWN_HEADER = re.compile(
@@ -58,7 +60,7 @@ _SECRET_HEADER = re.compile(r"authorization|cookie|api[-_]?key|token|secret|pass
 @dataclass(frozen=True)
 class ModelSetup(Resource):
     """A chat model as a job declares it. It travels in the job's plan, so it holds no credentials:
-    ``api_key_env`` *names* the environment variable in which the workers find the key.
+    ``api_key_env`` *names* the environment variable in which the workers find the key, and ``api_key_file`` the file.
 
     ``settings`` go with every request (see :data:`SETTINGS`), ``extra`` is for the provider
     (``headers``: more HTTP headers; ``max_connections``; ``media``: the kinds of media that the model accepts, of
@@ -76,6 +78,7 @@ class ModelSetup(Resource):
     model: str = ""
     base_url: str | None = None
     api_key_env: str | None = None
+    api_key_file: str | None = None
     strategy: Strategy | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -94,6 +97,11 @@ class ModelSetup(Resource):
         """``provider:model``, for people."""
         return f"{self.provider}:{self.model}" if self.model else self.provider
 
+    @property
+    def key_place(self) -> str:
+        """Variable or file of the key that the setup names. Models with equal ones share limits."""
+        return self.api_key_env or self.api_key_file or ""
+
     @classmethod
     def parse(cls, text: str, **rest: Any) -> ModelSetup:
         """Read ``provider:model`` (or ``offline``), with the other fields as keyword arguments."""
@@ -103,7 +111,7 @@ class ModelSetup(Resource):
     def to_json(self) -> dict[str, Any]:
         """The fields that are set, as JSON-like data."""
         data: dict[str, Any] = {"provider": self.provider, "model": self.model}
-        for name in ("base_url", "api_key_env", "strategy", "on_incomplete", "price"):
+        for name in ("base_url", "api_key_env", "api_key_file", "strategy", "on_incomplete", "price"):
             if getattr(self, name) is not None:
                 data[name] = getattr(self, name)
         if self.base_urls:
@@ -142,6 +150,7 @@ def check_shape(setup: ModelSetup, *, place: str = "") -> None:
             f"{where}api_key_env is not the name of an environment variable: "
             "write the name, such as OPENAI_API_KEY, never the key"
         )
+    _check_key_file(setup, where)
     if setup.price is not None:
         try:
             Price.parse(setup.price)
@@ -176,6 +185,20 @@ def is_setting(name: str, provider: str) -> bool:
         return True
     prefixes = {provider.replace("-", "_"), provider.partition("-")[0], "openai", "anthropic", "ollama"}
     return any(name.startswith(prefix + "_") for prefix in prefixes)
+
+
+def _check_key_file(setup: ModelSetup, where: str) -> None:
+    path = setup.api_key_file
+    if path is None:
+        return
+    if not isinstance(path, str) or not path.startswith("/") or _NOT_IN_PATH.search(path):
+        # The value is not shown, because it can be the key itself.
+        raise ConfigError(
+            f"{where}api_key_file is not an absolute path: write the path of the file with the key, such as "
+            "/run/secrets/model-key, never the key"
+        )
+    if setup.api_key_env is not None:
+        raise ConfigError(f"{where}api_key_env and api_key_file are both set: omit one of them")
 
 
 def _check_base_urls(setup: ModelSetup, where: str) -> None:
@@ -232,27 +255,58 @@ def keys_not_needed() -> Iterator[None]:
         _needed.reset(token)
 
 
-def api_key(setup: ModelSetup, usual: str | None, *, needed: bool = True) -> str:
-    """Return the API key of a model, or :data:`NO_KEY`.
+class ApiKey:
+    """Key of a model. A file is read again when it changes.
+
+    ``place`` is its variable or file, for messages. None: it is not known. Empty: requests contain no key.
+    """
+
+    def __init__(self, place: str | None = "", value: str | Secret = NO_KEY) -> None:
+        self.place = place
+        self._value = value
+
+    @property
+    def value(self) -> str:
+        """The present key, or :data:`NO_KEY`."""
+        return self._value.value.strip() if isinstance(self._value, Secret) else self._value
+
+    def is_renewed(self, status: int | None, sent: str) -> bool:
+        """Return True if a provider rejected the key ``sent`` with ``status``, and the file now has another one."""
+        return status == 401 and isinstance(self._value, Secret) and self._value.reread().strip() != sent
+
+
+def api_key(setup: ModelSetup, usual: str | None, *, needed: bool = True) -> ApiKey:
+    """Return the API key of a model.
 
     Args:
-        setup: The setup, which may name the variable of the key.
+        setup: The setup, which may name the variable or the file of the key.
         usual: The variable of the provider. Without one, a key is not needed.
         needed: Whether the usual variable must be set.
 
     Raises:
         ConfigError: The key is missing.
     """
-    variable = setup.api_key_env or usual
-    if variable is None or not _needed.get():
-        return NO_KEY
-    key = os.environ.get(variable, "").strip()
+    place = setup.key_place or usual or ""
+    if not place or not _needed.get():
+        return ApiKey(place)
+    if setup.api_key_file is not None:
+        place = f"the file {setup.api_key_file} (api_key_file)"
+        try:
+            secret = Secret(f"${{file:{setup.api_key_file}}}")
+        except ConfigError as error:
+            raise ConfigError(
+                f"model {setup.label} needs an API key, and api_key_file cannot be read: {error}"
+            ) from None
+        if not secret.value.strip():
+            raise ConfigError(f"model {setup.label} needs an API key, and {place} is empty: write the key into it")
+        return ApiKey(place, secret)
+    key = os.environ.get(place, "").strip()
     if not key and not needed and setup.api_key_env is None:
-        return NO_KEY
+        return ApiKey(place)
     if not key:
         raise ConfigError(
-            f"model {setup.label} needs an API key, and the environment variable {variable} is not set where "
+            f"model {setup.label} needs an API key, and the environment variable {place} is not set where "
             "the turns run (on a cluster: in the environment of the TaskManagers): set it, or name another "
             "variable in api_key_env"
         )
-    return key
+    return ApiKey(place, key)

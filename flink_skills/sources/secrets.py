@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +18,8 @@ from flink_skills.errors import ConfigError, SkillsError
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]*)\}")
 _MAX_BYTES = 64 << 10
+_CHECK_SECONDS = 1.0
+_log = logging.getLogger("flink_skills.secrets")
 
 
 def has_references(text: str) -> bool:
@@ -34,6 +38,56 @@ def expand(text: str) -> str:
     'hello world'
     """
     return _REFERENCE.sub(_value, text)
+
+
+class Secret:
+    """Text with references that is read again when one of its files changes, so that a secret can be renewed.
+
+    Files are checked when the text is read, at most every second. If a file cannot be read or is empty, the text stays
+    as it was, with a warning in the log. Raises :class:`ConfigError` as :func:`expand` does.
+
+    >>> Secret("Bearer ${env:GREETING}").value
+    'Bearer hello'
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._files = [reference[2] for reference in _REFERENCE.finditer(text) if reference[1] == "file"]
+        self._state = self._current_state()
+        self._checked = time.monotonic()
+        self._value = expand(text)
+
+    @property
+    def value(self) -> str:
+        """The text with the present values."""
+        if self._files and time.monotonic() - self._checked >= _CHECK_SECONDS:
+            self._checked = time.monotonic()
+            if self._current_state() != self._state:
+                self.reread()
+        return self._value
+
+    def reread(self) -> str:
+        """Read the files now, and return the text."""
+        if self._files:
+            self._state = self._current_state()
+            try:
+                if empty := [name for name in self._files if not _file(name).strip()]:
+                    raise ConfigError(f"the file {empty[0]!r} is empty; write the secret into it")
+                self._value = expand(self._text)
+            except ConfigError as error:
+                _log.warning("a secret cannot be read again, and its last value stays in use: %s", error)
+        return self._value
+
+    def _current_state(self) -> list[tuple[int, ...] | None]:
+        return [_state(name) for name in self._files]
+
+
+def _state(name: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def replacements(text: str) -> list[tuple[str, str]]:

@@ -90,6 +90,12 @@ def test_plan_is_json_that_comes_back() -> None:
     assert data["tools"][0]["parameters"]["properties"]["article"]["type"] == "string"
 
 
+def test_key_of_a_setup_replaces_that_of_its_connection() -> None:
+    (model,) = compile_plan(setup_agent(api_key_file="/run/secrets/key")).models
+    assert (model.setup.api_key_env, model.setup.api_key_file) == (None, "/run/secrets/key")
+    assert model.setup.base_url == "http://localhost:1/v1"
+
+
 def test_plan_of_another_release_is_refused() -> None:
     data = compile_plan(Triage).to_json()
     with pytest.raises(PlanError, match=r"plan format 99, and this TaskManager has .* plan format 3: install the same"):

@@ -91,6 +91,9 @@ ACCEPTED: dict[str, Change] = {
     "key under another name": both(
         no_key, from_secret("MINE"), own_model("clazz: 'openai:gpt-4.1-mini', api_key_env: MINE")
     ),
+    "key in a file of a secret": both(
+        no_key, secret_volume, own_model("clazz: 'openai:gpt-4.1-mini', api_key_file: /etc/kafka/key")
+    ),
     "local server without a key": both(no_key, own_model("clazz: 'openai:x', base_url: 'http://localhost:8000/v1'")),
     "public model": both(no_key, own_model("clazz: 'openai:x', base_url: 'https://models.example.com/v1'")),
     "address from a secret": both(

@@ -90,6 +90,8 @@ def test_an_unknown_field_of_a_setup_is_named() -> None:
         (ModelSetup("openai", "x", base_url="https://u:hunter2@h/v1"), ConfigError, "credentials"),
         (ModelSetup("openai", "x", base_url="https://h/v1?key=hunter2"), ConfigError, "credentials"),
         (ModelSetup("openai", "x", api_key_env="sk-hunter2"), ConfigError, "never the key"),
+        (ModelSetup("openai", "x", api_key_file="sk-hunter2"), ConfigError, "never the key"),
+        (ModelSetup("openai", "x", api_key_env="A", api_key_file="/a"), ConfigError, "omit one"),
         (
             ModelSetup("openai", "x", settings={"extra_headers": {"Authorization": "hunter2"}}),
             ConfigError,
@@ -113,6 +115,7 @@ def test_what_can_be_known_without_a_network_is_checked(setup: ModelSetup, error
     [
         ModelSetup("offline"),
         ModelSetup("openai", "x", api_key_env="NOT_SET_ON_THE_CLIENT"),
+        ModelSetup("openai", "x", api_key_file="/not/on/the/client"),
         ModelSetup("openai", "x", settings={"openai_reasoning_effort": "low", "seed": 1}),
         ModelSetup("anthropic", "x"),
         ModelSetup("ollama", "x"),

@@ -194,6 +194,12 @@ def model_keys(manifests: Manifests) -> Iterator[Finding]:
     for job in jobs(manifests):
         known = job.environment("taskmanager")
         for setup in setups(job):
+            if setup.api_key_file is not None:
+                if problem := _file_problem(job, "taskmanager", setup.api_key_file):
+                    yield Finding(
+                        job.place, f"model {setup.label} reads its key from {setup.api_key_file}, which {problem}"
+                    )
+                continue
             name = setup.api_key_env or USUAL_KEYS.get(setup.provider)
             if setup.provider == "openai" and setup.base_url is not None and setup.api_key_env is None:
                 continue  # a server of one's own may ask for none

@@ -64,8 +64,9 @@ class ResourceDescriptor:
     Args:
         clazz: A constant of :class:`ResourceName`, or a ``provider:model`` string for a chat model.
         arguments: What the resource takes. A connection takes ``base_url``, or ``base_urls`` for equal servers, and
-            ``api_key_env`` (the *name* of an environment variable: values of secrets never enter a plan). A setup takes
-            ``connection``, ``model``, ``skill_names``, ``tools``, ``prompt``, ``strategy``, ``on_incomplete``,
+            ``api_key_env`` (the *name* of an environment variable: values of secrets never enter a plan) or
+            ``api_key_file`` (the path of a file that is read again when it changes). A setup takes ``connection``,
+            ``model``, ``skill_names``, ``tools``, ``prompt``, ``strategy``, ``on_incomplete``,
             ``price`` (USD per million tokens, such as ``{"input": 1.25, "output": 10.0}``, where the lists of prices
             do not know it; ``cache_read`` and ``cache_write`` are the prices of tokens of caches), ``fallback`` (a list
             of chat models of the agent, or of ``provider:model``, that answer if this one does not), and model settings
@@ -88,7 +89,7 @@ class ResourceDescriptor:
             if secret in arguments:
                 raise ConfigError(
                     f"ResourceDescriptor({clazz!r}): {secret}= would put a secret into the plan; "
-                    "give the name of an environment variable with api_key_env="
+                    "give the name of an environment variable with api_key_env=, or a file with api_key_file="
                 )
         self.clazz = clazz
         self.arguments: Mapping[str, Any] = arguments

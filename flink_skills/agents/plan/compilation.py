@@ -141,7 +141,8 @@ def check_route(declared: Declaration, models: Sequence[ModelPlan]) -> None:
             raise UnknownNameError("chat model", name, names, place=f"the route of agent {declared.agent_id}")
 
 
-_CONNECTION_KEYS = ("base_url", "base_urls", "api_key_env")
+_KEY_PLACES = ("api_key_env", "api_key_file")
+_CONNECTION_KEYS = ("base_url", "base_urls", *_KEY_PLACES)
 _SETUP_KEYS = (
     "connection",
     "model",
@@ -389,15 +390,18 @@ def _model_plan(
             known = [*_SETUP_KEYS, *MODEL_KEYS, *SETTINGS]
             advice = SETUP_WORDS.get(key, "")
             raise UnknownNameError("model setting", key, known, place=place, advice=advice, show_all=not advice)
-    # The addresses of a setup replace those of its connection.
+    # The addresses of a setup replace those of its connection, and so does the place of its key.
     own = {key: arguments.pop(key) for key in ("base_url", "base_urls") if arguments.get(key)}
     places = own or connection
+    own_keys = {name: place for name in _KEY_PLACES if (place := arguments.pop(name, None))}
+    keys = own_keys or connection
     checked = ModelSetup(
         provider=provider,
         model=str(model or ""),
         base_url=places.get("base_url"),
         base_urls=places.get("base_urls") or (),
-        api_key_env=arguments.pop("api_key_env", None) or connection.get("api_key_env"),
+        api_key_env=keys.get("api_key_env"),
+        api_key_file=keys.get("api_key_file"),
         strategy=arguments.pop("strategy", None),
         on_incomplete=arguments.pop("on_incomplete", None),
         price=arguments.pop("price", None),

@@ -69,6 +69,9 @@ class ConnectionSpec(StrictPart):
         None, description="Where equal servers have the API. The requests of a key go to the same one."
     )
     api_key_env: Text | None = Field(None, description="Name of the TaskManagers' environment variable with the key.")
+    api_key_file: Text | None = Field(
+        None, description="Path of a file of the TaskManagers with the key. It is read again when it changes."
+    )
 
 
 class SetupSpec(BaseModel):
@@ -84,6 +87,9 @@ class SetupSpec(BaseModel):
         None, description="Where equal servers have the API. The requests of a key go to the same one."
     )
     api_key_env: Text | None = Field(None, description="Name of the TaskManagers' environment variable with the key.")
+    api_key_file: Text | None = Field(
+        None, description="Path of a file of the TaskManagers with the key. It is read again when it changes."
+    )
     strategy: Literal["auto", "native", "json"] | None = Field(
         None, description="How the model acts: native tool calls, or constrained JSON."
     )

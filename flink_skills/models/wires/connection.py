@@ -43,7 +43,8 @@ class Connection:
     def __init__(self, address: str, headers: Mapping[str, str], *, max_connections: int) -> None:
         self.address = address
         self._url = URL(address)
-        self._headers: CIMultiDict[str] = CIMultiDict(headers)
+        #: Headers of each request.
+        self.headers: CIMultiDict[str] = CIMultiDict(headers)
         self._max_connections = max_connections
         self._proxy = _proxy_of(address)
         self._session: aiohttp.ClientSession | None = None
@@ -64,7 +65,7 @@ class Connection:
         async with session.post(
             self._url,
             data=body,
-            headers=self._headers if not headers else CIMultiDict({**self._headers, **headers}),
+            headers=self.headers if not headers else CIMultiDict({**self.headers, **headers}),
             timeout=self._timeouts.get(timeout) or self._timeout(timeout),
             allow_redirects=False,
             proxy=self._proxy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote, urlsplit
 
 from flink_skills.endpoint import check_endpoint
@@ -15,7 +15,7 @@ from flink_skills.models.circuit import Circuits
 from flink_skills.models.media import accepted_kinds
 from flink_skills.models.messages import ModelRequest
 from flink_skills.models.registry import create_model, has_wire
-from flink_skills.models.setup import NO_KEY, ModelSetup, api_key, keys_not_needed
+from flink_skills.models.setup import NO_KEY, ApiKey, ModelSetup, api_key, keys_not_needed
 from flink_skills.models.wires.anthropic_messages import AnthropicMessages
 from flink_skills.models.wires.chat_completions import ChatCompletions
 from flink_skills.models.wires.connection import Connection
@@ -39,9 +39,9 @@ _MAX_CONNECTIONS = 4096
 def anthropic(setup: ModelSetup, config: SkillConfig) -> ChatModel:
     """Create a model of Anthropic. The base URL is without ``/v1``, as for Anthropic's own client."""
     bases = [url.rstrip("/").removesuffix("/v1") for url in _bases(setup, _ANTHROPIC_URL, "ANTHROPIC_BASE_URL")]
-    headers = {"x-api-key": api_key(setup, "ANTHROPIC_API_KEY"), "anthropic-version": _ANTHROPIC_VERSION}
+    key, headers = api_key(setup, "ANTHROPIC_API_KEY"), {"anthropic-version": _ANTHROPIC_VERSION}
     wire = AnthropicMessages(setup.label, setup.model)
-    return _model(setup, config, wire, bases, headers, usual_key="ANTHROPIC_API_KEY")
+    return _model(setup, config, wire, bases, key, key_headers=lambda key: {"x-api-key": key}, headers=headers)
 
 
 def openai(setup: ModelSetup, config: SkillConfig) -> ChatModel:
@@ -58,11 +58,11 @@ def _openai(setup: ModelSetup, config: SkillConfig, wire: Wire) -> ChatModel:
     bases = _bases(setup, _OPENAI_URL, "OPENAI_BASE_URL")
     # A server of the user may need no key.
     key = api_key(setup, "OPENAI_API_KEY", needed=setup.base_url is None)
-    headers = _bearer(key)
+    headers = {}
     for header, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
         if value := os.environ.get(variable):
             headers[header] = value
-    return _model(setup, config, wire, bases, headers, usual_key="OPENAI_API_KEY")
+    return _model(setup, config, wire, bases, key, headers=headers)
 
 
 def openai_compatible(setup: ModelSetup, config: SkillConfig) -> ChatModel:
@@ -73,7 +73,7 @@ def openai_compatible(setup: ModelSetup, config: SkillConfig) -> ChatModel:
     bases = setup.base_urls or [setup.base_url or _OLLAMA_URL]
     wire = ChatCompletions(setup.label, setup.model)
     # Such servers turn a schema into a grammar for the whole output, which leaves no room for a call.
-    return _model(setup, config, wire, bases, _bearer(api_key(setup, None)), schema_with_tools=False)
+    return _model(setup, config, wire, bases, api_key(setup, None), schema_with_tools=False)
 
 
 def azure(setup: ModelSetup, config: SkillConfig) -> ChatModel:
@@ -81,7 +81,7 @@ def azure(setup: ModelSetup, config: SkillConfig) -> ChatModel:
     endpoints, key, version = _azure(setup)
     deployment = f"/openai/deployments/{quote(setup.model, safe='')}" if version else ""
     wire = ChatCompletions(setup.label, setup.model, own=True, path=f"{deployment}/chat/completions{version}")
-    return _model(setup, config, wire, endpoints, {"api-key": key}, usual_key="AZURE_OPENAI_API_KEY")
+    return _model(setup, config, wire, endpoints, key, key_headers=lambda key: {"api-key": key})
 
 
 def azure_responses(setup: ModelSetup, config: SkillConfig) -> ChatModel:
@@ -89,10 +89,10 @@ def azure_responses(setup: ModelSetup, config: SkillConfig) -> ChatModel:
     endpoints, key, version = _azure(setup)
     path = f"/openai/responses{version}" if version else "/responses"
     wire = Responses(setup.label, setup.model, path=path)
-    return _model(setup, config, wire, endpoints, {"api-key": key}, usual_key="AZURE_OPENAI_API_KEY")
+    return _model(setup, config, wire, endpoints, key, key_headers=lambda key: {"api-key": key})
 
 
-def _azure(setup: ModelSetup) -> tuple[Sequence[str], str, str]:
+def _azure(setup: ModelSetup) -> tuple[Sequence[str], ApiKey, str]:
     """Return the endpoints of the resource, its key, and a query with the version of its API if it needs one."""
     endpoints = _bases(setup, "", "AZURE_OPENAI_ENDPOINT")
     if not endpoints[0]:
@@ -117,16 +117,22 @@ def _azure(setup: ModelSetup) -> tuple[Sequence[str], str, str]:
     return endpoints, key, f"?api-version={quote(version)}"
 
 
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"} if key != NO_KEY else {}
+
+
 def _model(
     setup: ModelSetup,
     config: SkillConfig,
     wire: Wire,
     bases: Sequence[str],
-    headers: Mapping[str, str],
+    key: ApiKey,
     *,
-    usual_key: str | None = None,
+    key_headers: Callable[[str], Mapping[str, str]] = _bearer,
+    headers: Mapping[str, str] | None = None,
     schema_with_tools: bool = True,
 ) -> HttpModel:
+    headers = {**(headers or {}), **key_headers(key.value)}
     wire.has_cache_keys = all(_OWN_HOST.search(urlsplit(base).hostname or "") for base in bases)
     wire.salt = hashlib.blake2b(repr(sorted(headers.items())).encode(), digest_size=32).digest()
     sent = {"Content-Type": "application/json", "User-Agent": "flink-skills", **headers}
@@ -140,7 +146,8 @@ def _model(
         circuits=[circuits.of(setup, base) for base in bases],
         settings=setup.settings,
         accepts=accepted_kinds(setup),
-        key_variable=setup.api_key_env or usual_key or "",
+        key=key,
+        key_headers=key_headers,
         schema_with_tools=schema_with_tools,
     )
 
@@ -153,10 +160,6 @@ def _bases(setup: ModelSetup, usual: str, variable: str) -> Sequence[str]:
     if address:
         check_endpoint(address, f"model {setup.label}: {variable}", _EXAMPLE)
     return [address or usual]
-
-
-def _bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"} if key != NO_KEY else {}
 
 
 def request_body(setup: ModelSetup, request: ModelRequest, config: SkillConfig, *, stream: bool = False) -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -15,10 +15,11 @@ import aiohttp
 from flink_skills.errors import ModelError
 from flink_skills.models.base import ChatModel, emit_calls, emit_response
 from flink_skills.models.circuit import Circuit
-from flink_skills.models.client_errors import explain
+from flink_skills.models.client_errors import explain, status_of
 from flink_skills.models.error_bodies import AnswerError, error_content, failure
 from flink_skills.models.messages import ModelRequest, ModelResponse
 from flink_skills.models.schemas import schema_in_text
+from flink_skills.models.setup import ApiKey
 from flink_skills.models.wires.connection import Connection, Replicas, read_bounded, text_of
 from flink_skills.models.wires.json_bytes import decoded, object_of
 from flink_skills.models.wires.wire import NoCompletionError, StreamReader, Wire
@@ -52,7 +53,8 @@ class HttpModel(ChatModel):
         connections: The connections to it, for one or more base URLs.
         settings: The settings of each request.
         accepts: The kinds of media that the model accepts.
-        key_variable: The environment variable of the key, for messages of errors.
+        key: The key, which may change.
+        key_headers: Returns the headers with a key.
         schema_with_tools: Whether the API takes an output schema and tools in one request. Otherwise the schema goes
             into the system text.
     """
@@ -65,7 +67,8 @@ class HttpModel(ChatModel):
         circuits: Sequence[Circuit] = (),
         settings: Mapping[str, Any] | None = None,
         accepts: frozenset[str] = frozenset(),
-        key_variable: str | None = None,
+        key: ApiKey | None = None,
+        key_headers: Callable[[str], Mapping[str, str]] = lambda _: {},
         schema_with_tools: bool = True,
     ) -> None:
         self.name = wire.label
@@ -74,7 +77,8 @@ class HttpModel(ChatModel):
         self._connections = list(connections)
         self._replicas = Replicas(list(zip(connections, circuits, strict=True))) if len(connections) > 1 else None
         self._settings = dict(settings or {})
-        self._key_variable = key_variable
+        self._key = key or ApiKey(None)
+        self._sent_key, self._key_headers = self._key.value, key_headers
         self._schema_with_tools = schema_with_tools
         self._streams = True
         self._unreadable = 0
@@ -98,13 +102,13 @@ class HttpModel(ChatModel):
         return schema_in_text(request)
 
     async def request(self, request: ModelRequest) -> ModelResponse:
-        omitted = self.wire.rejects_cache_keys
+        omitted, key = self.wire.rejects_cache_keys, self._present_key()
         try:
             body = self.body(request)
             async with self._opened(request, body) as answer:
                 response = await self._whole(answer, await read_bounded(answer))
         except Exception as error:
-            if self._omits_cache_key(error, omitted=omitted):
+            if self._omits_cache_key(error, omitted=omitted) or self._key.is_renewed(status_of(error), key):
                 return await self.request(request)
             raise self._explained(error, request) from error
         if response is None:
@@ -120,11 +124,11 @@ class HttpModel(ChatModel):
         if not self._streams or _without_stream.get() is self:
             _without_stream.set(None)
             return await super().stream(request, on_delta)
-        forwarded, omitted = _ForwardedDeltas(on_delta), self.wire.rejects_cache_keys
+        forwarded, omitted, key = _ForwardedDeltas(on_delta), self.wire.rejects_cache_keys, self._present_key()
         try:
             response = await self._streamed(request, forwarded)
         except Exception as error:
-            if self._omits_cache_key(error, omitted=omitted):
+            if self._omits_cache_key(error, omitted=omitted) or self._key.is_renewed(status_of(error), key):
                 return await self.stream(request, on_delta)
             if isinstance(error, ValueError):
                 self._avoid_stream()
@@ -223,6 +227,16 @@ class HttpModel(ChatModel):
             return self._replicas.opened(request, body, headers)
         return self._connections[0].opened(body, request.timeout, headers)
 
+    def _present_key(self) -> str:
+        """Return the key, and change the headers of requests if it is another one than before."""
+        key = self._key.value
+        if key != self._sent_key:
+            _log.info("chat model %s uses another API key from now on", self.name)
+            for connection in self._connections:
+                connection.headers.update(self._key_headers(key))
+            self._sent_key = key
+        return key
+
     def _omits_cache_key(self, error: Exception, *, omitted: bool) -> bool:
         """Return True if a request failed because of its cache key. Further requests omit it.
 
@@ -254,7 +268,7 @@ class HttpModel(ChatModel):
             model=self.name,
             place=getattr(error, "address", self._connections[0].address).removesuffix(self.wire.path),
             timeout=request.timeout,
-            key_variable=self._key_variable,
+            api_key=self._key,
         )
         if isinstance(error, AnswerError):
             stated = {**error.counted, **object_of(object_of(error.body).get("usage"))}

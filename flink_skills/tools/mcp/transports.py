@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from flink_skills.errors import ConfigError, ExecutionError, SkillsError
 from flink_skills.skill.text import clean
-from flink_skills.sources.secrets import expand, replacements
+from flink_skills.sources.secrets import Secret, expand, has_references, replacements
 from flink_skills.tools.commands.hidden import HiddenValues
 from flink_skills.tools.mcp.parameters import (
     ConnectionParams,
@@ -120,7 +120,10 @@ def _opened(
     url = _expanded(params.url, hidden)
     check_http_url(url, f"url of the MCP server {name}")
     headers = {key: _expanded(value, hidden) for key, value in params.headers.items()}
-    auth = None if params.auth is None else _sign_in(params.auth, url, params.timeout, reports)
+    if params.auth is not None:
+        auth = _sign_in(params.auth, url, params.timeout, reports)
+    else:
+        auth = _renewed_headers(params.headers, hidden)
     client = partial(limited_client, url=url, on_status=on_status)
     if isinstance(params, SseConnectionParams):
         from mcp.client.sse import sse_client
@@ -282,6 +285,39 @@ def _token_problem(response: Any) -> str:
     return f"{status} {clean(text)[:_MAX_REASON]}".rstrip()
 
 
+def _renewed_headers(headers: Mapping[str, str], hidden: HiddenValues) -> Any:
+    """Return what adds the headers with references to each request, with the present values of files.
+
+    A request that the server rejects with 401 is repeated one time if a file has another value. Return None if no
+    header has a reference.
+    """
+    import httpx2
+
+    secrets = {
+        name: Secret(text)
+        for name, text in headers.items()
+        if has_references(text) and not isinstance(text, LiteralText)
+    }
+
+    class RenewedHeaders(httpx2.Auth):
+        async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            sent = {name: secret.value for name, secret in secrets.items()}
+            response = yield with_headers(request, sent)
+            if response.status_code == 401:
+                renewed = {name: secret.reread() for name, secret in secrets.items()}
+                if renewed != sent:
+                    yield with_headers(request, renewed)
+
+    def with_headers(request: httpx2.Request, values: Mapping[str, str]) -> httpx2.Request:
+        for name, value in values.items():
+            if request.headers.get(name) != value:
+                _hide(headers[name], hidden)
+                request.headers[name] = value
+        return request
+
+    return RenewedHeaders() if secrets else None
+
+
 @asynccontextmanager
 async def _streamable(
     url: str, headers: Mapping[str, str], params: Any, client_of: Callable[..., Any], auth: Any
@@ -306,9 +342,13 @@ def _expanded(text: str, hidden: HiddenValues) -> str:
     """``text`` with the values of its references, which are hidden from now on."""
     if isinstance(text, LiteralText):
         return text
+    _hide(text, hidden)
+    return expand(text)
+
+
+def _hide(text: str, hidden: HiddenValues) -> None:
     for value, reference in replacements(text):
         hidden.add(reference, value)
-    return expand(text)
 
 
 def is_closed(error: Any) -> bool:

@@ -67,6 +67,14 @@ BROKEN = [
     ),
     Broken(
         "model_keys",
+        "in a file that is mounted nowhere",
+        agent_file(
+            "model: openai:gpt-4.1-mini", "chat_model_setups: {m: {clazz: 'openai:x', api_key_file: /etc/keys/model}}"
+        ),
+        "reads its key from /etc/keys/model, which is on no volume of the taskmanager",
+    ),
+    Broken(
+        "model_keys",
         "misspelt",
         lambda o: key_variable(o).update(name="OPENAI_APIKEY"),
         "needs the variable OPENAI_API_KEY",

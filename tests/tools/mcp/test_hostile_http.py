@@ -11,6 +11,7 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,8 @@ class Odd(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.session = 0
         self.status = 200
+        #: Status of requests with another token than this one.
+        self.token: str | None = None
         self.closing = threading.Event()
         self.seen: set[tuple[str, str | None]] = set()
 
@@ -53,6 +56,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.seen.add((self.path, self.headers.get("Authorization")))
         if self.server.status != 200:
             self._answer(self.server.status, b"no")
+            return
+        if self.server.token not in (None, self.headers.get("Authorization")):
+            self._answer(401, b"no")
             return
         if "id" not in message:
             self._answer(202, b"")
@@ -255,3 +261,30 @@ async def test_secrets_of_addresses_and_headers_are_in_no_log_and_no_result(
     own = [record.getMessage() for record in caplog.records if record.name.startswith("flink_skills")]
     assert own
     assert not [message for message in own if SECRET in message]
+
+
+async def test_a_token_in_a_file_is_renewed_without_an_error(server: Odd, opened: OpenToolSet, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first-token")
+    server.token = "Bearer first-token"
+    tools = await tools_of(
+        await opened(StreamableHTTPConnectionParams(server.url, {"Authorization": f"Bearer ${{file:{file}}}"}))
+    )
+    assert (await tools["count"].call({}, ToolContext())).content == "done"
+    file.write_text("second-token")
+    server.token = "Bearer second-token"
+    result = await tools["count"].call({}, ToolContext())
+    assert (result.is_error, result.content) == (False, "done")
+
+
+async def test_a_rejected_token_in_an_unchanged_file_is_an_error(
+    server: Odd, opened: OpenToolSet, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(SECRET)
+    toolset = await opened(StreamableHTTPConnectionParams(server.url, {"Authorization": f"Bearer ${{file:{file}}}"}))
+    tools = await tools_of(toolset)
+    server.token = "another"
+    result = await tools["count"].call({}, ToolContext())
+    assert result.is_error
+    assert SECRET not in result.content
