@@ -19,6 +19,7 @@ TARGET = Path(__file__).resolve().parent / "grafana-dashboard.json"
 _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _OF = 'job_name=~"$job",operator_name=~"$operator"'
 _MODEL = ("agent", "model")
+_LABEL = ("agent", "label", "value")
 _COLUMNS, _HEIGHT = 24, 8
 
 
@@ -101,7 +102,7 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
     turns, failures = rate("turns"), rate("failures")
     levels = {str(int(level)): {"text": level.name} for level in IsolationLevel}
     operator, model, tool, skill = "{{operator_name}}", "{{model}}", "{{tool}}", "{{skill}}"
-    usd = " / 1000000"
+    usd, label = " / 1000000", "{{label}} {{value}}"
     return [
         (
             "Overview",
@@ -148,6 +149,12 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                     "short",
                     (f"sum by (operator_name) ({series('inFlight')})", f"in flight, {operator}"),
                     (f"sum by (operator_name) ({series('pending')})", f"pending, {operator}"),
+                ),
+                graph(
+                    "Used capacity, maximum",
+                    "percentunit",
+                    (f"max by (operator_name) ({series('usedCapacity')})", operator),
+                    text="Of skills.worker.max-in-flight. At 100 % the operator accepts no further event.",
                 ),
                 graph(
                     "Turn latency of the slowest TaskManager",
@@ -230,6 +237,32 @@ def rows() -> list[tuple[str, int, list[dict[str, Any]]]]:
                     text="The mean number of them. The log names the limit.",
                 ),
                 graph("Mean time of a request", "ms", (average("chatTime", "requests", *_MODEL, by="model"), model)),
+            ],
+        ),
+        (
+            "Labels of the job (skills.metrics.labels)",
+            2,
+            [
+                graph(
+                    "Cost per hour by label",
+                    "currencyUSD",
+                    (f"{rate('costMicroUsd', *_LABEL, by='label, value')} * 3600{usd}", label),
+                    text="Each label counts all requests, so values of one label add up, and those of two do not.",
+                ),
+                graph(
+                    "Tokens by label",
+                    "short",
+                    (rate("inputTokens", *_LABEL, by="label, value"), f"in, {label}"),
+                    (rate("outputTokens", *_LABEL, by="label, value"), f"out, {label}"),
+                    text="Tokens per second.",
+                ),
+                graph("Requests by label", "ops", (rate("requests", *_LABEL, by="label, value"), label)),
+                bars(
+                    "Cost in this time",
+                    "currencyUSD",
+                    over_range("costMicroUsd", *_LABEL, by="job_name, agent, label, value", factor=usd),
+                    "job_name}} {{agent}} {{label}} {{value",
+                ),
             ],
         ),
         (

@@ -15,7 +15,7 @@ from flink_skills.agents.plan.declarative import DeclarativeAgent
 from flink_skills.agents.plan.name_checks import job_matches, own_matches
 from flink_skills.agents.plan.spec import SkillsSection, SourcePins
 from flink_skills.documents.document import DocumentError, Path, Problem, path_text
-from flink_skills.errors import ConfigError, SkillsError
+from flink_skills.errors import ConfigError, SkillsError, UnknownNameError
 from flink_skills.job.agent_building import AgentBuilder
 from flink_skills.job.agent_source import AgentSources
 from flink_skills.job.agent_tables import BuildContext, require, table_warnings
@@ -88,6 +88,19 @@ class JobBuilder:
         self.check_names()
         return graph
 
+    def _label_problems(self) -> Iterator[Problem]:
+        """Yield a problem for each label of metrics whose field is a column of no input."""
+        shapes = [agent.shape for agent in self.agents if agent.shape is not None]
+        if any(shape.is_open for shape in shapes):
+            return
+        columns = list(dict.fromkeys(name for shape in shapes for name in shape.names))
+        option = SkillOptions.METRICS_LABELS
+        for label in effective_options(self.graph).get(option):
+            field = label.partition("=")[2]
+            if field not in columns and field.partition(".")[0] not in columns:
+                message = str(UnknownNameError("column", field, columns, place=f"option {option.key}"))
+                yield from self.read.problem(self._place_of_option(f"option {option.key}:"), message).problems
+
     def name_matches(self) -> list[NameMatch]:
         """Return what the names of tools and skills in agents and options match.
 
@@ -106,8 +119,11 @@ class JobBuilder:
                 each.named = [with_visible_skills(named, self.graph, remote=remote) for named in each.named]
 
     def check_names(self) -> None:
-        """Check these names. Raises :class:`DocumentError` for names that match nothing, and that nothing can bring."""
-        problems: list[Problem] = []
+        """Check these names, and those of columns in ``skills.metrics.labels``.
+
+        Raises :class:`DocumentError` for names that match nothing, and that nothing can bring.
+        """
+        problems = list(self._label_problems())
         for match in self.name_matches():
             if match.is_error:
                 key = match.use.place.removeprefix("option ")

@@ -17,6 +17,7 @@ from flink_skills.options.option import (
     parse_endpoint,
     parse_folder,
     parse_folders,
+    parse_labels,
     parse_list,
     parse_optional_reference,
     parse_positive,
@@ -197,6 +198,7 @@ class SkillOptions:
     ARTIFACTS_MAX_SIZE = _option("skills.artifacts.max-size", parse_size, 64 << 20)
     METRICS_INTERVAL = _option("skills.metrics.interval", parse_duration, 5.0)
     METRICS_MAX_LABELS = _option("skills.metrics.max-labels", parse_positive, 200)
+    METRICS_LABELS: Option[tuple[str, ...]] = _option("skills.metrics.labels", parse_labels, ())
     EVENTS_ENABLED = _option("skills.events.enabled", parse_bool, False)
     EVENTS_CONTENT = _option("skills.events.content", _CONTENT, "none")
     EVENTS_DELTAS = _option("skills.events.deltas", parse_bool, False)

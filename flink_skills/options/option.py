@@ -157,6 +157,29 @@ def parse_list(value: object) -> tuple[str, ...]:
     return tuple(part.strip().strip("'\"") for part in text.split(";") if part.strip())
 
 
+_LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,99}")
+
+
+def parse_labels(value: object) -> tuple[str, ...]:
+    """Labels of metrics and the fields of events that have their values, such as ``team=customer.team;region``.
+
+    >>> parse_labels("team=customer.team;region")
+    ('team=customer.team', 'region=region')
+    """
+    found: dict[str, str] = {}
+    for item in parse_list(value):
+        name, _, field = (part.strip() for part in item.partition("="))
+        if not _LABEL.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is not a label: write LABEL=FIELD such as team=customer.team, with a letter, then letters, "
+                "digits and underscores in the label"
+            )
+        if name in found:
+            raise ValueError(f"the label {name!r} is duplicated: write each label one time")
+        found[name] = field or name
+    return tuple(f"{name}={field}" for name, field in found.items())
+
+
 def parse_folder(value: object) -> str:
     """Return an absolute path. The empty string means the default."""
     text = str(value)

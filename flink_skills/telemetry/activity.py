@@ -134,6 +134,7 @@ class TurnScope:
         restarts: Number of restarts from the beginning because the journal did not match the agent's code.
         waiting: True while the turn stops until one of its waits is answered. Its activities then end with an error,
             and the turn that resumes repeats them.
+        labels: Labels of its metrics, from fields of the event (``skills.metrics.labels``).
         open_waits: Returns the records of its open waits when it stops, as in the side output ``waits``. They include
             sleeps.
     """
@@ -147,6 +148,7 @@ class TurnScope:
     resumed: int = 0
     restarts: int = 0
     waiting: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
     open_waits: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     #: Emits pairs of side-output tag and value immediately, outside the journal. A failover does not repeat them, and
     #: an earlier attempt may have emitted them too. Call it on the event loop while the turn runs.

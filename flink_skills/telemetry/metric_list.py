@@ -55,12 +55,14 @@ def _histogram(labels: tuple[str, ...], name: str, description: str) -> Metric:
 
 
 _MODEL = ("agent", "model")
+_LABEL = ("agent", "label", "value")
 _USD = "USD / 1,000,000"
 
 METRICS: tuple[Metric, ...] = (
     _subtask("turns", "counter", "Number of turns that ended, including failed turns."),
     _subtask("failures", "counter", "Number of turns that ended in an error record."),
     _subtask("inFlight", "gauge", "Number of running turns."),
+    _subtask("usedCapacity", "gauge", "Running turns divided by `skills.worker.max-in-flight`, from 0 to 1."),
     _subtask("pending", "gauge", "Number of events that wait for the start of their turn."),
     _subtask("workerRestarts", "counter", "Number of worker restarts that this subtask detected."),
     _subtask("waiting", "gauge", "Number of turns that wait for an answer or a time."),
@@ -102,6 +104,15 @@ METRICS: tuple[Metric, ...] = (
         "Total time that model requests waited for `skills.model.max-concurrent` and other limits.",
         "ms",
     ),
+    _counter(
+        _LABEL,
+        "requests",
+        "Number of requests that models answered, by a field of the event (`skills.metrics.labels`). Each label counts "
+        "all requests.",
+    ),
+    _counter(_LABEL, "inputTokens", "Number of input tokens, by a field of the event."),
+    _counter(_LABEL, "outputTokens", "Number of output tokens, by a field of the event."),
+    _counter(_LABEL, "costMicroUsd", "Cost of requests, by a field of the event, if the price is known.", _USD),
     _counter(("tool",), "toolCalls", "Number of calls of the tool."),
     _counter(("tool",), "toolFailures", "Number of tool calls whose result was an error."),
     _counter(

@@ -126,7 +126,7 @@ class MetricsObserver(Observer):
         self._lock = threading.Lock()
         self._turns = _LabelMetrics(())
         self._by_labels: dict[tuple[str, ...], _LabelMetrics] = {}
-        self._name_counts: dict[str, int] = {}
+        self._name_counts: dict[tuple[str, ...], int] = {}
         self._lag = 0.0
         self._timer = asyncio.get_running_loop().create_task(self._run())
 
@@ -192,8 +192,8 @@ class MetricsObserver(Observer):
             counts["limitWaitTime"] += waited * 1000
         if activity.error == CANCELLED:
             return  # the turn was cancelled, which is not a failure of the model
-        attributes = activity.attributes
-        model = self._metrics("agent", _agent_of(activity), "model", activity.name)
+        attributes, agent = activity.attributes, _agent_of(activity)
+        model = self._metrics("agent", agent, "model", activity.name)
         model.samples.add(activity.duration)
         response = attributes.get("response")
         model.counts["requestFailures" if response is None or activity.error else "requests"] += 1
@@ -203,7 +203,14 @@ class MetricsObserver(Observer):
         model.counts["cacheReadTokens"] += usage.cache_read_tokens
         model.counts["cacheWriteTokens"] += usage.cache_write_tokens
         model.counts["reasoningTokens"] += usage.reasoning_tokens
-        for metrics in (model, *[self._metrics("skill", skill) for skill in attributes.get("skills", ())]):
+        labeled = [
+            self._metrics("agent", agent, "label", label, "value", value)
+            for label, value in activity.scope.labels.items()
+        ]
+        for metrics in labeled:
+            metrics.counts["requests"] += 1
+        skills = [self._metrics("skill", skill) for skill in attributes.get("skills", ())]
+        for metrics in (model, *skills, *labeled):
             counts = metrics.counts
             counts["inputTokens"] += usage.input_tokens
             counts["outputTokens"] += usage.output_tokens
@@ -218,10 +225,10 @@ class MetricsObserver(Observer):
         *kind, name = (label[:_MAX_LABEL] for label in labels)
         if len(labels[-1]) > _MAX_LABEL:
             return self._metrics(*kind, name)
-        used = self._name_counts.get(kind[-1], 0)
+        used = self._name_counts.get(tuple(kind), 0)
         if used >= self._max_labels and name not in (OTHER, UNKNOWN, NO_SKILL):
             return self._metrics(*kind, OTHER)
-        self._name_counts[kind[-1]] = used + 1
+        self._name_counts[tuple(kind)] = used + 1
         return self._by_labels.setdefault((*kind, name), _LabelMetrics([*kind, name]))
 
     async def _run(self) -> None:

@@ -21,6 +21,7 @@ from flink_skills import (
     Record,
     ResourceDescriptor,
     Route,
+    SkillOptions,
     SkillsError,
     UnknownNameError,
     agent_tool,
@@ -29,6 +30,7 @@ from flink_skills import (
     tool,
 )
 from flink_skills.agents import compile_plan
+from flink_skills.telemetry import Activity, Observer
 from flink_skills.testing import ScriptedModel, call, calls
 from tests.kit.agents import OpenAgent
 from tests.kit.local import local_environment
@@ -91,6 +93,55 @@ def test_a_value_has_its_model(event: Any) -> None:
 )
 def test_an_event_without_a_known_value_has_the_default(event: Any) -> None:
     assert Route.parse(ROUTE).choose(event) == "small"
+
+
+class Seen(Observer):
+    def __init__(self) -> None:
+        self.labels: list[dict[str, str]] = []
+
+    def ended(self, activity: Activity) -> None:
+        self.labels.append(dict(activity.scope.labels))
+
+
+class Labeled(Agent):
+    name = "labeled"
+    seen = Seen()
+
+    async def on_event(self, event: Any, ctx: AgentContext) -> Any:
+        return event
+
+    def listeners(self) -> list[Observer]:
+        return [self.seen]
+
+
+def test_labels_of_metrics_are_fields_of_the_event(caplog: pytest.LogCaptureFixture) -> None:
+    events: list[Any] = [
+        {"customer": {"tier": "gold"}, "region": 7},
+        Record(customer=Record(tier=True), region="eu"),
+        {"customer": {"tier": None}, "region": ""},
+        {"customer": {}, "region": ["eu"]},
+        "gold",
+    ]
+    env = local_environment()
+    env.get_config().set(SkillOptions.METRICS_LABELS, "tier=customer.tier;region")
+    env.from_list(events, lambda event: "one key").apply(Labeled()).to_list()
+    assert Labeled.seen.labels == [
+        {"tier": "gold", "region": "7"},
+        {"tier": "true", "region": "eu"},
+        *([{"tier": "(none)", "region": "(none)"}] * 3),
+    ]
+    messages = [record.getMessage() for record in caplog.records if "skills.metrics.labels" in record.getMessage()]
+    assert len(messages) == 2, "one for each label"
+    assert "agent labeled" in messages[0] and "'customer.tier'" in messages[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("2nd=team", "'2nd' is not a label"), ("a=b;a=c", "the label 'a' is duplicated"), ("=team", "'' is not a label")],
+)
+def test_labels_that_are_not_valid_are_errors(value: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        local_environment().get_config().set(SkillOptions.METRICS_LABELS, value)
 
 
 class Desk(Agent):

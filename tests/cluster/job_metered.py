@@ -21,6 +21,9 @@ def main() -> None:
 
     configuration = Configuration()
     configuration.set_string("skills.user.tenant", "acme")
+    # The lines have no fields: the label has the value for events without one.
+    configuration.set_string("skills.metrics.labels", "team")
+    configuration.set_string("execution.checkpointing.interval", "1 s")
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
     agents = AgentsExecutionEnvironment.get_execution_environment(env)

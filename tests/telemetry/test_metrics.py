@@ -235,6 +235,31 @@ async def test_names_over_the_limit_are_counted_together(opened: Open, reports: 
 
 
 @pytest.mark.usefixtures("proved_once")
+async def test_requests_and_their_cost_are_counted_by_each_label_of_the_event(opened: Open, reports: Reports) -> None:
+    telemetry, metrics = opened(max_labels=2)
+    for team in ("a", "b", "c", "d", "a", "(none)"):
+        with telemetry.turn(scope(labels={"team": team, "region": "eu"})):
+            chat([])
+    with telemetry.turn(scope(labels={"team": "a"})), observe("tool", "ask"), observe("agent", "helper"):
+        chat([])
+    metrics.flush()
+    counts = {labels[1:]: count for labels, count in reports.counters.items() if labels[0] == "requests"}
+    by_team = {
+        labels[-1]: count for labels, count in counts.items() if labels[:4] == ("agent", "desk", "label", "team")
+    }
+    assert by_team == {"a": 2, "b": 1, "other": 2, "(none)": 1}
+    assert counts["agent", "desk", "label", "region", "value", "eu"] == 6, "each label has its own limit"
+    helper = ("agent", "helper", "label", "team", "value", "a")
+    found = {labels[0]: count for labels, count in reports.counters.items() if labels[1:] == helper}
+    assert found == {
+        "requests": 1,
+        "inputTokens": 7,
+        "outputTokens": 3,
+        "costMicroUsd": reports.counters["costMicroUsd", "agent", "helper", "model", "main"],
+    }
+
+
+@pytest.mark.usefixtures("proved_once")
 async def test_a_long_name_is_cut_and_counted_as_one(opened: Open, reports: Reports) -> None:
     telemetry, metrics = opened(max_labels=2)
     with telemetry.turn(scope()):

@@ -1,7 +1,8 @@
-"""Choice of the chat model by a field of the event."""
+"""Fields of an event that choose its chat model, and that label its metrics."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -9,6 +10,9 @@ from typing import Any
 
 from flink_skills.errors import ConfigError, UnknownNameError
 
+_log = logging.getLogger("flink_skills.telemetry")
+#: Label of events without a value.
+NO_VALUE = "(none)"
 _KEYS = ("field", "models", "default")
 _EXAMPLE = "{'field': 'tier', 'models': {'gold': 'large'}, 'default': 'small'}"
 # Errors of an event or a field of another shape.
@@ -73,12 +77,7 @@ class Route:
 
     def choose(self, event: Any) -> str:
         """Return the name of the chat model that answers ``event``."""
-        value = _member(event, self.field)
-        if value is None and "." in self.field:
-            value = event
-            for part in self.field.split("."):
-                value = _member(value, part)
-        text = _text(value)
+        text = _text(_nested(event, self.field))
         return self.default if text is None else self.models.get(text, self.default)
 
     def described(self) -> str:
@@ -94,6 +93,51 @@ class Route:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {"field": self.field, "models": dict(self.models), "default": self.default}
+
+
+class EventLabels:
+    """Labels of the metrics of a turn, from fields of its event.
+
+    A label without a value has ``(none)``. The first one of each label is logged.
+
+    Args:
+        fields: Labels with their fields. A field may be a path.
+
+    >>> EventLabels(("team=customer.team",)).of({"customer": {"team": "payments"}})
+    {'team': 'payments'}
+    """
+
+    def __init__(self, fields: tuple[str, ...], agent_id: str = "") -> None:
+        self._fields, self._agent_id = [field.split("=", 1) for field in fields], agent_id
+        self._logged: set[str] = set()
+
+    def of(self, event: Any) -> dict[str, str]:
+        """Return the labels of an event."""
+        found = {}
+        for label, field in self._fields:
+            text = _text(_nested(event, field))
+            if not text and label not in self._logged:
+                self._logged.add(label)
+                _log.warning(
+                    "agent %s: an event has no text or number in the field %r, so the label %r of its metrics is "
+                    "'(none)'. Correct skills.metrics.labels, or add the field to the events. Further events are not "
+                    "logged.",
+                    self._agent_id,
+                    field,
+                    label,
+                )
+            found[label] = text or NO_VALUE
+        return found
+
+
+def _nested(event: Any, field: str) -> Any:
+    """Return the value of a field of that name, or else of a path. Return None if there is none."""
+    value = _member(event, field)
+    if value is None and "." in field:
+        value = event
+        for part in field.split("."):
+            value = _member(value, part)
+    return value
 
 
 def _member(value: Any, name: str) -> Any:

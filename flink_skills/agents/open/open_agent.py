@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from flink_skills.agents.declare.agent import Agent
 from flink_skills.agents.declare.declaration import Declaration
+from flink_skills.agents.declare.route import EventLabels
 from flink_skills.agents.open.event_content import EventContent
 from flink_skills.agents.open.generation import Generation
 from flink_skills.agents.open.named_files import NamedFiles
@@ -216,6 +217,7 @@ class OpenAgent:
         files: Reads the files of events, and writes them to workspaces.
         workspaces: The workspaces of its keys. None: the job runs no commands.
         telemetry: The observers of its turns.
+        labels: The labels of the metrics of its turns.
     """
 
     plan: AgentPlan
@@ -244,6 +246,7 @@ class OpenAgent:
     files: EventStaging = field(init=False)
     workspaces: WorkspaceManager | None = field(init=False)
     telemetry: Telemetry = field(init=False)
+    labels: EventLabels = field(init=False)
 
     def __post_init__(self) -> None:
         plan, agent, host, artifacts = self.plan, self.agent, self.host, self.services.artifacts
@@ -268,6 +271,7 @@ class OpenAgent:
             "files": EventStaging(agent.files_field, inputs, artifacts),
             "workspaces": host.workspaces,
             "telemetry": host.telemetry,
+            "labels": EventLabels(config.get(SkillOptions.METRICS_LABELS), plan.agent_id),
         }
         for name, value in computed.items():
             object.__setattr__(self, name, value)

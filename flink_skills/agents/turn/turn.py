@@ -135,6 +135,7 @@ class Turn:
             timestamp=start.timestamp,
             resumed=len(start.journal),
             emit=None if emit is None else lambda outputs: emit(encoding.all(outputs)),
+            labels=agent.labels.of(start.event) if start.problem is None else {},
         )
         self._records: TurnRecords | None = None
         self._problem = crash_problem(start.crashes, agent.config) if start.crashes else None

@@ -13,8 +13,8 @@ import org.apache.flink.metrics.MetricGroup;
 
 /**
  * The operator's metrics: counters {@code turns}, {@code failures} (turns that ended in an error
- * record) and {@code workerRestarts}, gauges {@code inFlight} and {@code pending}, and the metrics
- * that workers report: gauges {@code worker.<index>.<name>}, and counters and histograms in groups
+ * record) and {@code workerRestarts}, gauges {@code inFlight}, {@code usedCapacity} and {@code
+ * pending}, and the metrics that workers report: gauges {@code worker.<index>.<name>}, and counters and histograms in groups
  * of their labels, such as {@code skill.<name>.commands}. They are listed in
  * docs/reference/metrics.md. Custom metrics are in the group {@code agent.<id>.user}, their gauges
  * in {@code worker.<index>.agent.<id>.user}.
@@ -38,7 +38,13 @@ public final class AgentMetrics {
   private final Map<List<String>, Counter> counters = new HashMap<>();
   private final Map<List<String>, SampledHistogram> histograms = new HashMap<>();
 
-  public AgentMetrics(MetricGroup group, IntSupplier inFlight, IntSupplier pending) {
+  /**
+   * Register the metrics of an operator.
+   *
+   * @param maxInFlight maximum number of turns in flight
+   */
+  public AgentMetrics(
+      MetricGroup group, int maxInFlight, IntSupplier inFlight, IntSupplier pending) {
     this.group = group;
     turns = group.counter("turns");
     failures = group.counter("failures");
@@ -47,6 +53,9 @@ public final class AgentMetrics {
     timedOut = group.counter("timedOut");
     unusedAnswers = group.counter("unusedAnswers");
     group.gauge("inFlight", (Gauge<Integer>) inFlight::getAsInt);
+    group.gauge(
+        "usedCapacity",
+        (Gauge<Double>) () -> Math.min(1.0, inFlight.getAsInt() / (double) maxInFlight));
     group.gauge("pending", (Gauge<Integer>) pending::getAsInt);
   }
 

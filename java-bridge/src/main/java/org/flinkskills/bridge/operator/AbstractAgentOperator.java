@@ -120,7 +120,8 @@ abstract class AbstractAgentOperator extends AbstractStreamOperator<byte[]>
     KeyedWaits keyedWaits = new KeyedWaits(getRuntimeContext(), getKeyedStateBackend());
     scheduler = new TurnScheduler(settings);
     AgentMetrics metrics =
-        new AgentMetrics(getMetricGroup(), scheduler::started, scheduler::waiting);
+        new AgentMetrics(
+            getMetricGroup(), settings.maxInFlight(), scheduler::started, scheduler::waiting);
     counts = TurnCounts.open(this);
     Environment environment = getContainingTask().getEnvironment();
     AgentOutputs outputs = new AgentOutputs(output, environment.getAllWriters());

@@ -20,6 +20,7 @@ import org.junit.jupiter.api.Test;
 class AgentMetricsTest {
   private final Map<String, Metric> registered = new HashMap<>();
   private final Map<String, String> scopes = new HashMap<>();
+  private int started;
   private final AgentMetrics metrics =
       new AgentMetrics(
           TaskManagerMetricGroup.createTaskManagerMetricGroup(
@@ -32,7 +33,8 @@ class AgentMetricsTest {
                   .build(),
               "host",
               ResourceID.generate()),
-          () -> 0,
+          20,
+          () -> started,
           () -> 0);
 
   private static Map<String, String> labels(AbstractMetricGroup<?> group) {
@@ -62,6 +64,17 @@ class AgentMetricsTest {
     report(0, "{\"counters\": [[\"inputTokens\", [\"agent\", \"desk\", \"model\", \"m.2\"], 0]]}");
     assertEquals(7, count(name));
     assertEquals(0, count("inputTokens{<agent>=desk, <model>=m.2}"));
+  }
+
+  @Test
+  void usedCapacityIsTheShareOfTurnsInFlight() {
+    Gauge<?> used = (Gauge<?>) registered.get("usedCapacity{}");
+    assertEquals(0.0, used.getValue());
+    started = 10;
+    assertEquals(0.5, used.getValue());
+    // Turns of a lost worker do not count against the limit.
+    started = 30;
+    assertEquals(1.0, used.getValue());
   }
 
   @Test
