@@ -20,8 +20,8 @@ from deploy.check.finding import Manifests
 __all__ = ["RenderError", "component_alone", "overlays", "read_objects", "render", "unused_components"]
 
 STUB_JOB = """\
-name: stub
-agent: {name: stub, model: offline, instructions: Answer.}
+name: log-triage
+agent: {name: log-triage, model: offline, instructions: Answer.}
 tables: |
   CREATE TABLE events (id STRING) WITH ('connector' = 'datagen');
   CREATE TABLE answers (id STRING, answer STRING) WITH ('connector' = 'print');

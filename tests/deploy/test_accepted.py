@@ -76,6 +76,13 @@ def marked_as_baked(objects: Objects) -> None:
 ACCEPTED: dict[str, Change] = {
     "budget in percent": budget(minAvailable="50%"),
     "budget from the other side": budget(maxUnavailable=1),
+    "excluded agent": configure(
+        job__autoscaler__enabled="true",
+        job__autoscaler__vertex__exclude__ids="bc764cd8ddf7a0cff126f51c16239658;b938dfb9936ee2cb3db61e7e1c092f91",
+    ),
+    "agent with an evaluator": configure(
+        job__autoscaler__enabled="true", job__autoscaler__metrics__custom_evaluators="capacity"
+    ),
     "range of ports": configure(metrics__reporter__prom__port="9249-9260"),
     "config with a sign": arguments(f"--config={CONFIG}"),
     "assignments": arguments("--config", CONFIG, "--set", "skills.turn.timeout=1 min", "--set", "pipeline.name=x"),

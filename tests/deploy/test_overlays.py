@@ -46,6 +46,7 @@ def test_every_overlay_and_every_component_is_checked(rendered: dict[str, Manife
         "runtimeclass-gvisor",
         "otlp",
         "prometheus",
+        "autoscaler",
         "one-node",
         "older-nodes",
     } <= COMPONENTS

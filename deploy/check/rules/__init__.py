@@ -6,6 +6,7 @@ from deploy.check import schemas
 from deploy.check.finding import Rule
 from deploy.check.rules import (
     access,
+    autoscaling,
     flink,
     images,
     isolation,
@@ -41,6 +42,7 @@ RULES: tuple[Rule, ...] = (
     flink.sessions,
     flink.logs,
     flink.metrics,
+    autoscaling.excluded_agents,
     state.checkpoints_and_availability,
     state.shared_folders,
     state.table_folders,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.deploy.broken.making import MAIN, Broken, configure, drop, flink_of_the_job, log, one, put
+from tests.deploy.broken.making import MAIN, Broken, configure, drop, flink_of_the_job, log, one, put, spec
 
 BROKEN = [
     Broken("names", "too long", lambda o: one(o, "FlinkDeployment")["metadata"].update(name="a" * 46), "at most 45"),
@@ -41,6 +41,23 @@ BROKEN = [
     ),
     Broken("sessions", "parallelism", put("job", "parallelism", value=0), "at least 1"),
     Broken("sessions", "a jar elsewhere", put("job", "jarURI", value="https://example.com/a.jar"), "only local:"),
+    Broken(
+        "excluded_agents",
+        "the agent is not excluded",
+        configure(job__autoscaler__enabled="true"),
+        "scale agent log-triage by its busy time.*add b938dfb9936ee2cb3db61e7e1c092f91 to job.autoscaler.vertex",
+    ),
+    Broken(
+        "excluded_agents",
+        "another vertex is excluded, by the keys of old operators",
+        lambda o: spec(o)["flinkConfiguration"].update(
+            {
+                "kubernetes.operator.job.autoscaler.enabled": "true",
+                "kubernetes.operator.job.autoscaler.vertex.exclude.ids": "bc764cd8ddf7a0cff126f51c16239658",
+            }
+        ),
+        "add b938dfb9936ee2cb3db61e7e1c092f91",
+    ),
     Broken("metrics", "no factory", configure(metrics__reporters="prom, jmx"), "jmx: set metrics.reporter.jmx.factory"),
     Broken("metrics", "no port", drop(*MAIN, "ports"), "does not have it"),
     Broken("logs", "none", drop("logConfiguration"), "no log4j-console.properties"),
