@@ -45,7 +45,7 @@ class Reporter(Gated):
 
 
 class Region:
-    """A place with everything that a job has outside of Flink."""
+    """A folder with everything that a job stores outside Flink."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()

@@ -54,7 +54,7 @@ def test_a_fourfold_load_up_and_down_rescales_at_most_once_each_and_repeats_noth
         while time.monotonic() - begun < _PHASE:
             sent += scaled.send(parcels(f"{phase.replace(' ', '-')}-{batch}", 10 * rate))
             batch += 1
-            # The pace of the load, and not a wait for a condition.
+            # The pace of the load. No condition is awaited.
             time.sleep(max(0.0, begun + 10 * batch - time.monotonic()))
             if (found := state(scaled)) is not None and found["vertices"] not in vectors[-1:]:
                 vectors.append(found["vertices"])
