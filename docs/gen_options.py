@@ -51,6 +51,7 @@ _KINDS: dict[Callable[[Any], Any], str] = {
     parsers.parse_folder: "absolute path",
     parsers.parse_folders: "list of absolute paths",
     parsers.parse_list: "list",
+    parsers.parse_labels: "list",
     parsers.parse_user: "`uid:gid`",
     parsers.parse_user_value: "text",
     parsers.parse_reference: "reference",

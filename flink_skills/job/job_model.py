@@ -239,7 +239,7 @@ def _option(option: Option[Any]) -> dict[str, Any]:
         return {**shown, "type": ["boolean", "string"]}
     if option.parse in _NUMBERS:
         return {**shown, "type": ["integer", "string"]}
-    if option.parse in (parsers.parse_list, parsers.parse_folders):
+    if option.parse in (parsers.parse_list, parsers.parse_folders, parsers.parse_labels):
         return {**shown, "anyOf": [{"type": "string"}, {"type": "array"}]}
     if option is SkillOptions.SOURCE_OPTIONS:
         return {**shown, "anyOf": [{"type": "string"}, {"type": "object"}]}
