@@ -291,13 +291,14 @@ def _renewed_headers(headers: Mapping[str, str], hidden: HiddenValues) -> Any:
     A request that the server rejects with 401 is repeated one time if a file has another value. Return None if no
     header has a reference.
     """
-    import httpx2
-
     secrets = {
         name: Secret(text)
         for name, text in headers.items()
         if has_references(text) and not isinstance(text, LiteralText)
     }
+    if not secrets:
+        return None
+    import httpx2
 
     class RenewedHeaders(httpx2.Auth):
         async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
@@ -315,7 +316,7 @@ def _renewed_headers(headers: Mapping[str, str], hidden: HiddenValues) -> Any:
                 request.headers[name] = value
         return request
 
-    return RenewedHeaders() if secrets else None
+    return RenewedHeaders()
 
 
 @asynccontextmanager
