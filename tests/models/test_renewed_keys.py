@@ -57,6 +57,12 @@ def key_file(tmp_path: Path) -> Path:
     return file
 
 
+def renew(key_file: Path) -> None:
+    """Put another file under the same name, as Kubernetes does."""
+    (key_file.parent / "next").write_text(NEW)
+    (key_file.parent / "next").replace(key_file)
+
+
 def address(server: Guarded, provider: str) -> str:
     return server.origin if provider == "anthropic" else server.url
 
@@ -84,7 +90,7 @@ async def test_a_request_that_is_rejected_with_401_has_the_new_key_of_the_file(
 
     assert await ask() == "ok"
     # After the check of the file that precedes the request, so that only the 401 can be the reason to read it.
-    server.on_request = lambda: key_file.write_text(NEW)
+    server.on_request = lambda: renew(key_file)
     server.accepted = {NEW}
     assert await ask() == "ok"
     assert await ask() == "ok"
@@ -103,7 +109,7 @@ async def test_a_rejected_key_is_an_error_that_names_the_file_after_one_request(
     assert OLD not in str(caught.value)
     assert not caught.value.retryable
     assert server.keys == [OLD]
-    server.on_request = lambda: key_file.write_text(NEW)
+    server.on_request = lambda: renew(key_file)
     with pytest.raises(ModelError, match="status 401") as caught:
         await model.request(request())
     assert NEW not in str(caught.value)
@@ -117,9 +123,7 @@ async def test_a_changed_file_is_used_although_the_old_key_is_accepted(
     model = connect(provider, address(server, provider), api_key_file=str(key_file))
     server.accepted = {OLD, NEW}
     assert (await model.request(request())).text == "ok"
-    # As Kubernetes replaces a mounted secret: another file under the same name.
-    (key_file.parent / "next").write_text(NEW)
-    (key_file.parent / "next").replace(key_file)
+    renew(key_file)
 
     async def renewed() -> bool:
         await model.request(request())
@@ -146,7 +150,7 @@ async def test_a_file_that_is_missing_or_empty_for_a_moment_keeps_the_key(
 
 async def test_concurrent_requests_share_a_new_key(server: Guarded, key_file: Path, connect: ModelFactory) -> None:
     model = connect("openai", server.url, api_key_file=str(key_file))
-    server.on_request = lambda: key_file.write_text(NEW)
+    server.on_request = lambda: renew(key_file)
     server.accepted = {NEW}
     answers = await asyncio.gather(*(model.request(request()) for _ in range(20)))
     assert {answer.text for answer in answers} == {"ok"}
