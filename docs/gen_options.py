@@ -24,10 +24,10 @@ _HEAD = """\
 
 <!-- Written by docs/gen_options.py from flink_skills.options. Change it there, then run the script. -->
 
-Every option can be set in Flink's `config.yaml`, with `-D KEY=VALUE` on Flink's command line, with
-`agents_env.get_config().set(...)` in code and with `--set KEY=VALUE` of `flink-skills`. Code wins over Flink's
-configuration. The constant is an attribute of `flink_skills.SkillOptions`. An unknown key or a value that cannot be
-used is an error in the client, before anything is submitted.
+Look up an option: its key, its default and its effect. Every option can be set in Flink's `config.yaml`, with
+`-D KEY=VALUE` on Flink's command line, with `agents_env.get_config().set(...)` in code and with `--set KEY=VALUE` of
+`flink-skills`. Code wins over Flink's configuration. The constant is an attribute of `flink_skills.SkillOptions`. An
+unknown key or a value that cannot be used is an error in the client, before anything is submitted.
 
 How values are written:
 

@@ -18,8 +18,8 @@ import pytest
 
 import flink_skills
 from checks.evidence import compare, guarantees, missing_tests
+from docs.navigation import read_navigation
 from flink_skills.telemetry import EVENT_COLUMNS, EVENT_KINDS, MAX_TEXT_LENGTH
-from tests.docs.navigation import pages_of, read_navigation
 from tests.docs.pages import ROOT, Block, Fence, all_pages, anchors_of, blocks_of, fences_of, links_of, name_of
 
 SEPARATOR = "---- end of block ----"
@@ -200,8 +200,10 @@ def test_every_option_that_is_mentioned_exists() -> None:
 
 
 def test_api_reference_has_every_public_name() -> None:
-    text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^::: flink_skills\.(\w+)$", text, re.MULTILINE))
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs/reference").glob("api-*.md")]
+    found = re.findall(r"^::: (\S+)$", "\n".join(pages), re.MULTILINE)
+    assert len(set(found)) == len(found)
+    listed = {name.removeprefix("flink_skills.") for name in found if name.count(".") == 1}
     # The errors are one entry: their module, whose docstring is the tree.
     errors = {name for name in flink_skills.__all__ if name.endswith("Error")}
     assert listed == {*flink_skills.__all__, "errors"} - errors - {"__version__"}
@@ -279,12 +281,12 @@ def test_links_lead_somewhere(name: str) -> None:
 
 def test_navigation_has_every_page() -> None:
     there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
-    assert set(pages_of(read_navigation())) == there
+    assert sorted(page.path for page in read_navigation().pages()) == sorted(there)
 
 
 MAX_WORDS = 1_500
-# Lists of evidence: one entry for each guarantee or feature, with its tests.
-LISTS = {"guarantees.md", "features.md"}
+# Lists of evidence: one entry for each guarantee, feature or attack, with its tests.
+LISTS = {"guarantees.md", "features.md", "attacks.md"}
 _BLOCK = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`]*`")
 _GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
@@ -292,9 +294,9 @@ _ADDRESS = re.compile(r"\]\([^)]*\)|https?://\S+")
 
 
 def guides() -> list[str]:
-    """Return the pages of all sections except the reference."""
-    sections = [entry for entry in read_navigation() if not (isinstance(entry, dict) and "Reference" in entry)]
-    return sorted(set(pages_of(sections)) - LISTS)
+    """Return the pages of all tabs except the reference."""
+    tabs = [tab for tab in read_navigation().groups() if tab.title != "Reference"]
+    return sorted({page.path for tab in tabs for page in tab.pages()} - LISTS)
 
 
 def words_in(text: str) -> int:
