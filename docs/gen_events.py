@@ -1,4 +1,4 @@
-"""Write the tables of ``docs/reference/events.md`` from :mod:`flink_skills.telemetry.event_record`.
+"""Write the tables of ``docs/reference/telemetry.md`` from :mod:`flink_skills.telemetry.event_record`.
 
 python -m docs.gen_events           write the tables
 python -m docs.gen_events --check   exit with 1 if they differ from the code
@@ -13,7 +13,7 @@ from pathlib import Path
 from docs.generated import fill, write_or_check
 from flink_skills.telemetry.event_record import EVENT_COLUMNS, EVENT_KINDS
 
-PAGE = Path(__file__).resolve().parent / "reference" / "events.md"
+PAGE = Path(__file__).resolve().parent / "reference" / "telemetry.md"
 
 
 def kinds() -> Iterator[str]:
@@ -35,7 +35,7 @@ def columns() -> Iterator[str]:
 
 def render(page: str) -> str:
     """Return ``page`` with current tables."""
-    return fill(page, {"kinds": lambda: "\n".join(kinds()), "columns": lambda: "\n".join(columns())})
+    return fill(page, {"kinds": lambda: "\n".join(kinds()), "columns": lambda: "\n".join(columns())}, ("metrics",))
 
 
 def main(arguments: list[str]) -> int:

@@ -285,8 +285,8 @@ def test_navigation_has_every_page() -> None:
 
 
 MAX_WORDS = 1_500
-# Lists of evidence: one entry for each guarantee, feature or attack, with its tests.
-LISTS = {"guarantees.md", "features.md", "attacks.md"}
+# Lists: one entry for each guarantee, feature, attack or message.
+LISTS = {"guarantees.md", "features.md", "attacks.md", "troubleshooting.md"}
 _BLOCK = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`]*`")
 _GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
@@ -349,7 +349,7 @@ def test_rows_without_their_evidence_are_reported() -> None:
 
 
 PAGE = ROOT / "docs" / "events.md"
-REFERENCE = ROOT / "docs" / "reference" / "events.md"
+REFERENCE = ROOT / "docs" / "reference" / "telemetry.md"
 
 
 def test_the_tables_are_current() -> None:
@@ -365,7 +365,7 @@ def test_a_table_that_is_not_current_is_found() -> None:
 
 
 def test_every_kind_has_its_detail() -> None:
-    section = REFERENCE.read_text(encoding="utf-8").partition("## Detail")[2]
+    section = REFERENCE.read_text(encoding="utf-8").partition("## Event detail")[2].partition("\n## ")[0]
     described = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert {*described, "step"} == set(EVENT_KINDS), "a step has no detail"
 
