@@ -88,7 +88,7 @@ _GROUPS = {
     "shell.remote": "Commands in a Kubernetes cluster",
     "user": "Custom keys",
 }
-#: What happens at a limit, if it is more than an error.
+#: Effects of reaching limits.
 _EFFECTS = {
     "skills.turn.max-steps": "error record",
     "skills.turn.timeout": "error record; counts again from zero after a restart",
@@ -121,17 +121,17 @@ _EFFECTS = {
 _LIMITS = """
 ## Limits
 
-To derive values from a load, see [Size a job](../sizing.md). The metric `inFlight` at `skills.worker.max-in-flight` needs more
-turns in flight or subtasks, `pending` at `skills.worker.max-pending` a finer key. If `limitWaitTime` grows, raise the limits of
-models, and if `workerRestarts` grows, those of workers.
+To derive values from a load, see [Size a job](../sizing.md). The metric `inFlight` at `skills.worker.max-in-flight`
+needs more turns in flight or subtasks, `pending` at `skills.worker.max-pending` a finer key. If `limitWaitTime` grows,
+raise the limits of models, and if `workerRestarts` grows, those of workers.
 
 | option | default | effect |
 |---|---|---|
 """
 _WITHOUT_OPTION = """
-Limits without an option: a worker caches 10,000 sessions, in 1/16 of its memory (at least 16 MiB, or 128 MiB without a memory
-limit), and another session is sent again with the key's next turn. Answers that wait because outputs are blocked use 1/16 of the
-TaskManager's heap per job, and then a file below `io.tmp.dirs`.
+Limits without an option: a worker caches 10,000 sessions, in 1/16 of its memory (at least 16 MiB, or 128 MiB without a
+memory limit), and another session is sent again with the key's next turn. Answers that wait because outputs are blocked
+use 1/16 of the TaskManager's heap per job, and then a file below `io.tmp.dirs`.
 """
 #: Of options that nobody has put into a group yet.
 _OTHER = "Others"

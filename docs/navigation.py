@@ -56,7 +56,7 @@ class Section:
     entries: list[Page | Section] = field(default_factory=list)
 
     def own_pages(self) -> list[Page]:
-        """Return the pages outside of groups."""
+        """Return the pages that are in no group."""
         return [entry for entry in self.entries if isinstance(entry, Page)]
 
     def groups(self) -> list[Section]:

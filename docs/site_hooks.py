@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: each page as Markdown, ``llms.txt``, descriptions of pages, and redirects of pages that moved.
+"""Hooks of mkdocs: pages as Markdown, ``llms.txt``, descriptions of pages, redirects, and guarantees without tests.
 
 ``mkdocs.yml`` names this file. Run ``python -m mkdocs`` in the checkout, so that Python finds the package ``docs``.
 """
@@ -19,10 +19,22 @@ import yaml
 from docs.docstring_roles import without_roles
 from docs.navigation import DOCS, Page, Section, first_sentence, read_navigation
 
-__all__ = ["MOVED", "address_of", "as_markdown", "llms_txt", "on_page_markdown", "on_post_build", "redirect"]
+__all__ = [
+    "MOVED",
+    "address_of",
+    "as_markdown",
+    "llms_txt",
+    "on_page_markdown",
+    "on_post_build",
+    "redirect",
+    "without_tests",
+]
 
 #: Pages that moved: old path below ``docs``, and the new path with an optional heading.
 MOVED: dict[str, str] = yaml.safe_load((DOCS / "moved.yaml").read_text(encoding="utf-8"))
+_GUARANTEES = "guarantees.md"
+_GUARANTEE = re.compile(r"^\| (.+) \| .+ \|$", re.MULTILINE)
+_HEAD_OF_GUARANTEES = "| guarantee | tests |\n|---|---|\n"
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 _REDIRECT = """\
 <!doctype html>
@@ -36,9 +48,10 @@ _REDIRECT = """\
 """
 
 
-def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> None:
-    """Give the page the description that search engines show: its first sentence."""
-    page.meta.setdefault("description", first_sentence(f"# {page.title}\n\n{markdown}"))
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Return the Markdown to show, and give the page the description for search engines: its first sentence."""
+    page.meta.setdefault("description", first_sentence(markdown))
+    return without_tests(markdown) if page.file.src_uri == _GUARANTEES else markdown
 
 
 def on_post_build(*, config: Any) -> None:
@@ -74,9 +87,19 @@ def redirect(old: str, new: str) -> str:
     return _REDIRECT.format(target=f"{target}#{heading}" if heading else target)
 
 
+def without_tests(markdown: str) -> str:
+    """Return the page of guarantees as lists of sentences, without the column of tests.
+
+    >>> without_tests("| guarantee | tests |\\n|---|---|\\n| Order | `a::b`, `c::d` |\\n")
+    '- Order\\n'
+    """
+    return _GUARANTEE.sub(r"- \1", markdown.replace(_HEAD_OF_GUARANTEES, "")).replace("\\|", "|")
+
+
 def as_markdown(page: Page) -> str:
     """Return the Markdown of a page, with signatures and docstrings for the entries of the API."""
-    return _DIRECTIVE.sub(lambda match: "\n\n".join(_described(match[1])), page.text)
+    text = without_tests(page.text) if page.path == _GUARANTEES else page.text
+    return _DIRECTIVE.sub(lambda match: "\n\n".join(_described(match[1])), text)
 
 
 def _described(name: str) -> Iterator[str]:

@@ -19,8 +19,21 @@ import pytest
 import flink_skills
 from checks.evidence import compare, guarantees, missing_tests
 from docs.navigation import read_navigation
+from flink_skills.job.agent_tables import lost_events
+from flink_skills.job.job_reading import inspect_job
 from flink_skills.telemetry import EVENT_COLUMNS, EVENT_KINDS, MAX_TEXT_LENGTH
-from tests.docs.pages import ROOT, Block, Fence, all_pages, anchors_of, blocks_of, fences_of, links_of, name_of
+from tests.docs.pages import (
+    ROOT,
+    Block,
+    Fence,
+    all_pages,
+    anchors_of,
+    blocks_of,
+    fences_of,
+    links_of,
+    name_of,
+    yaml_of,
+)
 
 SEPARATOR = "---- end of block ----"
 SECONDS = 300
@@ -280,8 +293,33 @@ def test_links_lead_somewhere(name: str) -> None:
 
 
 def test_navigation_has_every_page() -> None:
-    there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    there = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")} - {"features.md"}
     assert sorted(page.path for page in read_navigation().pages()) == sorted(there)
+
+
+def jobs_with_errors() -> dict[str, str]:
+    """Return the text of each job file of the repository and of its pages that has a table of errors."""
+    files = [*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("deploy/overlays/*/*.yaml")]
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
+    for page in all_pages():
+        texts |= {f"{name_of(page)}, block {number}": text for number, text in enumerate(yaml_of(page))}
+    return {name: text for name, text in texts.items() if re.search(r"^errors:.*table", text, re.M | re.S)}
+
+
+JOBS_WITH_ERRORS = jobs_with_errors()
+
+
+@pytest.mark.parametrize("name", JOBS_WITH_ERRORS)
+def test_job_files_keep_failed_events(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOBS_WITH_ERRORS[name], encoding="utf-8")
+    read = inspect_job(file)
+    assert read.stages
+    assert [message for stage in read.stages if (message := lost_events(read, stage))] == []
+
+
+def test_there_are_job_files_with_errors() -> None:
+    assert {"README.md, block 0", "deploy/overlays/production/job.yaml"} <= JOBS_WITH_ERRORS.keys()
 
 
 MAX_WORDS = 1_500

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from checks.evidence import guarantees
 from docs import gen_index
 from docs.navigation import DOCS, Page, Section, first_sentence, read_navigation
 from docs.site_hooks import MOVED, address_of, redirect
@@ -71,8 +72,16 @@ def test_each_page_is_there_as_markdown(site: Path) -> None:
         text = (site / entry.path).read_text(encoding="utf-8")
         assert f"# {entry.title}\n" in text
         assert "\n::: " not in text, entry.path
-        if "\n::: " not in entry.text:
+        if "\n::: " not in entry.text and entry.path != "guarantees.md":
             assert text == entry.text
+
+
+def test_guarantees_are_shown_without_their_tests(site: Path) -> None:
+    rows = guarantees(ROOT)
+    for text in ((site / "guarantees.md").read_text(encoding="utf-8"), html_of(site, "guarantees.md")):
+        assert not re.search(r"test_\w+\.py::|\w+Test#", text)
+    shown = re.findall(r"^- (.+)$", (site / "guarantees.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert shown == [row.replace("\\|", "|") for row in rows]
 
 
 def test_the_markdown_of_the_api_has_signatures_and_docstrings(site: Path) -> None:
