@@ -7,7 +7,7 @@ python -m docs.gen_events --check   exit with 1 if they differ from the code
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from docs.generated import fill, write_or_check
@@ -29,8 +29,17 @@ def columns() -> Iterator[str]:
     yield "| Column | Type | Kinds | Description |"
     yield "|---|---|---|---|"
     for column in EVENT_COLUMNS:
-        kinds_of_column = ", ".join(f"`{kind}`" for kind in column.kinds) or "all"
+        kinds_of_column = _kinds_of(column.kinds)
         yield f"| `{column.name}` | `{column.type}` | {kinds_of_column} | {column.doc} |"
+
+
+def _kinds_of(kinds: Sequence[str]) -> str:
+    """Return the kinds, by those that are missing if these are fewer."""
+    missing = [kind for kind in EVENT_KINDS if kind not in kinds]
+    if not kinds or not missing:
+        return "all"
+    names, start = (missing, "all but ") if len(missing) < len(kinds) else (kinds, "")
+    return start + ", ".join(f"`{kind}`" for kind in names)
 
 
 def render(page: str) -> str:

@@ -6,6 +6,7 @@ python -m docs.gen_options --check   exit with 1 when the page is not what the o
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from itertools import groupby
@@ -26,8 +27,9 @@ _HEAD = """\
 
 Look up an option: its key, its default and its effect. Every option can be set in Flink's `config.yaml`, with
 `-D KEY=VALUE` on Flink's command line, with `agents_env.get_config().set(...)` in code and with `--set KEY=VALUE` of
-`flink-skills`. Code wins over Flink's configuration. The constant is an attribute of `flink_skills.SkillOptions`. An
-unknown key or a value that cannot be used is an error in the client, before anything is submitted.
+`flink-skills`. Code wins over Flink's configuration. The constant of `skills.turn.max-steps` is
+`flink_skills.SkillOptions.TURN_MAX_STEPS`; another one is in parentheses. An unknown key or a value that cannot be used
+is an error in the client, before anything is submitted.
 
 How values are written:
 
@@ -150,7 +152,7 @@ def render() -> str:
     rows = [f"| `{key}` | {_default(limits[key])} | {effect} |\n" for key, effect in _EFFECTS.items()]
     parts = [_HEAD, _LIMITS, *rows, _WITHOUT_OPTION]
     for group, members in groupby(options, key=_group):
-        parts.append(f"\n## {group}\n\n| key | constant | kind | default | meaning |\n|---|---|---|---|---|\n")
+        parts.append(f"\n## {group}\n\n| key | kind | default | meaning |\n|---|---|---|---|\n")
         parts += [_row(option, constants[id(option)]) for option in members]
     return "".join(parts)
 
@@ -165,8 +167,14 @@ def _group(option: _Declared) -> str:
 
 
 def _row(option: _Declared, constant: str) -> str:
-    cells = (f"`{_key(option)}`", f"`{constant}`", _kind(option), _default(option), option.doc)
+    key = _key(option)
+    named = "" if constant == _constant(key) else f" (`{constant}`)"
+    cells = (f"`{key}`{named}", _kind(option), _default(option), option.doc)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _constant(key: str) -> str:
+    return re.sub(r"[.-]", "_", key.removeprefix("skills.")).upper()
 
 
 def _kind(option: _Declared) -> str:
