@@ -323,7 +323,7 @@ MAX_WORDS = 1_500
 # Lists: one entry for each guarantee, feature, attack or message.
 LISTS = {"guarantees.md", "features.md", "attacks.md", "troubleshooting.md"}
 _BLOCK = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"`[^`]*`")
+_CODE = re.compile(r"`[^`\n]*`")
 _GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
 _ADDRESS = re.compile(r"\]\([^)]*\)|https?://\S+")
 
