@@ -38,7 +38,7 @@ def _kinds_of(kinds: Sequence[str]) -> str:
     missing = [kind for kind in EVENT_KINDS if kind not in kinds]
     if not kinds or not missing:
         return "all"
-    names, start = (missing, "all but ") if len(missing) < len(kinds) else (kinds, "")
+    names, start = (missing, "all except ") if len(missing) < len(kinds) else (kinds, "")
     return start + ", ".join(f"`{kind}`" for kind in names)
 
 
