@@ -44,7 +44,9 @@ _NO_COMMAND = re.compile(r"^(#.*|\s.*|)$")
 def reason_not_to_run(fence: Fence) -> str | None:
     """Why the block is not run; None for one that has to be."""
     if (mark := MARK.match(fence.above)) and mark["kind"] == "not run":
-        assert mark["argument"] in REASONS, f"{mark['argument']!r} is no reason of tests/docs/test_docs.py"
+        assert mark["argument"] in REASONS, (
+            f"{mark['argument']!r} is not one of the reasons in tests/docs/test_blocks.py"
+        )
         return mark["argument"]
     # A line that goes on belongs to the command above it.
     lines = re.sub(r"\\\n", " ", fence.text).split("\n")
